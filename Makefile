@@ -19,7 +19,8 @@ LATER_TRITON := 3.9.0
 LATER := $(VENV)/triton-$(LATER_TRITON)
 GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
-GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py
+GPU_TESTS := $(GPU)/test_gpu_kernel.py $(GPU)/test_gpu_groups.py $(GPU)/test_gpu_assembly.py \
+	$(GPU)/test_gpu_matmul.py $(GPU)/test_gpu_matmul_code.py $(GPU)/test_gpu_matmul_tma.py
 
 .PHONY: demo test gpu-test sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:

@@ -37,18 +37,18 @@ from shardwright.codegen.planner.matmul.plan import plan_matmul
 SIZE = 8192
 TOPOLOGIES = {"v5e:2x4": 8, "v5e:4x4": 16}
 DTYPES = ("bfloat16", "float32", "int8")
-"""The first is what shares are read of."""
 
 KINDS = {
     "all-gather": ('[{"i"}, {}]', '[{}, {"i"}]', '[{}, {"i"}]'),
     "reduce-scatter": ('[{}, {"i"}]', '[{"i"}, {}]', '[{"i"}, {}]'),
 }
 TURNS = 3
-PRODUCTS = 65536
-"""That a v5e's four MXUs of 128 x 128 make of bfloat16 in a cycle."""
+PRODUCTS = {"bfloat16": 65536, "float32": 65536, "int8": 131072}
+"""That a v5e's four MXUs of 128 x 128 make in a cycle, of float32 in one pass of bfloat16: by peak
+rates, as `hardware/rates.py` has them."""
 
-PER_ISSUE = 16 * 128 * 128
-"""Products of one `vmatmul` of bfloat16."""
+PER_ISSUE = {"bfloat16": 16 * 128 * 128, "float32": 8 * 128 * 128, "int8": 32 * 128 * 128}
+"""Products of one `vmatmul`, which takes a register of rows."""
 
 LINE = "from bench.overlap_tpu import serve; serve()"
 HEADINGS = ("topology", "dtype", "sides", "s", "XLA's s", "XLA's form", "code", "XLA's code",
@@ -187,11 +187,11 @@ def counted(text: str, ring: MatmulRing) -> Busy:
     issued = sum(body.count(" = vmatmul.") for body in loop)
     _, i, j, k = ring.blocks.sizes
     along = min(j, STRETCH)
-    products = i * along * k
-    if issued * PER_ISSUE != products:
+    products, dtype = i * along * k, ring.matmul.dtype
+    if issued * PER_ISSUE[dtype] != products:
         raise ValueError(f"{issued} vmatmul in a loop over blocks of {i} x {along} x {k}")
     around = sum(0 < len(nested) < depth for nested, _ in bundles)
-    return Busy(len(loop), products // PRODUCTS, j // along, around)
+    return Busy(len(loop), products // PRODUCTS[dtype], j // along, around)
 
 
 def row_of(kind: str, dtype: str, topology: str) -> str:
@@ -201,12 +201,9 @@ def row_of(kind: str, dtype: str, topology: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = written(plan, Path(folder) / "generated")
         ours, theirs = compiled(path, topology, TURNS)
-        shares = ["", ""]
-        if dtype == DTYPES[0]:
-            dump = Path(folder) / "dump"
-            compiled(path, topology, 1, dump)
-            busy = busy_of(dump, ring)
-            shares = [f"{busy.in_loop:.3f} of {busy.bundles:,} bundles", f"{busy.at_least:.3f}"]
+        dump = Path(folder) / "dump"
+        compiled(path, topology, 1, dump)
+        busy = busy_of(dump, ring)
     _, i, j, k = ring.blocks.sizes
     cells = (
         topology,
@@ -219,7 +216,8 @@ def row_of(kind: str, dtype: str, topology: str) -> str:
         f"{theirs.code >> 10:,} KiB",
         _part(ring.blocks.nbytes, chip.vmem_bytes),
         _part(ours.memory, chip.hbm_bytes),
-        *shares,
+        f"{busy.in_loop:.3f} of {busy.bundles:,} bundles",
+        f"{busy.at_least:.3f}",
     )
     return f"| {' | '.join(cells)} |"
 

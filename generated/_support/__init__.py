@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
     "pallas_tpu": "f99590196d9482bc",
-    "triton_gpu": "000d9379265d8d7c",
+    "triton_gpu": "79c7e294beade449",
 }
 
 

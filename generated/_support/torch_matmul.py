@@ -35,9 +35,11 @@ class TritonMatmul:
     by position: of lhs, rhs, the result and the product; `blocks` of i, k and j, `warps` and
     `stages` of the kernel; `overlap`: whether it multiplies while parts come; `backward`: the
     modules beside it whose results are the cotangents of lhs and of rhs. `polls`: how often a
-    kernel looks for what it waits for."""
+    kernel looks for what it waits for. `tma`: False where blocks of operands are to be loaded
+    through pointers, though TMA could copy them."""
 
     polls = 100_000_000
+    tma = True
 
     def __init__(
         self, name, said, shapes, dtypes, ids, boxes, *, blocks, warps, stages, overlap=True,

@@ -6,6 +6,7 @@ import itertools
 import math
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .matmul_parts import elements, place_in
 from .torch_tensors import LINE, UNITS, on
@@ -15,6 +16,8 @@ from .triton_rows import Block
 PULLERS = 16  # programs that pull, to which as many SMs are left
 SIZE = 2048  # elements of a block that is copied, or added
 GROUP = 8  # rows of tiles that are multiplied in turn, for the sake of the cache
+TMA_SINCE = 9, 0  # compute capability
+TMA_ITEM = 2  # bytes of what is described: of int8 wgmma takes b by columns, of float32 none
 POLLS = 500  # of a GPU in the time of one in the interpreter
 
 
@@ -106,16 +109,16 @@ class Member:
         tables: list[list] = [[], [], []]
         tiles, stretches, owners = tables
         for cell in cells:
-            a = place_in((*cell.at, cell.rows[0], start), used["a"])
-            b = place_in((*cell.at, start, cell.columns[0]), used["b"])
+            a = place_in((*cell.at, cell.rows[0]), used["a"][:-1])
+            b = place_in((*cell.at, start), used["b"][:-1])
+            across = cell.columns[0] - used["b"][-1][0]
             first = len(stretches), len(owners), len(cell.owners)
             stretches += [(low - start, high - start, *of) for low, high, *of in cell.stretches]
             owners += [self._owner(cell, *each) for each in cell.owners]
             for row, column in _in_groups(cell, self.of.blocks):
                 height = min(self.of.blocks[0], cell.rows[1] - cell.rows[0] - row)
                 width = min(self.of.blocks[1], cell.columns[1] - cell.columns[0] - column)
-                at = a + row * self.rows_apart["a"], b + column
-                tiles.append((height, width, *at, *first, row, column))
+                tiles.append((height, width, a + row, b, across + column, *first, row, column))
         self.stretched = len(cells[0].stretches) if cells else 0
         self.tile_count = len(tiles)
         self.tiling = self._tiling(tiles, stretches, owners)
@@ -134,6 +137,14 @@ class Member:
         rows, columns, depth = self.of.blocks
         line, out_line = (LINE // each.itemsize for each in (self.of.dtype, self.of.out_dtype))
         ends = [end for stretch in stretches for end in stretch[:2]]
+        a_unit = math.gcd(line, self.rows_apart["a"], *ends)
+        b_unit = math.gcd(line, self.rows_apart["b"], *(tile[4] for tile in tiles))
+        described = (
+            self._has_tma
+            and self.of.dtype.itemsize == TMA_ITEM
+            and a_unit == b_unit == line
+            and self._end_together(tiles, stretches)
+        )
         return Tiling(
             rows,
             columns,
@@ -142,8 +153,8 @@ class Member:
             all((high - low) % depth == 0 for low, high, *_ in stretches),
             bool(self.incoming),
             self.parts.pushes,
-            math.gcd(line, self.rows_apart["a"], *ends, *(tile[2] for tile in tiles)),
-            math.gcd(line, self.rows_apart["b"], *(tile[3] for tile in tiles)),
+            a_unit,
+            b_unit,
             math.gcd(
                 out_line,
                 *(number for owner in owners for number in owner[1:]),
@@ -151,7 +162,53 @@ class Member:
             ),
             self.home.type == "cpu" and self.of.dtype == torch.bfloat16,
             self.of.dtype == torch.float32,
+            described,
+            described and bool(self.incoming) and self.home.type != "cpu",
         )
+
+    @property
+    def _has_tma(self):
+        """Whether the chip has TMA, which the interpreter can do as well."""
+        if self.home.type != "cuda":
+            return self.of.tma
+        is_nvidia = torch.version.hip is None
+        return is_nvidia and torch.cuda.get_device_capability(self.home) >= TMA_SINCE
+
+    @functools.cached_property
+    def _matrices(self):
+        """The rows and columns of both operands, one index of the batch below the other."""
+        return {
+            side: (elements(used[:-1]), self.rows_apart[side])
+            for side in "ab"
+            for used in [self.parts.used[side][self.position]]
+        }
+
+    def _end_together(self, tiles, stretches):
+        """Return whether blocks are whole, or end where the operands end: beyond that TMA copies
+        nothing, and within it what is another's, or has not come."""
+        rows, columns, depth = self.of.blocks
+        (a_rows, along), (b_rows, across) = self._matrices["a"], self._matrices["b"]
+        return (
+            bool(tiles)
+            and all(tile[0] == rows or tile[2] + tile[0] == a_rows for tile in tiles)
+            and all(tile[1] == columns or tile[4] + tile[1] == across for tile in tiles)
+            and all(
+                (high - low) % depth == 0 or high == along == b_rows for low, high, *_ in stretches
+            )
+        )
+
+    def _described(self, a, b):
+        """Return how `multiply` is compiled for two operands, and these as it takes them; through
+        pointers also where one of the caller's begins at no multiple of 16 bytes."""
+        aligned = all(x.data_ptr() % LINE == 0 for x in (a, b))
+        if not (self.tiling.described and self.of.tma and aligned):
+            return self.tiling._replace(described=False, fences=False), a, b
+        rows, columns, depth = self.of.blocks
+        a, b = (
+            TensorDescriptor(x, self._matrices[side], [self.rows_apart[side], 1], block)
+            for side, x, block in (("a", a, [rows, depth]), ("b", b, [depth, columns]))
+        )
+        return self.tiling, a, b
 
     def _tiles_of(self, name):
         """Return how many tiles of a device's product come to this one in a call."""
@@ -254,11 +311,12 @@ class Member:
         )
         with on(self.home):
             if self.tile_count:
+                tiling, a, b = self._described(a, b)
                 multiply[(min(programs, self.tile_count),)](
                     a, b, out, self.tile_table, self.stretches, self.owners, self.places, self.come,
                     self.state, self.tile_count, self.stretched, *self.rows_apart.values(),
                     self.sum_slot, self._pullers, self._polls, 1 + 2 * len(self.of.ids),
-                    self.tiling, **self.of.options,
+                    tiling, **self.of.options,
                 )  # fmt: skip
             if beside:
                 torch.cuda.current_stream(self.home).wait_stream(self._side)

@@ -23,7 +23,7 @@ import triton.language as tl
 from .triton_rows import copy_rows, shard_at
 
 HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
-TILE_FIELDS = tl.constexpr(9)
+TILE_FIELDS = tl.constexpr(10)
 JOB_FIELDS = tl.constexpr(8)
 # Numbers that differ from device to device, of which none gets a kernel of its own.
 MULTIPLIED = "number", "stretched", "a_row", "b_row", "slot", "pullers", "polls", "code"
@@ -34,7 +34,9 @@ class Tiling(NamedTuple):
     """How `multiply` is compiled: blocks of i, k and j; whether all tiles and stretches of j are
     whole ones; whether parts of operands come, and whether sums leave; what divides, in elements,
     where rows of a, b and the result begin and end; whether operands become float32 first, since
-    the interpreter multiplies the bits of bfloat16; whether products are of float32, exactly."""
+    the interpreter multiplies the bits of bfloat16; whether products are of float32, exactly;
+    whether a and b are descriptors, whose blocks TMA copies, with nothing beyond where operands
+    end; whether that has to be fenced, which the interpreter can not."""
 
     rows: int
     columns: int
@@ -48,6 +50,8 @@ class Tiling(NamedTuple):
     c_unit: int
     widens: bool
     exact: bool
+    described: bool
+    fences: bool
 
 
 @triton.jit
@@ -70,6 +74,13 @@ def count(flag):
     """Count this program, once all of its threads have stored what they store."""
     tl.debug_barrier()
     tl.atomic_add(flag, 1, sem="release", scope="sys")
+
+
+@triton.jit
+def fence(number):
+    """Let what was acquired be there for TMA too, which reads memory in a way of its own."""
+    code: tl.constexpr = "fence.proxy.async.global; mov.u32 $0, $1;"
+    tl.inline_asm_elementwise(code, "=r,r", [number], tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit(do_not_specialize=["partners", "devices", "polls"])
@@ -145,14 +156,29 @@ def product(total, a, b, b_row, columns, depth, TILE: tl.constexpr):
             y = tl.load(b, inside[:, None], 0)
         else:
             y = tl.load(b, inside[:, None] & (column < columns), 0)
-        if TILE.widens:
-            x, y = x.to(tl.float32), y.to(tl.float32)
-        if TILE.exact:
-            total = tl.dot(x, y, total, input_precision="ieee", out_dtype=total.dtype)
-        else:
-            total = tl.dot(x, y, total, out_dtype=total.dtype)
+        total = plus(total, x, y, TILE=TILE)
         a += TILE.depth
         b += TILE.depth * b_row
+    return total
+
+
+@triton.jit
+def described_product(total, a, b, a_at, b_at, start, columns, depth, TILE: tl.constexpr):
+    """Return that of described operands: their first rows, where they begin in j, and in k."""
+    for along in tl.range(start, start + depth, TILE.depth):
+        total = plus(total, a.load([a_at, along]), b.load([b_at + along, columns]), TILE=TILE)
+    return total
+
+
+@triton.jit
+def plus(total, x, y, TILE: tl.constexpr):
+    """Return a sum with the product of two blocks."""
+    if TILE.widens:
+        x, y = x.to(tl.float32), y.to(tl.float32)
+    if TILE.exact:
+        total = tl.dot(x, y, total, input_precision="ieee", out_dtype=total.dtype)
+    else:
+        total = tl.dot(x, y, total, out_dtype=total.dtype)
     return total
 
 
@@ -163,7 +189,7 @@ def multiply(
 ):  # fmt: skip
     """Multiply tile after tile: see `Tiling`, and `torch_matmul` for what tables list."""
     epoch = tl.load(state)
-    wide: tl.constexpr = tl.int32 if a.dtype.element_ty.is_int() else tl.float32
+    wide: tl.constexpr = tl.int32 if c.dtype.element_ty.is_int() else tl.float32
     a_unit: tl.constexpr = TILE.a_unit
     b_unit: tl.constexpr = TILE.b_unit
     c_unit: tl.constexpr = TILE.c_unit
@@ -174,11 +200,14 @@ def multiply(
         tile = tiles + tl.cast(turn, tl.int64) * TILE_FIELDS
         rows, columns = tl.load(tile).to(tl.int32), tl.load(tile + 1).to(tl.int32)
         columns = tl.multiple_of(columns, c_unit)
-        # Rows beyond the last one are that one: they are multiplied, and not stored.
-        a_at = a + tl.multiple_of(tl.load(tile + 2), a_unit) + tl.minimum(row, rows - 1) * a_row
-        b_at = b + tl.multiple_of(tl.load(tile + 3), b_unit) + column
+        a_at, b_at = tl.load(tile + 2), tl.load(tile + 3)
+        across = tl.multiple_of(tl.load(tile + 4), b_unit)
+        if not TILE.described:
+            # Rows beyond the last one are that one: they are multiplied, and not stored.
+            a_at = a + a_at * a_row + tl.minimum(row, rows - 1) * a_row
+            b_at = b + b_at * b_row + across + column
         total = tl.full((TILE.rows, TILE.columns), 0, wide)
-        stretch = stretches + tl.load(tile + 4) * 4
+        stretch = stretches + tl.load(tile + 5) * 4
         for _ in range(stretched):
             start = tl.multiple_of(tl.load(stretch), a_unit)
             depth = tl.multiple_of((tl.load(stretch + 1) - start).to(tl.int32), a_unit)
@@ -187,21 +216,29 @@ def multiply(
                     part = tl.load(stretch + side)
                     if part >= 0:
                         wait(come + part, epoch * pullers, state, polls, code + part.to(tl.int32))
-            total = product(
-                total, a_at + start, b_at + start * b_row, b_row, columns, depth, TILE=TILE
-            )
+                if TILE.fences:
+                    fence(epoch)
+            if TILE.described:
+                total = described_product(
+                    total, a, b, a_at.to(tl.int32), b_at.to(tl.int32), start.to(tl.int32),
+                    across.to(tl.int32), depth, TILE=TILE,
+                )  # fmt: skip
+            else:
+                total = product(
+                    total, a_at + start, b_at + start * b_row, b_row, columns, depth, TILE=TILE
+                )
             stretch += 4
         inside = (row < rows) & (column < columns)
         # Where it goes, for each owner: its position, the first element of the cell, rows apart.
-        owner = owners + tl.load(tile + 5) * 3
-        for _ in range(tl.load(tile + 6)):
+        owner = owners + tl.load(tile + 6) * 3
+        for _ in range(tl.load(tile + 7)):
             place, name = c, tl.load(owner)
             if TILE.pushes:
                 place = tl.multiple_of(tl.load(places + 2 * name).to(c.dtype), 16)
                 place += tl.multiple_of((epoch & 1) * tl.cast(slot, tl.int64), c_unit)
             apart = tl.multiple_of(tl.load(owner + 2), c_unit)
-            first = tl.multiple_of(tl.load(owner + 1), c_unit) + tl.load(tile + 7) * apart
-            first += tl.multiple_of(tl.load(tile + 8), c_unit)
+            first = tl.multiple_of(tl.load(owner + 1), c_unit) + tl.load(tile + 8) * apart
+            first += tl.multiple_of(tl.load(tile + 9), c_unit)
             # Within a tile 32 bits are enough, and take half as many registers.
             at = row * tl.multiple_of(apart.to(tl.int32), c_unit) + column
             tl.store(place + first + at, total.to(c.dtype.element_ty), mask=inside)

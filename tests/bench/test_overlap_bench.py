@@ -34,6 +34,16 @@ def test_loops_are_counted() -> None:
         counted(BUNDLES, ring)
 
 
+def test_products_of_an_issue_are_those_of_the_dtype() -> None:
+    """A register has 8 rows of float32, 16 of bfloat16, 32 of int8; int8 takes half the cycles."""
+    found = []
+    for dtype, rows in (("float32", 16), ("bfloat16", 32), ("int8", 64)):
+        _, ring = ring_of("all-gather", dtype, "v5e:2x4")
+        small = replace(ring, blocks=replace(ring.blocks, sizes=(1, rows, 128, 128)))
+        found.append(counted(BUNDLES, small).cycles)
+    assert found == [4, 8, 8]
+
+
 def test_a_share_is_of_what_takes_longer() -> None:
     waiting, busy = Busy(2, 8, 4, 8), Busy(16, 8, 1, 4)
     assert (waiting.in_loop, waiting.at_least) == (1.0, 32 / 40)

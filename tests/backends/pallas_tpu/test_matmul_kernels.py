@@ -103,7 +103,13 @@ def test_blocks_fit_vmem() -> None:
 
 
 MESHES = ({"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 8}, {"x": 2, "y": 4})
-TYPES = (("int8", "int32"), ("int8", None), ("bfloat16", None), ("bfloat16", "float32"))
+TYPES = (
+    ("int8", "int32"),
+    ("int8", None),
+    ("bfloat16", None),
+    ("bfloat16", "float32"),
+    ("float32", None),
+)
 TOPOLOGIES = {2: "torus:2,wrap=0", 4: "v5e:2x2", 8: "v5e:2x4"}
 
 
@@ -114,7 +120,7 @@ def drawn(rng: random.Random) -> tuple[sw.Matmul, str | None, str]:
         texts = matrix_shardings(mesh.names)
         batch = rng.choice((0, 0, 0, 1))
         lead = "{}, " * batch
-        i, j, k = (rng.choice((8, 24, 40, 200, 264)) for _ in range(3))
+        i, j, k = (rng.choice((5, 8, 24, 37, 40, 130, 200, 264)) for _ in range(3))
         lhs, rhs, out = (f"[{lead}{rng.choice(texts)[1:]}" for _ in range(3))
         dtype, out_dtype = rng.choice(TYPES)
         shapes = ((3,) * batch + (i, j), (3,) * batch + (j, k))
@@ -133,8 +139,9 @@ def in_small_blocks(case: MatmulCase, rng: random.Random) -> None:
     text = case.module.read_text()
     (extents,) = re.findall(r"blocks=\(1, (\d+), (\d+), (\d+)\)", text)
     i, j, k = map(int, extents)
+    rows = rng.choice((32, 64))  # whole tiles of memory of all types
     text = re.sub(
-        r"blocks=\(.*?\)", f"blocks=(1, {min(i, 32)}, {min(j, 128)}, {min(k, 128)})", text
+        r"blocks=\(.*?\)", f"blocks=(1, {min(i, rows)}, {min(j, 128)}, {min(k, 128)})", text
     )
     text = re.sub(r"stays=\w+", f"stays={rng.random() < 0.5}", text)
     case.module.write_text(text)

@@ -34,6 +34,9 @@ _WORDS = {"flags", "told", "come", "state"}
 _TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
 """Those that are tables of integers."""
 
+TMA_SINCE = 90
+"""Compute capability, tens and units."""
+
 _WHOLE_SLOTS = {"offer", "add"}
 """Kernels that Triton compiles anew where 16 divides a number."""
 
@@ -62,6 +65,7 @@ def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
 
 def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
     """Yield the kernels of a call: name, what Triton makes of it, seconds."""
+    module._HOST.tma = gpu(target).backend == "cuda" and int(gpu(target).arch) >= TMA_SINCE
     for name, (source, options) in _sources(module._HOST).items():
         start = time.perf_counter()
         made = triton.compile(source, target=gpu(target), options=options)
@@ -98,6 +102,10 @@ def _source(host: Any, kernel: Any, constants: dict[str, Any]) -> ASTSource:
     multiples of more; of other numbers only the sizes of shards may be multiples of 16."""
     names = kernel.arg_names
     signature = {name: _type(host, name, constants) for name in names}
+    if "TILE" in constants and constants["TILE"].described:
+        rows, columns, depth = host.blocks
+        for name, block in (("a", [rows, depth]), ("b", [depth, columns])):
+            signature[name] = f"tensordesc<{_NUMBERS[host.dtype]}{block}>"
     sizes = [math.prod(host.shape(side, 0)) for side in range(3)]
     known = dict(zip(("lhs_size", "rhs_size", "size"), sizes, strict=True))
     if kernel.__name__ in _WHOLE_SLOTS:
@@ -147,8 +155,10 @@ _UNITS = {
     "mma.sync": r"\bmma\.sync",
     "v_mfma": r"\bv_mfma",
     "fma": r"\bfma\.rn\.f32|\bv_(?:pk_)?fma",
+    "tma": r"cp\.async\.bulk\.tensor",
     "cp.async": r"\bcp\.async\.c[ag]",
     "acquire": r"\bld\S*\.acquire|\bbuffer_inv\b",
+    "poll": r"%globaltimer",
     "release": r"\batom\S*\.release|\bbuffer_wbl2\b",
 }
 """Instructions that say how a kernel multiplies, loads and synchronizes."""

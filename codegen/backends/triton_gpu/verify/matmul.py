@@ -57,6 +57,7 @@ def _few_polls(host: Any) -> Iterator[None]:
 def _run(module: ModuleType, case: MatmulCase) -> None:
     """Multiply with several poisons, and check the order of several calls."""
     for seed, poison in enumerate(POISONS * CALLS):
+        module._HOST.tma = seed < len(POISONS)  # then through pointers
         for each in products(
             case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
         ):
@@ -70,6 +71,7 @@ def _check_order(module: ModuleType, case: MatmulCase) -> None:
     """Make some calls, twice with each slot and once more, and check that whatever is read or
     written is waited for. Raises MismatchError."""
     host = module._HOST
+    host.tma = True
     support = sys.modules[type(host).__module__]
     every = range(len(host.ids))
     held = [torch.zeros(host.layout[-1], dtype=torch.uint8) for _ in every]

@@ -114,9 +114,9 @@ class Memory:
         return store
 
     def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
+        def load(ptrs: Any, mask: Any, other: Any, *how: Any, **named: Any) -> Any:
             self._require("loads from", _touched(ptrs, mask))
-            return original(ptrs, mask, other, *how)
+            return original(ptrs, mask, other, *how, **named)
 
         return load
 

@@ -194,13 +194,13 @@ class Order:
         return atomic
 
     def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
+        def load(ptrs: Any, mask: Any, other: Any, *how: Any, **named: Any) -> Any:
             for memory, places in self._touched(ptrs, mask):
                 self._follows(memory.writer[places], memory.time[places], "reads", memory.name)
                 program = self._programs[-1]
                 reads = memory.reads.setdefault(program.number, np.zeros_like(memory.time))
                 reads[places] = program.time
-            return original(ptrs, mask, other, *how)
+            return original(ptrs, mask, other, *how, **named)
 
         return load
 

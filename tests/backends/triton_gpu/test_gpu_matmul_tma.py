@@ -1,0 +1,130 @@
+"""Triton matmuls whose blocks TMA copies: where it may, with what it would copy too much of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matmuls import write_module
+from places import TESTS
+from ranks import answered
+
+import shardwright as sw
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.load import load
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.pool import Runner
+
+torch = pytest.importorskip("torch")
+
+RING = sw.Mesh({"x": 4})
+ROWS = '[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'
+ALONG = '[{}, {"x"}]', '[{}, {"x"}]', '[{}, {"x"}]'
+SUMS = '[{}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {}]'
+BATCH = '[{"x"}, {}, {}]', "[{}, {}, {}]", "[{}, {}, {}]"
+KINDS = {
+    "whole blocks": ("bfloat16", (64, 32, 64), ROWS, True),
+    "columns and j end with the operands": ("float16", (64, 24, 96), ROWS, True),
+    "rows end with the operand": ("bfloat16", (40, 64, 64), ALONG, True),
+    "sums leave": ("bfloat16", (64, 64, 40), SUMS, True),
+    "a batch of whole blocks": ("float16", (8, 16, 32, 16), BATCH, True),
+    # A block would reach into what has not come, or is another's.
+    "rows end within the operand": ("bfloat16", (72, 32, 64), ROWS, False),
+    "parts of j end within the operand": ("bfloat16", (16, 96, 64), ALONG, False),
+    "j ends, and another index of the batch begins": ("float16", (8, 16, 24, 16), BATCH, False),
+    # Rows are not multiples of 16 bytes apart, or elements have another size.
+    "rows of 40 bytes": ("bfloat16", (64, 20, 64), ROWS, False),
+    "eight bits": ("int8", (64, 32, 64), ROWS, False),
+    "exact products": ("float32", (64, 32, 64), ROWS, False),
+}
+"""Type, extents of the batch, i, j and k, shardings, and whether TMA may copy blocks."""
+
+QUICK = "columns and j end with the operands", "sums leave", "rows end within the operand"
+"""Those that are tried by default."""
+
+FAULTS = {
+    "rows of others are copied": (
+        "rows end within the operand",
+        "tile[2] + tile[0] == a_rows",
+        "True",
+        "reads the operands of device 0 without waiting for what pull of device 0 writes",
+    ),
+    "more of j is copied": (
+        "parts of j end within the operand",
+        "(high - low) % depth == 0 or",
+        "True or",
+        "result at (0, 0): got",
+    ),
+    "blocks begin where TMA does not": (
+        "rows of 40 bytes",
+        "a_unit == b_unit == line",
+        "True",
+        "16-byte aligned",
+    ),
+}
+"""The matmul, what stands in place of what in `torch_member`, and what is then said."""
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner("triton_gpu", 4) as found:
+        yield found
+
+
+def written(kind: str, root: Path) -> MatmulCase:
+    dtype, (*batch, i, j, k), (lhs, rhs, out), _ = KINDS[kind]
+    given = sw.Matmul(dtype, ((*batch, i, j), lhs), ((*batch, j, k), rhs), out, mesh=RING)
+    return write_module(plan_matmul(given, listed=0), "m", root, backend="triton_gpu")
+
+
+def member_of(case: MatmulCase) -> Any:
+    """Return the first device of a module, that nothing is launched for."""
+    from shardwright.codegen.backends.triton_gpu.compile.matmul import described
+
+    member, _ = described(load(case.module)._HOST)
+    return member
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS],
+)
+def test_where_tma_copies(kind: str, runner: Runner, tmp_path: Path) -> None:
+    """Right with descriptors and with pointers, and nothing is read that was not waited for."""
+    case = written(kind, tmp_path)
+    assert member_of(case).tiling.described == KINDS[kind][-1]
+    report = runner.run(case)
+    assert report.verdict == "ok", report.detail
+    assert {"values", "reads in bounds", "order"} <= set(report.checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str, runner: Runner, tmp_path: Path) -> None:
+    kind, right, wrong, said = FAULTS[fault]
+    case = written(kind, tmp_path)
+    file = tmp_path / "_support" / "torch_member.py"
+    assert right in file.read_text()
+    file.write_text(file.read_text().replace(right, wrong))
+    report = runner.run(case)
+    assert report.verdict == "failed"
+    assert said in report.detail
+
+
+def test_operands_that_begin_elsewhere_are_loaded_through_pointers(tmp_path: Path) -> None:
+    member = member_of(written("whole blocks", tmp_path))
+    memory = torch.empty(64 * 64 + 1, dtype=torch.bfloat16)
+    tiling, a, _ = member._described(memory[:-1], memory[:-1])
+    assert (tiling.described, tiling.fences, a.block_shape) == (True, True, [16, 32])
+    tiling, a, _ = member._described(memory[1:], memory[:-1])
+    assert (tiling.described, tiling.fences, a.data_ptr()) == (False, False, memory.data_ptr() + 2)
+
+
+@pytest.mark.slow
+def test_descriptors_in_processes(tmp_path: Path) -> None:
+    """Several calls in a row, to each of which another process comes late."""
+    cases = [written("columns and j end with the operands", tmp_path)]
+    for answers in answered(TESTS / "matmul_process.py", 4, cases, tmp_path, 4):
+        assert answers == ["ok"]
