@@ -44,6 +44,11 @@ def heads(x: Any, w: Any, v: Any) -> Any:
     return jnp.einsum("bshk,hkd->bsd", jnp.tanh(h), v)
 
 
+def product(x: Any, w: Any) -> Any:
+    """Terms of a sum, where the operand that is not gathered is split too."""
+    return jnp.tanh(x @ w / 16)
+
+
 def layers(x: Any, *weights: Any) -> Any:
     """Equal layers, which a module has as one function."""
     for w, v in zip(weights[::2], weights[1::2], strict=True):
@@ -59,6 +64,7 @@ class Kernels(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     kernels: int
     split: tuple[int, ...] = (0, 1, 0)  # which dimension of each, and of the result as of x
+    given: tuple[str, ...] = ()  # or all shardings, on two axes, that of the result last
 
 
 CASES = {
@@ -68,6 +74,18 @@ CASES = {
     "batch": Kernels(mlp, ((2, 256, 1024), (1024, 1024), (1024, 1024)), 2, (1, 1, 0)),
     "heads": Kernels(heads, ((1, 512, 1024), (1024, 8, 128), (8, 128, 1024)), 2, (1, 1, 0)),
     "layers": Kernels(layers, ((512, 1024), *((1024, 1024),) * 6), 2, (0, *(1, 0) * 3)),
+    "terms": Kernels(
+        product,
+        ((512, 1024), (1024, 1024)),
+        1,
+        given=('[{"t"}, {"d"}]', '[{"d"}, {"t"}]', '[{"d"}, {"t"}]'),
+    ),
+    "a batch on two axes": Kernels(
+        mlp,
+        ((4, 256, 1024), (1024, 1024), (1024, 1024)),
+        2,
+        given=('[{"d"}, {"t"}, {}]', '[{}, {"t"}]', '[{"t"}, {}]', '[{"d"}, {"t"}, {}]'),
+    ),
 }
 
 COMPILED = {
@@ -80,21 +98,26 @@ COMPILED = {
 def partitioned(
     case: Kernels, devices: int, topology: str, dtype: Any = jnp.float32
 ) -> sw.Partitioned:
-    given = []
-    for shape, dim in zip(case.shapes, case.split, strict=True):
-        given.append(
-            "[" + ", ".join('{"t"}' if d == dim else "{}" for d in range(len(shape))) + "]"
-        )
+    *given, out = case.given or _given(case)
     return sw.partition(
         case.fn,
         *(jax.ShapeDtypeStruct(shape, dtype) for shape in case.shapes),
-        mesh=sw.Mesh({"t": devices}),
+        mesh=sw.Mesh({"d": 2, "t": devices // 2} if case.given else {"t": devices}),
         in_shardings=tuple(given),
-        out_shardings=given[0],
+        out_shardings=out,
         mode="cheapest",
         topology=topology,
         kernels=("pallas_tpu",),
     )
+
+
+def _given(case: Kernels) -> list[str]:
+    """The shardings of arguments, and of the result, by the dimension that is split."""
+    found = []
+    for shape, dim in zip(case.shapes, case.split, strict=True):
+        dims = ("{}",) * dim + ('{"t"}',) + ("{}",) * (len(shape) - dim - 1)
+        found.append(f"[{', '.join(dims)}]")
+    return [*found, found[0]]
 
 
 def avals_of(program: sw.Partitioned) -> tuple[Any, ...]:
@@ -104,11 +127,12 @@ def avals_of(program: sw.Partitioned) -> tuple[Any, ...]:
 
 def of_values(*names: str) -> dict[str, str]:
     """What is wrong with what interpreted kernels compute; with `fault`, of other operands."""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("t",))
     found = {}
     for name in names:
         case, _, fault = name.partition(":")
         program = partitioned(CASES[case], 4, "v5e:2x2")
+        devices = np.array(jax.devices()[:4]).reshape(*program.mesh.sizes.values())
+        mesh = jax.sharding.Mesh(devices, tuple(program.mesh.sizes))
         plant = emitted.once(r"RING_1\.product\(x, w,", "RING_1.product(x, w[::-1],")
         module = emitted.module_of(program, plant if fault else None)
         run = module["program"](mesh, interpret=pltpu.InterpretParams())

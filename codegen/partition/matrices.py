@@ -108,10 +108,10 @@ class AsMatrices:
         """Return the sharding of the matrix of a tensor; `axes`, of what travels, split dimension
         `dim`, and are the last of its group's: in what is whole along them, there are none.
 
-        Raises InputError for the terms of a sum, and where a part is not one block.
+        Raises InputError for operands that are terms, and where a part is not one block.
         """
-        if layout.partial:
-            raise InputError("a tensor of it is the terms of a sum", argument="matmul")
+        if layout.partial and (layout.operator != "sum" or side != "out"):
+            raise InputError("an operand of it is terms", argument="matmul")
         texts = []
         for group in self.groups(side):
             names = [name for d in group for name in layout.dims[d]]
@@ -120,7 +120,8 @@ class AsMatrices:
                     raise InputError("what travels is not one block", argument="matmul")
                 names = [name for name in names if name not in axes] + list(axes)
             texts.append("{" + ", ".join(f'"{name}"' for name in names) + "}")
-        return f"[{', '.join(texts)}]"
+        terms = ", ".join(f'"{name}"' for name in layout.partial)
+        return f"[{', '.join(texts)}]" + (f", unreduced={{{terms}}}" if terms else "")
 
     def _group(self, side: Side, dim: int) -> tuple[int, Group]:
         rows, columns = self.groups(side)

@@ -146,3 +146,13 @@ def test_parts_are_the_minor_most_blocks() -> None:
     )
     with pytest.raises(InputError, match="not one block"):
         matrices.sharding("lhs", split, 1, ("u",))
+
+
+def test_terms_of_a_product_stay_terms() -> None:
+    """Along the axes that split what is summed over; operands that are terms are not multiplied."""
+    matrices = AsMatrices.of(dot_general((1,), (0,)), (2, 2, 2))
+    assert matrices is not None
+    terms = LocalLayout(((), ("t",)), ("d",))
+    assert matrices.sharding("out", terms, 0, ()) == '[{}, {"t"}], unreduced={"d"}'
+    with pytest.raises(InputError, match="an operand of it is terms"):
+        matrices.sharding("lhs", terms, 0, ())

@@ -38,8 +38,8 @@ def test_interpreted_kernels_have_one_devices_values() -> None:
 
 @pytest.mark.slow
 def test_interpreted_kernels_in_loops_and_of_tensors() -> None:
-    """In a scan, in a function of equal layers, of a batch, of heads."""
-    names = ("looped", "layers", "batch", "heads")
+    """In a scan, in a function of equal layers, of a batch, of heads, of terms of a sum."""
+    names = ("looped", "layers", "batch", "heads", "terms", "a batch on two axes")
     assert run("values", *names) == dict.fromkeys(names, "")
 
 
