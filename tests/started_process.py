@@ -132,6 +132,9 @@ def misused(module: ModuleType, mesh: Mesh, x: Any) -> dict[str, str]:
         "twice": lambda: jax.jit(twice)(array),
         "late": lambda: jax.jit(late)(array),
         "no start": lambda: done(array),
+        "a batch": lambda: jax.vmap(jax.jit(lambda x: done(start(x, mesh, interpret=True))))(
+            jnp.stack([array, array])
+        ),
         "differentiated": lambda: jax.grad(summed)(array),
         "never done": lambda: jax.jit(never)(array),
     }

@@ -59,8 +59,8 @@ class StartedReshard(OneOrder):
         Arguments are those of `reshard`. Both calls are made in one trace, as in one body of a
         loop, and `reshard_done` once; several may be under way, done in any order. Until then the
         source shard is kept, and copied first where the program goes on using it. Interpreted, it
-        is `reshard`. Under `jax.vmap` and differentiated it is refused. Raises as `reshard`,
-        TypeError outside of `jax.jit`, and NotImplementedError for a derivative.
+        is `reshard`. Raises as `reshard`, TypeError outside of `jax.jit`, and NotImplementedError
+        under `jax.vmap` and for a derivative.
         """
         not_mapped("reshard_start")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
@@ -69,7 +69,7 @@ class StartedReshard(OneOrder):
         source, target = self.meshes(mesh, target_mesh)
         if fault := self.unlike(mesh, target_mesh):
             raise ValueError(fault)
-        x = _underived(x)
+        x = _alone(x)
         if interpret:
             given = {"target_mesh": target_mesh, "interpret": interpret}
             y = self.reshard(x, mesh, collective_id=collective_id, **given)
@@ -174,13 +174,17 @@ class StartedReshard(OneOrder):
 
 @jax.custom_jvp
 def _underived(x):
-    """Return an array that is not differentiated."""
+    """Return an array of which there is neither a batch nor a derivative."""
     return x
 
 
-@_underived.defjvp
-def _refused(primals, tangents):
-    """Raise NotImplementedError: there is no derivative."""
+def _refused(*_):
+    """Raise NotImplementedError."""
     raise NotImplementedError(
-        "reshard_start has no derivative: use reshard, or stop_gradient(x) before it"
+        "reshard_start is not for jax.vmap and derivatives: use reshard, or stop_gradient(x) before"
     )
+
+
+_underived.defjvp(_refused)
+_alone = jax.custom_batching.custom_vmap(_underived)
+_alone.def_vmap(_refused)
