@@ -99,6 +99,27 @@ def of_more(mode: str) -> dict[str, str]:
     return found
 
 
+def of_joined() -> dict[str, str]:
+    """What is joined along a dimension, or padded, and then split along that one: as many parts
+    as devices, of which XLA may take one as it lies in memory."""
+    mesh = sw.Mesh({"x": 2})
+    avals = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8, 4), (4, 8, 8))]
+    sides = {
+        "in_shardings": (mesh.sharding('[{}, {"x"}, {}]'), mesh.sharding('[{}, {"x"}, {}]')),
+        "out_shardings": mesh.sharding('[{"x"}, {}, {}]'),
+    }
+    joined = {
+        "concatenate": lambda a, b: jnp.concatenate((a + 1, b.transpose(2, 1, 0)), axis=0),
+        "pad": lambda a, b: jnp.pad(b.transpose(2, 1, 0), ((8, 0), (0, 0), (0, 0))),
+    }
+    found = {}
+    for name, mode in itertools.product(joined, ("cheapest", "as_shardy")):
+        program = sw.partition(joined[name], *avals, mesh=mesh, mode=mode, **sides)
+        assert any(each.op == "all_to_all" for each in program.communications)
+        found[f"{name} {mode}"] = emitted.fault(joined[name], avals, program, models.jax_mesh(x=2))
+    return found
+
+
 def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[str, str]:
     """Random functions with random shardings, or their gradients, on a mesh a, b, … of these
     sizes."""
@@ -268,6 +289,7 @@ RUNS: dict[str, Any] = {
     "models": of_models,
     "layers": of_layers,
     "more": of_more,
+    "joined": of_joined,
     "random": of_random,
     "sweep": of_sweep,
     "product": of_product,

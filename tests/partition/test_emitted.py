@@ -44,6 +44,10 @@ def test_random_functions_and_gradients_on_small_meshes() -> None:
     assert wrong(run("sweep", "0", "4")) == {}
 
 
+def test_what_was_joined_is_split() -> None:
+    assert wrong(run("joined")) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [0, 80, 160])
 def test_the_sweep_of_random_functions(start: int) -> None:

@@ -47,6 +47,9 @@ from shardwright.codegen.partition.local.steps import (
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
+EXCHANGED = ("all_to_all", "exchange")
+"""Changes that send blocks of a value, each to another device."""
+
 
 @dataclass(frozen=True)
 class Filled:
@@ -70,6 +73,7 @@ class Writer:
     permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # of rows of other shards, in this body
+    joined: set[int] = field(default_factory=set)
     rings: ProgramRings = field(default_factory=ProgramRings)
 
     def read(self, local: int) -> str:
@@ -121,6 +125,8 @@ class Writer:
         if step.formed:
             return self._form(step, indent)
         made = self._made(step)
+        if step.op.kind == "concatenate":
+            self.joined.update(step.results)
         names = self._named(step)
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # which gives a list
@@ -266,7 +272,9 @@ class Writer:
             self.permutations[pairs] = permutation(change.axes, sizes, source, change.layout)
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
-        if step.again:  # or XLA would keep what was made before
+        # Made again, or XLA would keep what was made before. Joined, or XLA for CPUs would take
+        # what was joined for the blocks that it sends, in layouts that differ, and refuse them.
+        if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
             given = f"lax.optimization_barrier({given})"
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
         lines = self._comment(step.result, indent)
