@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "f82986a47b069a90",
+    "pallas_tpu": "9b10e84074e95ac3",
     "triton_gpu": "79c7e294beade449",
 }
 

@@ -90,7 +90,7 @@ def meet_all(coming, tells, expected):
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
 
 
-def number_of(count, holds):
+def how_many(count, holds):
     """Return for how many numbers below a count something holds."""
 
     def add(number, found):
@@ -283,7 +283,7 @@ class Peers:
             return comes, jnp.int32(self.source_rank(sender, order))
 
         going = self.outgoing_count(me)
-        expected = number_of(going, lambda number: self.outgoing(me, number, order).moves)
+        expected = how_many(going, lambda number: self.outgoing(me, number, order).moves)
         meet_all(self.incoming_count(receiver), tells, expected)
 
     def _senders(self, receiver):
