@@ -47,6 +47,9 @@ from shardwright.codegen.partition.local.steps import (
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
+JOINING = ("concatenate", "pad")
+"""Ops of whose results XLA may take a part for one of what they join."""
+
 EXCHANGED = ("all_to_all", "exchange")
 """Changes that send blocks of a value, each to another device."""
 
@@ -125,7 +128,7 @@ class Writer:
         if step.formed:
             return self._form(step, indent)
         made = self._made(step)
-        if step.op.kind == "concatenate":
+        if step.op.kind in JOINING:
             self.joined.update(step.results)
         names = self._named(step)
         target = ", ".join(names)
