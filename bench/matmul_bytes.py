@@ -156,7 +156,7 @@ def read(axes: dict[str, int], given: Sequence[Triple]) -> list[tuple[int, int]]
         return [(cpu, v5e) for cpu, v5e in _served(asked)]
 
 
-def _served(asked: list[dict[str, object]]) -> list[list[int]]:
+def _served(asked: list[dict[str, object]]) -> list[Any]:
     """Return what a process with CPU devices and a TPU's compiler says."""
     flags = " ".join(["--xla_force_host_platform_device_count=8", *QUICKLY])
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -182,6 +182,9 @@ def serve() -> None:
     devices = {"cpu": jax.devices(), "v5e": described.devices}
     for line in sys.stdin:
         asked = json.loads(line)
+        if "run" in asked:
+            print(json.dumps(_is_wrong(asked, devices["cpu"])), flush=True)
+            continue
         of = functools.partial(_module if "modules" in asked else _jitted, asked)
         print(json.dumps([of(name, devices[name]) for name in PLATFORMS]), flush=True)
 
@@ -189,6 +192,13 @@ def serve() -> None:
 def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
     """Return what jit's program of a triple moves."""
     import jax.numpy as jnp
+
+    matmul, sides = _sides(asked, devices)
+    return _moved(jnp.matmul, (matmul.lhs.shape, matmul.rhs.shape), sides, platform)
+
+
+def _sides(asked: dict[str, Any], devices: Any) -> tuple[sw.Matmul, list[Any]]:
+    """Return a triple's matmul, and its shardings as JAX has them."""
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -200,8 +210,26 @@ def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
         )
         for text in asked["triple"]
     )
-    sides = [NamedSharding(mesh, spec) for spec in specs]
-    return _moved(jnp.matmul, (matmul.lhs.shape, matmul.rhs.shape), sides, platform)
+    return matmul, [NamedSharding(mesh, spec) for spec in specs]
+
+
+def wrong(axes: dict[str, int], given: Sequence[Triple]) -> int:
+    """Return how many of jit's programs of triples, for CPU devices, do not give the product."""
+    return sum(_served([{"axes": axes, "triple": triple, "run": True} for triple in given]))
+
+
+def _is_wrong(asked: dict[str, Any], devices: Any) -> bool:
+    """Return whether what jit's program of a triple gives is not the product."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    matmul, sides = _sides(asked, devices)
+    rng = np.random.default_rng(0)
+    shapes = (matmul.lhs.shape, matmul.rhs.shape)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes)
+    placed = map(jax.device_put, (a, b), sides[:2])
+    return not np.array_equal(jax.jit(jnp.matmul, out_shardings=sides[2])(*placed), a @ b)
 
 
 def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
@@ -283,7 +311,18 @@ def main(count: int = COUNT) -> None:
         moved = kept(axes, drawn)
         found.append((axes, moved))
         said.append(read_line(axes, moved[:READ], read(axes, drawn[:READ])))
+        fewer = [at for at, each in zip(drawn, moved, strict=True) if each.least < each.planned]
+        said += [wrong_line(axes, len(fewer), wrong(axes, fewer))] if fewer else []
     print(text_of(found, said))
+
+
+def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
+    """Return a line of the programs of jit that move less than was planned."""
+    name = "x".join(map(str, axes.values()))
+    return (
+        f"Of {name} jit moves less than was planned in {fewer}; in {not_right} of these what it "
+        "gives on CPU devices is not the product: a permutation of shards is left out."
+    )
 
 
 def read_line(axes: dict[str, int], moved: list[Moved], modules: list[tuple[int, int]]) -> str:

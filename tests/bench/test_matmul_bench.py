@@ -93,3 +93,13 @@ def test_rows_of_time() -> None:
     assert lines[0].startswith("Of medians, 2 matmuls: geometric mean 0.61, worst 0.75")
     assert lines[1].startswith("Of the least of each, 2 matmuls: geometric mean 0.50, worst 0.50")
     assert len(lines) == 6
+
+
+def test_programs_of_jit_that_give_no_product_are_counted() -> None:
+    """One that moves less than there is to move, beside the same with its rows in mesh order."""
+    wrong, right = (
+        ('[{"x", "y"}, {"z"}]', '[{"z"}, {}]', f'[{{{rows}}}, {{"z"}}]')
+        for rows in ('"y", "x"', '"x", "y"')
+    )
+    assert matmul_bytes.wrong(MESHES[1], [wrong, right]) == 1
+    assert matmul_bytes.wrong(MESHES[1], [right]) == 0
