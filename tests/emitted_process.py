@@ -106,18 +106,27 @@ def of_joined() -> dict[str, str]:
     avals = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8, 4), (4, 8, 8))]
     sides = {
         "in_shardings": (mesh.sharding('[{}, {"x"}, {}]'), mesh.sharding('[{}, {"x"}, {}]')),
-        "out_shardings": mesh.sharding('[{"x"}, {}, {}]'),
+        "out_shardings": (mesh.sharding('[{}, {"x"}, {}]'), mesh.sharding('[{"x"}, {}, {}]')),
     }
     joined = {
         "concatenate": lambda a, b: jnp.concatenate((a + 1, b.transpose(2, 1, 0)), axis=0),
         "pad": lambda a, b: jnp.pad(b.transpose(2, 1, 0), ((8, 0), (0, 0), (0, 0))),
+        "update": lambda a, b: jax.lax.dynamic_update_slice(
+            jnp.zeros((16, 8, 4)), b.transpose(2, 1, 0), (8, 0, 0)
+        ),
     }
     found = {}
     for name, mode in itertools.product(joined, ("cheapest", "as_shardy")):
-        program = sw.partition(joined[name], *avals, mesh=mesh, mode=mode, **sides)
-        assert any(each.op == "all_to_all" for each in program.communications)
-        found[f"{name} {mode}"] = emitted.fault(joined[name], avals, program, models.jax_mesh(x=2))
+        fn = functools.partial(_twice, joined[name])
+        program = sw.partition(fn, *avals, mesh=mesh, mode=mode, **sides)
+        assert [each.op for each in program.communications] == ["all_to_all"], name
+        found[f"{name} {mode}"] = emitted.fault(fn, avals, program, models.jax_mesh(x=2))
     return found
+
+
+def _twice(fn: Any, *arguments: Any) -> Any:
+    result = fn(*arguments)
+    return result, result
 
 
 def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ from shardwright.codegen.partition.local.steps import (
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
-JOINING = ("concatenate", "pad")
+JOINING = ("concatenate", "pad", "dynamic_update_slice")
 """Ops of whose results XLA may take a part for one of what they join."""
 
 EXCHANGED = ("all_to_all", "exchange")
@@ -125,11 +125,11 @@ class Writer:
             return self.functions.call(self, step, indent)
         if step.bodies:
             return control(self, step, indent)
+        if step.op.kind in JOINING:
+            self.joined.update(step.results)
         if step.formed:
             return self._form(step, indent)
         made = self._made(step)
-        if step.op.kind in JOINING:
-            self.joined.update(step.results)
         names = self._named(step)
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # which gives a list
