@@ -182,6 +182,28 @@ def plus(total, x, y, TILE: tl.constexpr):
     return total
 
 
+@triton.jit
+def give(c, total, tile, owners, places, epoch, slot, row, column, inside, TILE: tl.constexpr):
+    """Store a tile of the product for each owner of a part of it, and count it there."""
+    c_unit: tl.constexpr = TILE.c_unit
+    # Where it goes, for each owner: its position, the first element of the cell, rows apart.
+    owner = owners + tl.load(tile + 6) * 3
+    for _ in range(tl.load(tile + 7)):
+        place, name = c, tl.load(owner)
+        if TILE.pushes:
+            place = tl.multiple_of(tl.load(places + 2 * name).to(c.dtype), 16)
+            place += tl.multiple_of((epoch & 1) * tl.cast(slot, tl.int64), c_unit)
+        apart = tl.multiple_of(tl.load(owner + 2), c_unit)
+        first = tl.multiple_of(tl.load(owner + 1), c_unit) + tl.load(tile + 8) * apart
+        first += tl.multiple_of(tl.load(tile + 9), c_unit)
+        # Within a tile 32 bits are enough, and take half as many registers.
+        at = row * tl.multiple_of(apart.to(tl.int32), c_unit) + column
+        tl.store(place + first + at, total.to(c.dtype.element_ty), mask=inside)
+        if TILE.pushes:
+            count(tl.load(places + 2 * name + 1).to(tl.pointer_type(tl.int32)))
+        owner += 3
+
+
 @triton.jit(do_not_specialize=MULTIPLIED)
 def multiply(
     a, b, c, tiles, stretches, owners, places, come, state, number, stretched, a_row, b_row, slot,
@@ -229,22 +251,7 @@ def multiply(
                 )
             stretch += 4
         inside = (row < rows) & (column < columns)
-        # Where it goes, for each owner: its position, the first element of the cell, rows apart.
-        owner = owners + tl.load(tile + 6) * 3
-        for _ in range(tl.load(tile + 7)):
-            place, name = c, tl.load(owner)
-            if TILE.pushes:
-                place = tl.multiple_of(tl.load(places + 2 * name).to(c.dtype), 16)
-                place += tl.multiple_of((epoch & 1) * tl.cast(slot, tl.int64), c_unit)
-            apart = tl.multiple_of(tl.load(owner + 2), c_unit)
-            first = tl.multiple_of(tl.load(owner + 1), c_unit) + tl.load(tile + 8) * apart
-            first += tl.multiple_of(tl.load(tile + 9), c_unit)
-            # Within a tile 32 bits are enough, and take half as many registers.
-            at = row * tl.multiple_of(apart.to(tl.int32), c_unit) + column
-            tl.store(place + first + at, total.to(c.dtype.element_ty), mask=inside)
-            if TILE.pushes:
-                count(tl.load(places + 2 * name + 1).to(tl.pointer_type(tl.int32)))
-            owner += 3
+        give(c, total, tile, owners, places, epoch, slot, row, column, inside, TILE=TILE)
 
 
 @triton.jit(do_not_specialize=["terms", "devices", "polls", "code"])
