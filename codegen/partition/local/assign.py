@@ -30,6 +30,8 @@ OPERATORS = {
     **dict.fromkeys(("dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"), "sum"),
     "reduce_max": "max",
     "reduce_min": "min",
+    "reduce_or": "max",
+    "reduce_and": "min",
 }
 """Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
 
