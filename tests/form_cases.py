@@ -83,6 +83,10 @@ def added(mode: str) -> Fn:
     return lambda t, i, u: jnp.asarray(t).at[i * 40 - 30].add(u, mode=mode)
 
 
+def combined(how: str) -> Fn:
+    return lambda t, u: getattr(jnp.asarray(t).at[jnp.array([3, 63, 63, 0])], how)(u)
+
+
 def put(mode: str) -> Fn:
     return lambda t, u: jnp.asarray(t).at[jnp.array([3, 70, 63, 0])].set(u, mode=mode)
 
@@ -112,6 +116,9 @@ def indexed() -> Iterator[FormCase]:
         yield FormCase(f"scatter-add, {mode}", added(mode), more, (ROWS, None, None), ROWS, 0)
         both = (given[0], f32(4, 16))
         yield FormCase(f"scatter, {mode}", put(mode), both, (ROWS, None), ROWS, 0)
+    for how in ("multiply", "max", "min"):
+        both = (given[0], f32(4, 16))
+        yield FormCase(f"scatter, {how}", combined(how), both, (ROWS, None), ROWS, 0)
     yield FormCase(
         *("the label's score", lambda x, i: jnp.take_along_axis(x, i[:, None] * 20, -1)),
         *((f32(16, 64), i32(16)), (COLUMNS, None), PAIR, 2 * 7 * 16 * 4 // 8),
