@@ -23,6 +23,7 @@ from shardwright.codegen.partition.local.rates import slowest
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.collectives import COLLECTIVES
+from shardwright.codegen.propagate.kinds import SCATTERS
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 
@@ -30,6 +31,8 @@ OPERATORS = {
     **dict.fromkeys(("dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"), "sum"),
     "reduce_max": "max",
     "reduce_min": "min",
+    "reduce_or": "max",
+    "reduce_and": "min",
 }
 """Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
 
@@ -298,7 +301,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
             yield from _factors(rule.operands[0]) - kept
         case "gather":
             yield from rule.reduction
-        case "scatter-add" | "scatter":
+        case kind if kind in SCATTERS:
             yield from _factors(rule.operands[0]) - _factors(rule.operands[2])
         case "conv_general_dilated":
             yield from _held_by_convolution(op, rule)
