@@ -28,6 +28,7 @@ KINDS = {
     # Of one row: device 0 is given nothing by device 1, or gives it nothing.
     "gather one row": ((1, 12, 24), CASE_4),
     "scatter one row": ((1, 12, 10), CASE_3),
+    "terms": ((16, 12, 24), ('[{}, {}], unreduced={"x"}', "[{}, {}]", '[{"x"}, {}]')),
 }
 """Extents of i, j and k, and shardings."""
 
@@ -87,6 +88,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         KERNELS,
         (('flag, 0, sem="acquire"', 'flag, 0, sem="relaxed"'),),
         "without waiting for what",
+    ),
+    "no wait for another term": (
+        "terms",
+        KERNELS,
+        (("        for term in range(terms):", "        for term in range(1):"),),
+        "reads what is offered of device 1 without waiting for what offer of device 1 writes",
     ),
     "a stale epoch": (
         "gather",
@@ -160,6 +167,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         "scatter",
         KERNELS,
         (("range(1, terms)", "range(2, terms)"),),
+        "result at (0, 0): got",
+    ),
+    "a term of an operand is left out": (
+        "terms",
+        KERNELS,
+        (("            for term in range(1, terms)", "            for term in range(2, terms)"),),
         "result at (0, 0): got",
     ),
     "rows beyond the last are stored": (

@@ -7,7 +7,7 @@ same memory: what a call has left there is wrong for the next one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -22,11 +22,19 @@ from shardwright.codegen.verify.compare import MismatchError, expect
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
 from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.products import Numbers, Product, cotangents, products
+from shardwright.codegen.verify.oracle.products import (
+    Numbers,
+    Product,
+    cotangents,
+    products,
+    value_of,
+)
+from shardwright.codegen.verify.oracle.sums import array_of, array_shape
 
 CHECKS = ("constants", "index functions", "traffic")
 KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds", "inputs kept")
 POISONS = 0xFF, 0x5A
+Holdings = dict[int, tuple[Sequence[int], ...]]
 CALLS = 2
 """How often operands are drawn for each poison."""
 ORDERED = 5
@@ -120,23 +128,22 @@ def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: in
 
 
 def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
-    """Compare results with the oracle: values, and replicas bit by bit."""
-    place = case.placements[2]
-    held = oracle.holdings(place, case.shapes[2])
+    """Compare results with the oracle: what they make together, and replicas bit by bit."""
+    place, shape = array_of(case.placements[2]), array_shape(case.placements[2], case.shapes[2])
+    held, rank = oracle.holdings(place, shape), len(case.shapes[2])
+    array = np.zeros(shape, wide_numbers(_numbers(results[0])).dtype)
     seen: dict[tuple[Any, ...], Any] = {}
     for device, result in zip(case.devices(), results, strict=True):
         expect("dtype of the result", str(result.dtype), f"torch.{case.out_dtype}")
         ranges = tuple(held[device])
-        expect(f"shape of the result of device {device}", tuple(result.shape),
-               tuple(map(len, ranges)))  # fmt: skip
+        sizes = tuple(map(len, ranges))
+        expect(f"shape of the result of device {device}", tuple(result.shape), sizes[-rank:])
         first = seen.setdefault(ranges, result)
         if not _bits(first).equal(_bits(result)):
             raise MismatchError(f"device {device}: another result than its replicas have")
         part = np.ix_(*(list(each) for each in ranges))
-        within = None if product.within is None else product.within[part]
-        own = Product(product.lhs, product.rhs, product.result[part], within)
-        if result.numel():
-            same_product(wide_numbers(_numbers(result)), own, case.out_dtype)
+        array[part] = _numbers(result).reshape(sizes)
+    same_product(value_of(array, case.placements[2]), product, case.out_dtype)
 
 
 def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int) -> None:
@@ -144,7 +151,7 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
     wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     given = [each.requires_grad_() for each in (*lhs, *rhs)]
-    c_bar = _shards(case, 2, wanted.result)
+    c_bar = _whole_shards(case, 2, wanted.result)
     with quick_launches():
         found = torch.autograd.grad(module.matmul_local(lhs, rhs), given, c_bar)
     devices = len(case.devices())
@@ -162,12 +169,25 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
 
 
 def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of a side by device id, each in memory of its own."""
+    """Return the shards of an operand by device id: where there are terms, each device's own."""
+    place, shape = case.placements[number], case.shapes[number]
+    held = oracle.holdings(array_of(place), array_shape(place, shape))
+    return _placed(case, number, values, held)
+
+
+def _whole_shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
+    """Return the shards of a tensor, of which there are replicas where a side has terms."""
     held = oracle.holdings(case.placements[number], case.shapes[number])
+    return _placed(case, number, values, held)
+
+
+def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> list[Any]:
+    """Return what devices hold of numbers, each in memory of its own."""
     dtype = getattr(torch, case.out_dtype if number == 2 else case.dtype)
-    found = []
+    found, rank = [], len(case.shapes[number])
     for device in case.devices():
         part = values[np.ix_(*(list(each) for each in held[device]))]
+        part = part.reshape(part.shape[-rank:])
         shard = torch.from_numpy(np.ascontiguousarray(part)).to(dtype)
         found.append(guarded(torch.empty_like(shard)).copy_(shard))
     return found
