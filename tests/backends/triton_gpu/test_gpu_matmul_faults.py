@@ -215,6 +215,29 @@ def test_planted_faults_are_found(fault: str, runner: Runner, tmp_path: Path) ->
     assert said in report.detail
 
 
+def test_the_number_of_a_call_in_a_graph(runner: Runner, tmp_path: Path) -> None:
+    """A host that gives kernels the number of a call: right in every call, wrong where a graph makes
+    launches again, all of call 3. By a flag that no call sets so."""
+    case = small("gather", tmp_path)
+    support = tmp_path / "_support"
+    plant(
+        "announce(places, state, partners, devices)",
+        "announce(places, state, partners, devices, turn)",
+        support / f"{KERNELS}.py",
+    )
+    plant(
+        "    epoch = tl.load(state) + 1\n    tl.store(state, epoch)",
+        "    epoch = turn + 1\n    tl.store(state, epoch)",
+        support / f"{KERNELS}.py",
+    )
+    launch = "announce[(1,)](self.announced, self.state, len(self.partners), len(self.of.ids))"
+    counted = launch[:-1] + ", int(self.state[0]))"
+    plant(launch, counted, support / f"{HOST}.py")
+    report = runner.run(case)
+    assert report.verdict == "failed"
+    assert "call 3 waits in vain" in report.detail
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_fault_nothing_is_found(kind: str, runner: Runner, tmp_path: Path) -> None:
     report = runner.run(small(kind, tmp_path))

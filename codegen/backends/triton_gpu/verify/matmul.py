@@ -37,8 +37,8 @@ POISONS = 0xFF, 0x5A
 Holdings = dict[int, tuple[Sequence[int], ...]]
 CALLS = 2
 """How often operands are drawn for each poison."""
-ORDERED = 5
-"""Calls whose order is checked."""
+ORDERED, REPLAYED = 3, 2
+"""Calls whose order is checked, and how often the launches of the last are made again."""
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
@@ -76,8 +76,9 @@ def _run(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
-    """Make some calls, twice with each slot and once more, and check that whatever is read or
-    written is waited for. Raises MismatchError."""
+    """Make some calls, and the launches of the last one again, as a CUDA graph does: twice with
+    each slot and once more. Check that whatever is read or written is waited for. Raises
+    MismatchError."""
     host = module._HOST
     host.tma = True
     support = sys.modules[type(host).__module__]
@@ -86,16 +87,29 @@ def _check_order(module: ModuleType, case: MatmulCase) -> None:
     places = [each.data_ptr() for each in held]
     members = [support.Member(host, place, held[place], places) for place in every]
     order = Order(members)
-    for seed in range(ORDERED):
+    captured: list[Any] = []
+    for seed in range(ORDERED + REPLAYED):
         product, *_ = products(
             case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
         )
         lhs, rhs = (_shards(case, n, x) for n, x in enumerate((product.lhs, product.rhs)))
         given = dict(zip(case.devices(), zip(lhs, rhs, strict=True), strict=True))
+        pairs = [given[device] for device in host.ids]
         with order.watching(), quick_launches():
-            results = order.call([given[device] for device in host.ids])
+            if seed < ORDERED:
+                captured, results = pairs, order.call(pairs)
+            else:
+                for before, after in zip(captured, pairs, strict=True):
+                    _refill(before, after)
+                order.replay()
         found = dict(zip(host.ids, results, strict=True))
         _compare(case, product, [found[device] for device in case.devices()])
+
+
+def _refill(tensors: tuple[Any, ...], values: tuple[Any, ...]) -> None:
+    """Give operands other values in the same memory."""
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
 
 
 def _check_traffic(module: ModuleType) -> None:
