@@ -216,8 +216,8 @@ def test_planted_faults_are_found(fault: str, runner: Runner, tmp_path: Path) ->
 
 
 def test_the_number_of_a_call_in_a_graph(runner: Runner, tmp_path: Path) -> None:
-    """A host that gives kernels the number of a call: right in every call, wrong where a graph makes
-    launches again, all of call 3. By a flag that no call sets so."""
+    """A host that gives kernels the number of a call: right in every call, wrong where a graph
+    makes launches again, all of call 3. By a flag that no call sets so."""
     case = small("gather", tmp_path)
     support = tmp_path / "_support"
     plant(

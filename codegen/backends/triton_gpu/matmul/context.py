@@ -18,15 +18,9 @@ from shardwright.codegen.backends.jax_xla.matmul.docstring import (
     matmul_title,
 )
 from shardwright.codegen.backends.triton_gpu.context import NAME
-from shardwright.codegen.backends.triton_gpu.matmul.terms import (
-    added,
-    fate_of,
-    has_terms,
-    terms_function,
-)
+from shardwright.codegen.backends.triton_gpu.matmul.terms import has_terms, terms_function
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import (
     KernelTiles,
-    product_layout,
     received,
     tiles_of,
 )
@@ -43,6 +37,7 @@ from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.multiplication import Multiplication
+from shardwright.ir.product_terms import added, fate_of, product_layout
 
 DTYPES = "bfloat16", "float16", "float32", "int8"
 """The types that kernels multiply."""
@@ -148,9 +143,15 @@ def _host_lines(
         f"stages={tiles.stages}",
     ]
     given += _terms_given(plan.chosen.multiplication)
-    given += ["overlap=False"] if plan.asked == "never" else []
+    given += [] if _overlaps(plan) else ["overlap=False"]
     given += [f"backward=({', '.join(map(quoted, backward))})"] if backward else []
     return called("_HOST = TritonMatmul", given)
+
+
+def _overlaps(plan: MatmulPlan) -> bool:
+    """Return whether parts come while devices multiply: unless that is not asked for, or where a
+    plan that was asked for it found that it takes no less."""
+    return plan.chosen.pulled or plan.asked not in ("never", "pulled")
 
 
 def _terms_given(product: Multiplication) -> list[str]:
@@ -197,7 +198,7 @@ def _moves(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) ->
         f"{tiles.blocks[0]} x {tiles.blocks[1]}, {tiles.blocks[2]} of j at a time."
     )
     bytes_of = dict(zip(SIDES, received(product, layouts), strict=True))
-    when = "before it multiplies" if plan.asked == "never" else "while it multiplies what has come"
+    when = "while it multiplies what has come" if _overlaps(plan) else "before it multiplies"
     for side in SIDES[:2]:
         if bytes_of[side]:
             terms, how = added(product, side), matmul.sharding(side).operator

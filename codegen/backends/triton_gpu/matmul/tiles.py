@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.backends.triton_gpu.matmul.terms import added, terms_at
 from shardwright.ir.dtypes import is_floating, itemsize
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.product_terms import added, product_layout, terms_at
 
 LINE = 128
 """Bytes of a row of a tile along j."""
@@ -32,13 +31,6 @@ class KernelTiles:
     blocks: tuple[int, int, int]
     warps: int
     stages: int
-
-
-def product_layout(product: Multiplication) -> Layout:
-    """Return how the factors of a matmul are split while devices multiply: batch, i, j and k."""
-    dims = tuple(map(DimSharding, product.axes))
-    sharding = Sharding(product.matmul.mesh, dims, (), ())
-    return Layout.of(sharding, product.matmul.extents, "flat")
 
 
 def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTiles:
