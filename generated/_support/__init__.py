@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "9b10e84074e95ac3",
+    "pallas_tpu": "51daafcf9e87523a",
     "triton_gpu": "01b0a2fbfa390525",
 }
 
