@@ -44,7 +44,7 @@ def in_memory(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return what memory has of an array: whole tiles of its last two dimensions.
 
     >>> in_memory((2, 1030, 1000), 2), in_memory((3, 5), 4)
-    ((2, 1032, 1024), (8, 128))
+    ((2, 1032, 1024), (4, 128))
     """
     *leading, rows, lanes = shape
     return (*leading, round_up(rows, tile_rows(rows, itemsize)), round_up(lanes, LANES))
