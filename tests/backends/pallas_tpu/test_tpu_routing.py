@@ -345,7 +345,10 @@ def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
     check_protocol(events)
     check_deliveries(*programs_of(right), events)
     assert right._PROGRAM.fault() == ""
-    wrong = load(written(ON_A_RING, tmp_path / "wrong.py", ("(3, 10, 9, 9)", "(3, 10, 0, 9)")))
+    row = re.search(r"\((\d+, \d+), 9, 9\)", (tmp_path / "right.py").read_text())
+    assert row is not None
+    edit = row[0], f"({row[1]}, 0, 9)"
+    wrong = load(written(ON_A_RING, tmp_path / "wrong.py", edit))
     assert right._PROGRAM.fault() != wrong._PROGRAM.fault()
     with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds what rank"):
         check_deliveries(*programs_of(wrong), events_of(wrong, 8))

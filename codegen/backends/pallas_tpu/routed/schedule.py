@@ -122,12 +122,12 @@ def routed(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> RoutedS
     much on a link."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
-    # Where each piece is: the place, and of each half the devices.
+    # Where each piece is: the place, and of each half the devices; on others each goes alone.
     held = [frozenset(piece.senders) or everywhere for piece in pieces]
     at = [places.take(devices) for devices in held]
     halves, starts, rounds = [[each, each] for each in held], tuple(at), []
     for _, hops in sorted(turns(pieces, ways, least).items()):
-        before = [a | b for a, b in halves]
+        before, apart = [a | b for a, b in halves], [a != b for a, b in halves]
         for hop, goes in hops.items():
             for number, half in ((n, half) for n, some in goes.items() for half in some):
                 devices = np.array(sorted(halves[number][half]))
@@ -135,7 +135,14 @@ def routed(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> RoutedS
         moving = sorted({number for goes in hops.values() for number in goes})
         landing = {number: places.take(frozenset.union(*halves[number])) for number in moving}
         sends = (
-            Sent(hop, tuple(Push(at[n], landing[n], n, goes[n]) for n in sorted(goes)))
+            Sent(
+                hop,
+                tuple(
+                    Push(at[n], landing[n], n, some)
+                    for n in sorted(goes)
+                    for some in (zip(goes[n]) if apart[n] else (goes[n],))
+                ),
+            )
             for hop, goes in sorted(hops.items())
         )
         rounds.append(Round(tuple(sends)))
@@ -212,6 +219,8 @@ def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
     piece or shard is where it arrives, nothing comes to a place that is in use, and what goes
     was there."""
     everywhere = Ways.on_one_axis(digits).devices
+    if max(schedule.starts) >= schedule.places:
+        return f"place {max(schedule.starts)} of {schedule.places}"
     held = _Contents(schedule, everywhere.size)
     for number, place in enumerate(schedule.starts):
         senders = schedule.senders[number] if schedule.senders else everywhere

@@ -189,8 +189,15 @@ def _scheduled(
     offsets: tuple[int, ...], senders: tuple[tuple[int, ...], ...], slot: Slot, grid: Grid
 ) -> RoutedSchedule:
     """Return the schedule of pieces in slots."""
+    start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
-        Freight(offset, slot.sent(number), slot.is_cut(number), senders[number] if senders else ())
+        Freight(
+            offset,
+            slot.sent(number),
+            slot.is_cut(number),
+            senders[number] if senders else (),
+            start,
+        )
         for number, offset in enumerate(offsets)
     ]
     return routed_schedule(pieces, grid.ways, ROUND_BYTES / slot.itemsize)

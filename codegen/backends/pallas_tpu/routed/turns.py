@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, permutations
+from itertools import combinations, groupby, permutations
 
 import numpy as np
 
@@ -27,19 +27,21 @@ MOST_CHOICES = 2048
 """Ways of all pieces, at most, that are tried in every order of their hops."""
 MORE_ROUNDS = 2
 """How many rounds more than the fewest are tried: another one costs more than it saves."""
-PASSES = 3
+PASSES = 6
 """How often each piece may take another way when all have theirs."""
 
 
 @dataclass(frozen=True)
 class Freight:
     """A piece: its offset, what links carry of it, whether that can be cut into halves, and the
-    devices that send one, all if none are named."""
+    devices that send one, all if none are named; `start`: what a message costs, as so much on a
+    link."""
 
     offset: int
     size: int = 1
     cut: bool = False
     senders: tuple[int, ...] = ()
+    start: float = 0.0
 
 
 @dataclass
@@ -50,23 +52,28 @@ class _Links:
     known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
     def of(self, piece: Freight, gone: int, hop: Hop) -> Floats:
-        """Return what a hop of a half of a piece loads links with, which has come so far."""
+        """Return what links carry of one byte of all that make a hop of a piece, which has come
+        so far."""
         key = (hop, piece.senders, gone) if piece.senders else (hop,)
         if key not in self.known:
             device = self.ways.devices
             if piece.senders:
                 device = added(np.array(piece.senders), gone, self.ways.digits)
             self.known[key] = self.ways.load(hop, device)
-        return self.known[key] * (piece.size / 2)
+        return self.known[key]
 
     def by_turn(self, piece: Freight, legs: Legs) -> dict[Turn, Floats]:
-        """Return what a piece loads links with in each round."""
+        """Return what a piece loads links with in each round. Halves that go together are one
+        message."""
         found: dict[Turn, Floats] = {}
         gone = [0 for _ in WHOLE]
-        for turn, hop, half in sorted(legs, key=lambda leg: leg[0]):
-            load = self.of(piece, gone[half], hop)
-            found[turn] = found[turn] + load if turn in found else load
-            gone[half] = int(hop.to(np.array(gone[half])))
+        for turn, some in groupby(sorted(legs, key=lambda leg: leg[0]), key=lambda leg: leg[0]):
+            made = [(gone[half], hop, half) for _, hop, half in some]
+            ways = {(so_far, hop) for so_far, hop, _ in made}
+            each = piece.size * len(made) / len(ways) / 2 + piece.start
+            found[turn] = each * np.sum([self.of(piece, *way) for way in sorted(ways)], axis=0)
+            for so_far, hop, half in made:
+                gone[half] = int(hop.to(np.array(so_far)))
         return found
 
 
@@ -77,13 +84,15 @@ class _Load:
     carried: dict[Turn, Floats] = field(default_factory=dict)
     busiest: dict[Turn, float] = field(default_factory=lambda: defaultdict(float))
 
-    def rise(self, more: dict[Turn, Floats]) -> float:
-        """Return by how much all rounds together take longer with a piece."""
-        rises = 0.0
+    def rise(self, more: dict[Turn, Floats]) -> tuple[float, float]:
+        """Return by how much all rounds together take longer with a piece, and of ways that take as
+        long how much it is on links that carry much already."""
+        rises, crowded = 0.0, 0.0
         for turn, load in more.items():
             together = load + self.carried[turn] if turn in self.carried else load
             rises += max(float(together.max()) - self.busiest.get(turn, 0.0), 0.0)
-        return rises
+            crowded += float(load @ (together + together - load))
+        return round(rises, 6), round(crowded, 6)
 
     def add(self, more: dict[Turn, Floats], sign: int = 1) -> None:
         """Let a piece travel; by -1, take it out again."""
@@ -118,28 +127,40 @@ def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[
     hops = [len(legs) // len(WHOLE) for (legs, *_) in usual]
     for rounds in range(max(hops), max(hops) + MORE_ROUNDS + 1):
         counts = (
-            len(each) * math.factorial(own) * math.comb(rounds, own)
-            for each, own in zip(usual, hops, strict=True)
+            len(each) * math.factorial(own) * math.comb(rounds, own) * (1 + piece.cut)
+            for piece, each, own in zip(pieces, usual, hops, strict=True)
         )
-        if sum(counts) <= MOST_CHOICES:
+        if sum(counts) > MOST_CHOICES:
+            continue
+        for cuts in sorted({False, any(piece.cut for piece in pieces)}):
             yield [
-                tuple(dict.fromkeys(way for legs in each for way in _orders(legs, rounds)))
-                for each in usual
+                tuple(dict.fromkeys(way for legs in each for way in _orders(legs, rounds, cut)))
+                for cut, each in zip((cuts and piece.cut for piece in pieces), usual, strict=True)
             ]
 
 
-def _orders(legs: Legs, rounds: int) -> Iterator[Legs]:
-    """Yield the hops of a piece in every order, in all choices of so many rounds. Both halves make
-    their hops at the same time."""
-    halves = [[hop for _, hop, own in legs if own == half] for half in WHOLE]
-    pairs = list(zip(*halves, strict=True))
+def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
+    """Yield the hops of a piece in every order, in all choices of so many rounds; the second half
+    in the same order as the first, or if it can be cut the other way round."""
+    pairs = list(zip(*_hops_of(legs), strict=True))
     for times in combinations(range(rounds), len(pairs)):
+        turns_of = [(turn, 0) for turn in times]
         for order in permutations(pairs):
-            yield tuple(
-                ((turn, 0), hop, half)
-                for turn, hops in zip(times, order, strict=True)
-                for half, hop in enumerate(hops)
-            )
+            first, second = ([hops[half] for hops in order] for half in WHOLE)
+            yield _together(turns_of, first, second)
+            if cut:
+                yield _together(turns_of, first, second[::-1])
+
+
+def _hops_of(legs: Legs) -> list[list[Hop]]:
+    """Return the hops of each half."""
+    return [[hop for _, hop, own in legs if own == half] for half in WHOLE]
+
+
+def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]) -> Legs:
+    """Return the hops of both halves, which make them at the same time."""
+    triples = zip(times, first, second, strict=True)
+    return tuple((turn, hop, half) for turn, *hops in triples for half, hop in enumerate(hops))
 
 
 def _shared(
@@ -157,7 +178,7 @@ def _shared(
     for number in PASSES * sorted(range(len(pieces)), key=lambda number: -work[number]):
         if number in at:
             load.add(loads[number][at[number]], -1)
-        rises = [round(load.rise(more), 6) for more in loads[number]]
+        rises = [load.rise(more) for more in loads[number]]
         at[number] = rises.index(min(rises))
         load.add(loads[number][at[number]])
     going = Going()
@@ -170,7 +191,7 @@ def _shared(
 
 def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> Iterator[Legs]:
     """Yield the ways that a piece can go: of its halves, where what half around a ring is both ways
-    can be cut, one either way."""
+    can be cut, one either way; and one in the first order of axes, the other in the last."""
     for order in orders:
         signs: tuple[tuple[int, int], ...] = ((1, 1),)
         if ways.halved(piece.offset):
@@ -181,3 +202,11 @@ def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> I
                 for half, sign in zip(WHOLE, pair, strict=True)
                 for turn, hop in ways.way(piece.offset, order, sign)
             )
+    if piece.cut and len(orders) > 1:
+        one, other = (
+            [(turn, hop) for turn, hop in ways.way(piece.offset, order, sign)]
+            for order, sign in ((orders[0], 1), (orders[-1], -1))
+        )
+        yield _together(
+            [turn for turn, _ in one], [hop for _, hop in one], [hop for _, hop in other]
+        )
