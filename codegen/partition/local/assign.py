@@ -73,7 +73,7 @@ class Splits:
         self.form = form_of(self.tensors)
         self.rule = rule if self.form is None else self.form.rule
         self.fixed, self.barred = _manual(op, axes)
-        self.free = frozenset((*_free(op, self.rule, self.shapes), *self._of_form()))
+        self.free = frozenset((*_free(self.tensors, self.rule), *self._of_form()))
         self._split: dict[tuple[tuple[int, LocalLayout], ...], FactorAxes] = {}
         self._layouts: dict[FactorAxes, OpLayouts] = {}
 
@@ -273,10 +273,11 @@ def _of_results(op: Op, values: Sequence[Value]) -> Rule:
     return build.rule()
 
 
-def _free(op: Op, rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Iterator[int]:
+def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
     """Yield the factors along which shards are computed by the op itself."""
+    op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
-    if op.kind not in OPERATORS:
+    if op.kind not in OPERATORS or not tensors.is_added:
         held.update(rule.reduction)
     if op.kind == "iota":
         held.clear()
