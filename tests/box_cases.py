@@ -69,9 +69,33 @@ def cases() -> Iterator[FormCase]:
     yield FormCase("framed both ways", framed, (x,), (BOTH,), BOTH, most, "two")
     less = lambda x: lax.pad(x, 0.0, ((-8, 0, 0), (0, 0, 0)))  # noqa: E731
     yield FormCase("without its first rows", less, (x,), (ROWS,), ROWS, 3 * ROW)
+    yield from spaced()
+
+
+def spaced() -> Iterator[FormCase]:
+    """Rows at distances, and in reverse: those of a shard that stay there are not sent."""
+    x = (f32(32, 6),)
+    other = lambda x: x[1::2]  # noqa: E731
+    yield FormCase("every other row", other, x, (ROWS,), ROWS, 0)
+    yield FormCase("gradient of every other row", gradient(other), x, (ROWS,), ROWS, 0)
+    back = lambda x: x[28:4:-3]  # noqa: E731
+    yield FormCase("every third row backwards", back, x, (ROWS,), ROWS, 2 * ROW)
+    yield FormCase("backwards", lambda x: x[::-1], x, (ROWS,), ROWS, 4 * ROW)
+    both = lambda x: x[::-1, ::-1]  # noqa: E731
+    yield FormCase("backwards both ways", both, x, (BOTH,), BOTH, 2 * 8 * 3 * 4, "two")
+    both = lambda x: x[::2, ::-1]  # noqa: E731
+    yield FormCase("backwards and every other", both, x, (ROWS,), ROWS, 0)
+    apart = lambda x: lax.pad(x, 0.5, ((0, 1, 1), (1, 1, 0)))  # noqa: E731
+    yield FormCase("rows apart", apart, x, (ROWS,), ROWS, 0)
+    apart = lambda x: lax.pad(x, 0.5, ((-5, 6, 1), (0, 0, 0)))  # noqa: E731
+    yield FormCase("rows apart, some left out", apart, x, (ROWS,), ROWS, 3 * ROW)
+    added = lambda x: lax.associative_scan(jnp.maximum, x)  # noqa: E731
+    yield FormCase("a scan by halves", added, (f32(64, 4),), (ROWS,), ROWS, 2688)
 
 
 FAULTS = {
+    "rows in another order": ("every other row", r"::2\]", "::-2]"),
+    "rows apart from another place": ("rows apart", r"\(\(0, 0, 1\)", "((1, -1, 1)"),
     "rows from another place": ("halves put together", r"\[4, 0, 4, 0, 4", "[0, 4, 0, 4, 0"),
     "rows to another place": ("halves put together", r"\[4, 4, 4, 4, 0", "[0, 0, 0, 0, 4"),
     "rows that stay left out": ("halves put together", r"\[0, 8, 8, 8", "[8, 8, 8, 8"),

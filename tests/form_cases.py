@@ -63,16 +63,27 @@ def choices() -> Iterator[FormCase]:
     """Argmax and top-k along a split vocabulary."""
     x = (f32(16, 64),)
     for fn in (jnp.argmax, jnp.argmin):
-        yield FormCase(fn.__name__, lambda x, f=fn: f(x, -1), x, (COLUMNS,), "[{}]", 7 * 16 * 8)
+        yield FormCase(fn.__name__, lambda x, f=fn: f(x, -1), x, (COLUMNS,), "[{}]", 7 * 2 * 12)
     ties = lambda x: jnp.argmax(jnp.round(x), -1)  # noqa: E731
-    yield FormCase("argmax, ties", ties, x, (COLUMNS,), "[{}]", 7 * 16 * 8)
+    yield FormCase("argmax, ties", ties, x, (COLUMNS,), "[{}]", 7 * 2 * 12)
+    odd = (f32(15, 64),)
+    yield FormCase("argmax of odd rows", ties, odd, (COLUMNS,), "[{}]", 7 * 15 * 8)
+    deep, middle = (f32(3, 64, 16),), '[{}, {"d"}, {}]'
+    between = lambda x: jnp.argmax(x, 1)  # noqa: E731
+    yield FormCase("argmax in the middle", between, deep, (middle,), PAIR, 7 * 6 * 12)
     for k in (3, 20):
-        yield FormCase(f"top {k}", top(k), x, (COLUMNS,), PAIR, 7 * 16 * min(k, 8) * 8)
+        most = 7 * 2 * (min(k, 8) + k) * 8
+        yield FormCase(f"top {k}", top(k), x, (COLUMNS,), PAIR, most)
+        yield FormCase(
+            f"top {k} of odd rows", top(k), odd, (COLUMNS,), PAIR, 7 * 15 * min(k, 8) * 8
+        )
     rounded = lambda x: lax.top_k(jnp.round(x), 3)  # noqa: E731
-    yield FormCase("top 3, ties", rounded, x, (COLUMNS,), PAIR, 7 * 16 * 3 * 8)
+    yield FormCase("top 3, ties", rounded, x, (COLUMNS,), PAIR, 7 * 2 * 6 * 8)
     both = '[{"t"}, {"d"}]'
     two = lambda x: jnp.argmax(x, -1)  # noqa: E731
-    yield FormCase("argmax on two axes", two, x, (both,), '[{"t"}]', 3 * 8 * 8, "two")
+    yield FormCase("argmax on two axes", two, x, (both,), '[{"t"}]', 3 * 2 * 12, "two")
+    turned = '[{}, {"t", "d"}]'
+    yield FormCase("argmax, turned axes", two, x, (turned,), "[{}]", 7 * 2 * 12, "two")
 
 
 def taken(mode: str) -> Fn:

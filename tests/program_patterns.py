@@ -95,7 +95,7 @@ def patterns() -> Iterator[Pattern]:
     )
     yield Pattern(
         *("top 50 of a split vocabulary", best_tokens, (shaped(64, 131072),), t),
-        *((columns,), None, 0.171 * MIB),
+        *((columns,), None, 0.043 * MIB),
     )
     by_token = '[{}, {"t"}, {}]'
     yield Pattern(

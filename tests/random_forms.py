@@ -53,6 +53,8 @@ STEPS: dict[str, Any] = {
     "part": _part,
     "roll": lambda x, at: jnp.roll(x, at[1], at[0]),
     "cumsum": lambda x, dim: jnp.cumsum(jnp.tanh(x), dim) / 8,
+    "turned": lambda x, dim: jnp.flip(x, dim),
+    "spaced": lambda x, at: x[(slice(None),) * at[0] + (slice(at[1], None, 2),)],
     "rows": lambda x, rows: x[jnp.array(rows)],
     "best": lambda x, k: jax.lax.top_k(x, k)[0],
 }
@@ -85,6 +87,10 @@ def step(rng: random.Random, shapes: list[Shape], x: int) -> Any:
             return ("part", (x,), (dim, rng.randrange(2)), of(8)) if extent == 16 else None
         case "roll":
             return "roll", (x,), (dim, rng.randrange(-9, 9)), shape
+        case "turned":
+            return "turned", (x,), dim, shape
+        case "spaced":
+            return ("spaced", (x,), (dim, rng.randrange(2)), of(8)) if extent == 16 else None
         case "cumsum":
             return "cumsum", (x,), dim, shape
         case "rows":

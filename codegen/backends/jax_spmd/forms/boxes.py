@@ -29,6 +29,10 @@ def boxes(form: FormText) -> FormLines:
         shape = list(form.text.shapes[0])
         if rest and op.kind == "slice":
             given = [(yield from _cut(form, given[0], rest, shape))]
+        if rest and op.kind == "rev":
+            turned = form.local("turned")
+            yield FormLine(turned, f"lax.rev({given[0]}, {integers(tuple(rest))})")
+            given = [turned]
         names = given
         for dim in split:
             stretches = stretches_of_box(op, whole, dim, number)
@@ -37,7 +41,8 @@ def boxes(form: FormText) -> FormLines:
             found = box_rounds(stretches, extents, shape[dim], form.parts(0, dim))
             is_last = dim == split[-1] and not (rest and op.kind == "pad")
             name = result if is_last else form.local("moved")
-            yield from _moved(form, names, dim, found, shape, name)
+            spaces = stretches[0].step, stretches[0].apart
+            yield from _moved(form, names, (dim, *spaces), found, shape, name)
             names = [name]
         if rest and op.kind == "pad":
             config = list(_config(form, rest))
@@ -72,31 +77,39 @@ def _config(form: FormText, rest: Sequence[int]) -> Generator[tuple[int, ...], N
 def _moved(
     form: FormText,
     given: Sequence[str],
-    dim: int,
+    along: tuple[int, int, int],
     rounds: Sequence[StretchRound],
     shape: Sequence[int],
     name: str,
 ) -> FormLines:
-    """Yield a result as rows come: what no shard receives in a round is put behind its end."""
-    extent, along = shape[dim], f"axis={dim}"
-    behind = max((r.length for r in rounds if None in r.places), default=0)
+    """Yield a result as rows come, `along` a dimension every so-many-th to every so-many-th: what
+    no shard receives in a round is put behind its end."""
+    dim, step, apart = along
+    extent, axis = shape[dim], f"axis={dim}"
+    spans = ((each.length - 1) * apart + 1 for each in rounds if None in each.places)
+    behind = max(spans, default=0)
     number, so_far = form.local("number"), form.local("so_far")
     yield FormLine(number, form.at(0, dim))
     source = given[0]
     if len(given) > 1:
         source = form.local("together")
-        yield FormLine(source, ("jnp.concatenate", [f"({', '.join(given)})", along]))
+        yield FormLine(source, ("jnp.concatenate", [f"({', '.join(given)})", axis]))
     yield FormLine(so_far, _empty(form, (*shape[:dim], extent + behind, *shape[dim + 1 :])))
     for each in rounds:
         rows = form.local("rows")
-        start = _by_shard(each.starts, number, None)
-        cut = [source, start, str(each.length), along]
+        start, length = _by_shard(each.starts, number, None), (each.length - 1) * abs(step) + 1
+        cut = [source, start, str(length), axis]
         yield FormLine(rows, ("lax.dynamic_slice_in_dim", cut))
+        if step != 1:
+            yield FormLine(rows, f"{rows}[{', '.join([*[':'] * dim, f'::{step}'])}]")
         if each.pairs:
             yield FormLine(rows, sent(form, 0, dim, rows, each.pairs), moves=True)
+        if apart != 1:
+            between = tuple((0, 0, (apart - 1) * (d == dim)) for d in range(len(shape)))
+            yield FormLine(rows, ("lax.pad", [rows, form.given[1], integers(between)]))
         place = _by_shard(each.places, number, extent)
-        yield FormLine(so_far, ("lax.dynamic_update_slice_in_dim", [so_far, rows, place, along]))
-    ends = [so_far, "0", str(extent), along]
+        yield FormLine(so_far, ("lax.dynamic_update_slice_in_dim", [so_far, rows, place, axis]))
+    ends = [so_far, "0", str(extent), axis]
     yield FormLine(name, ("lax.slice_in_dim", ends) if behind else so_far)
 
 

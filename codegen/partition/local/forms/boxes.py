@@ -1,5 +1,5 @@
-"""Rows that get another place: slices, splits, concatenations and paddings along a split dimension,
-where operands and results have different extents.
+"""Rows that get another place: slices, splits, concatenations, paddings and reversals along a split
+dimension.
 
 Every stretch of rows that lies in one shard and is to lie in another is sent there as it is. Those
 of one length are sent in as many rounds as the busiest device takes part in.
@@ -22,13 +22,39 @@ from shardwright.codegen.partition.local.forms.form import (
     SplitOp,
 )
 from shardwright.codegen.partition.local.forms.halos import Pairs, at_busiest
-from shardwright.codegen.partition.local.forms.shifts import Stretch, padded_dims
+from shardwright.codegen.partition.local.forms.shifts import padded_dims
 from shardwright.codegen.planner.rounds import colouring
 from shardwright.codegen.propagate.build import Builder
 from shardwright.ir.program import Op
 
 MOST_ROUNDS = 8
 """Of ops whose rows take more rounds the dimension is gathered."""
+
+
+@dataclass(frozen=True)
+class SpacedRows:
+    """`length` rows of an operand, every `step`-th from row `start` on, in reverse where that is
+    negative: they become every `apart`-th row of the result from `to` on."""
+
+    place: int  # the operand
+    start: int
+    to: int
+    length: int
+    step: int = 1
+    apart: int = 1
+
+    def borders(self, own: int, extent: int, parts: int) -> list[int]:
+        """Return how many of the rows stand before each place where they go on in another shard,
+        of `own` rows of the operand, or of `extent` of the result; the ends too."""
+        found = {0, self.length}
+        for shard in range(parts + 1):
+            row = shard * own
+            if self.step > 0:
+                found.add(-((self.start - row) // self.step))
+            else:
+                found.add((self.start - row) // -self.step + 1)
+            found.add(-((self.to - shard * extent) // self.apart))
+        return sorted(number for number in found if 0 <= number <= self.length)
 
 
 @dataclass(frozen=True)
@@ -54,7 +80,7 @@ class _RowBox:
 
 @functools.cache
 def box_rounds(
-    stretches: tuple[Stretch, ...], extents: tuple[int, ...], extent: int, parts: int
+    stretches: tuple[SpacedRows, ...], extents: tuple[int, ...], extent: int, parts: int
 ) -> tuple[StretchRound, ...]:
     """Return how stretches get to their places; `extents` are those of the shards of operands,
     `extent` that of the result's."""
@@ -68,21 +94,17 @@ def box_rounds(
 
 
 def _boxes(
-    stretches: Sequence[Stretch], extents: Sequence[int], extent: int, parts: int
+    stretches: Sequence[SpacedRows], extents: Sequence[int], extent: int, parts: int
 ) -> Iterator[_RowBox]:
     """Yield what each shard of the result takes of each shard of an operand."""
     for each in stretches:
-        before = sum(extents[: each.place])
-        own = extents[each.place]
-        borders = {each.to, each.to + each.length}
-        borders.update(shard * extent for shard in range(parts))
-        borders.update(shard * own - each.start + each.to for shard in range(parts))
-        inside = sorted(b for b in borders if each.to <= b <= each.to + each.length)
-        for low, high in itertools.pairwise(inside):
-            row = low - each.to + each.start
-            source, target = row // own, low // extent
+        before, own = sum(extents[: each.place]), extents[each.place]
+        for first, stop in itertools.pairwise(each.borders(own, extent, parts)):
+            ends = each.start + first * each.step, each.start + (stop - 1) * each.step
+            row, to = min(ends), each.to + first * each.apart
+            source, target = row // own, to // extent
             start = before + row - source * own
-            yield _RowBox(source, target, start, low - target * extent, high - low)
+            yield _RowBox(source, target, start, to - target * extent, stop - first)
 
 
 def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRound]:
@@ -104,31 +126,40 @@ def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRou
         )
 
 
-def stretches_along(op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int) -> Stretch:
-    """Return the stretch of its only operand that a result of an op consists of along a
-    dimension."""
-    shape = shapes[len(op.operands) + number]
+def stretches_along(op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int) -> SpacedRows:
+    """Return the rows of its only operand that a result of an op consists of along a dimension."""
+    extent, made = shapes[0][dim], shapes[len(op.operands) + number][dim]
     if op.kind == "split":
-        return Stretch(0, sum(op.integers("sizes")[:number]), 0, shape[dim])
+        return SpacedRows(0, sum(op.integers("sizes")[:number]), 0, made)
     if op.kind == "slice":
-        return Stretch(0, op.integers("start_indices")[dim], 0, shape[dim])
-    low = dict(padded_dims(op))[dim][0]
-    start, to = max(-low, 0), max(low, 0)
-    return Stretch(0, start, to, max(min(shapes[0][dim] - start, shape[dim] - to), 0))
+        return SpacedRows(0, op.integers("start_indices")[dim], 0, made, _stride(op, dim))
+    if op.kind == "rev":
+        return SpacedRows(0, extent - 1, 0, made, -1)
+    low, _, between = dict(padded_dims(op))[dim]
+    apart = between + 1
+    start = max(-(low // apart), 0)
+    to = low + start * apart
+    length = min(extent - start, -((to - made) // apart))
+    return SpacedRows(0, start, to, max(length, 0), 1, apart)
 
 
-def put_together(op: Op, shapes: Sequence[tuple[int, ...]], dim: int) -> tuple[Stretch, ...]:
+def _stride(op: Op, dim: int) -> int:
+    strides = dict(op.params).get("strides")
+    return 1 if strides is None else op.integers("strides")[dim]
+
+
+def put_together(op: Op, shapes: Sequence[tuple[int, ...]], dim: int) -> tuple[SpacedRows, ...]:
     """Return the stretches of a concatenation."""
     found, to = [], 0
     for place, shape in enumerate(shapes[: len(op.operands)]):
-        found.append(Stretch(place, 0, to, shape[dim]))
+        found.append(SpacedRows(place, 0, to, shape[dim]))
         to += shape[dim]
     return tuple(found)
 
 
 def stretches_of_box(
     op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int
-) -> tuple[Stretch, ...]:
+) -> tuple[SpacedRows, ...]:
     """Return the stretches of which a result of an op consists along a dimension."""
     if op.kind == "concatenate":
         return put_together(op, shapes, dim)
@@ -137,8 +168,8 @@ def stretches_of_box(
 
 def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the dimensions along which rows get another place."""
-    if op.kind == "concatenate":
-        return op.integers("dimension")
+    if op.kind in ("concatenate", "rev"):
+        return op.integers("dimension" if op.kind == "concatenate" else "dimensions")
     if op.kind == "pad":
         return tuple(dim for dim, _ in padded_dims(op))
     pairs = enumerate(zip(shapes[0], shapes[1], strict=True))
@@ -156,7 +187,7 @@ def boxes(tensors: OpTensors) -> LocalForm | None:
     dim_of: dict[int, int] = {}
     for dim in range(len(shapes[0])):
         extents = {place: shapes[place][dim] for place in ranked}
-        most = math.gcd(*extents.values()) if dim not in moved or _is_even(op, dim) else 1
+        most = math.gcd(*extents.values())
         if dim in moved and most > 1:
             dim_of[len(build.sizes)] = dim
         kind = "permutation" if dim in moved else "pass"
@@ -184,14 +215,6 @@ def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) ->
     return found
 
 
-def _is_even(op: Op, dim: int) -> bool:
-    """Return whether rows that are taken along a dimension lie side by side."""
-    if op.kind == "pad":
-        return dict(padded_dims(op))[dim][2] == 0
-    strides = dict(op.params).get("strides")
-    return not isinstance(strides, tuple) or strides[dim] == 1
-
-
 def is_split_as_boxes(tensors: OpTensors) -> bool:
     """Return whether every axis divides what a slice takes and what it takes it from, along the
     longest dimension that is cut."""
@@ -199,9 +222,8 @@ def is_split_as_boxes(tensors: OpTensors) -> bool:
     cut = [(before, after, d) for d, (before, after) in enumerate(pairs) if before != after]
     if not cut:
         return False
-    before, after, dim = max(cut)
-    most = math.gcd(before, after)
-    return _is_even(tensors.op, dim) and all(most % size == 0 for size in tensors.pieces)
+    before, after, _ = max(cut)
+    return all(math.gcd(before, after) % size == 0 for size in tensors.pieces)
 
 
 def _moves(split: SplitOp) -> Iterator[FormMove]:

@@ -1,8 +1,12 @@
-"""The greatest along a split dimension: each shard's own first, then among these."""
+"""The greatest along a split dimension: each shard's own first, then among these.
+
+Where another dimension divides, each device finds the best of its part of that: what shards have
+goes there, and what was found to all. Else every device gets all that shards have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwright.codegen.partition.local.forms.form import (
@@ -13,6 +17,16 @@ from shardwright.codegen.partition.local.forms.form import (
 )
 
 BEST, PLACES = "each shard sends the best it has", "each shard sends where its best are"
+FOUND = "what a device found for its part goes to all"
+
+
+def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:
+    """Return the dimension of which each of some devices gets a part, so that fewer bytes are
+    brought than if each got all; `shape`: of the operand's shard. None if there is none."""
+    if parts < 3:
+        return None
+    dims = (d for d, extent in enumerate(shape) if d != along and extent and extent % parts == 0)
+    return next(dims, None)
 
 
 def arg(tensors: OpTensors) -> LocalForm:
@@ -26,9 +40,7 @@ def arg(tensors: OpTensors) -> LocalForm:
 def _best(split: SplitOp) -> Iterator[FormMove]:
     (axis,) = split.op.integers("axes")
     if split.axes(0, axis):
-        best = split.bytes(0, {axis: 1})
-        yield split.gathered(0, axis, best, BEST)
-        yield split.gathered(0, axis, split.bytes(1), PLACES)
+        yield from _chosen(split, axis, (split.bytes(0, {axis: 1}), split.bytes(1)), (1,))
 
 
 def top_k(tensors: OpTensors) -> LocalForm:
@@ -44,8 +56,21 @@ def _best_of_shards(split: SplitOp) -> Iterator[FormMove]:
     last = len(split.layouts[0].dims) - 1
     if split.axes(0, last):
         count = min(split.op.integers("k")[0], split.shape(0)[last])
-        for result, what in (
-            (1, BEST),
-            (2, PLACES),
-        ):
-            yield split.gathered(0, last, split.bytes(result, {last: count}), what)
+        sizes = split.bytes(1, {last: count}), split.bytes(2, {last: count})
+        yield from _chosen(split, last, sizes, (1, 2))
+
+
+def _chosen(
+    split: SplitOp, along: int, sizes: tuple[int, int], results: Sequence[int]
+) -> Iterator[FormMove]:
+    """Yield what is sent; `sizes`: of what a shard has, the best and their places."""
+    parts, axes = split.parts(0, along), split.axes(0, along)
+    if shared_dim(split.shape(0), along, parts) is None:
+        for size, what in zip(sizes, (BEST, PLACES), strict=True):
+            yield split.gathered(0, along, size, what)
+        return
+    for size, what in zip(sizes, (BEST, PLACES), strict=True):
+        yield FormMove("all_to_all", axes, 0, along, size * (parts - 1) // parts, what)
+    for result in results:
+        found = split.bytes(result) // parts
+        yield split.gathered(0, along, found, FOUND)
