@@ -17,6 +17,7 @@ from shardwright.codegen.propagate.kinds import (
     CUMULATIVE,
     ELEMENTWISE,
     REDUCTIONS,
+    SCATTERS,
     WINDOWS,
 )
 from shardwright.codegen.propagate.reshapes import reshape_rule
@@ -302,8 +303,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "select_and_scatter_add": _select_and_scatter_add,
     "gather": gather,
-    "scatter": scatter,
-    "scatter-add": scatter,
+    **dict.fromkeys(SCATTERS, scatter),
     "fft": _fft,
     "random_bits": _made_per_position,
     "random_fold_in": _made_per_position,

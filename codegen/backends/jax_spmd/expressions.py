@@ -100,6 +100,7 @@ FUNCTIONS = {
             "optimization_barrier",
         )
     },
+    **{f"{name}_to": f"lax.{name}_to_p.bind" for name in ("eq", "le", "lt")},
 }
 
 
@@ -236,7 +237,8 @@ def _rev(text: OpText) -> Expression:
 
 def _split(text: OpText) -> Expression:
     axis = text.op.integers("axis")[0]
-    return _call("lax.split", text, integers(text.op.integers("sizes")), f"axis={axis}")
+    sizes = tuple(shape[axis] for shape in text.shapes[1:])
+    return _call("lax.split", text, integers(sizes), f"axis={axis}")
 
 
 def _sort(text: OpText) -> Expression:

@@ -23,6 +23,7 @@ from shardwright.codegen.partition.local.rates import slowest
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.collectives import COLLECTIVES
+from shardwright.codegen.propagate.kinds import SCATTERS
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 
@@ -299,7 +300,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
             yield from _factors(rule.operands[0]) - kept
         case "gather":
             yield from rule.reduction
-        case "scatter-add" | "scatter":
+        case kind if kind in SCATTERS:
             yield from _factors(rule.operands[0]) - _factors(rule.operands[2])
         case "conv_general_dilated":
             yield from _held_by_convolution(op, rule)

@@ -22,14 +22,14 @@ from shardwright.codegen.backends.jax_spmd.forms.windows import (
     select_and_scatter,
     window,
 )
-from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
+from shardwright.codegen.propagate.kinds import CUMULATIVE, SCATTERS, WINDOWS
 
 FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
     **dict.fromkeys(("argmax", "argmin"), arg),
     "top_k": top_k,
     "gather": gather,
-    **dict.fromkeys(("scatter", "scatter-add"), scatter),
+    **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda form: (read_slice if is_read_whole(form) else boxes)(form),
     **dict.fromkeys(("split", "concatenate", "pad"), boxes),
     "dynamic_slice": read_slice,

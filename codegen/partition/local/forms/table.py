@@ -16,14 +16,14 @@ from shardwright.codegen.partition.local.forms.windows import (
     select_and_scatter,
     window,
 )
-from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
+from shardwright.codegen.propagate.kinds import CUMULATIVE, SCATTERS, WINDOWS
 
 FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
     **dict.fromkeys(("argmax", "argmin"), arg),
     "top_k": top_k,
     "gather": gather,
-    **dict.fromkeys(("scatter", "scatter-add"), scatter),
+    **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda tensors: (boxes if is_split_as_boxes(tensors) else read_slice)(tensors),
     **dict.fromkeys(("split", "concatenate", "pad"), boxes),
     "dynamic_slice": read_slice,
