@@ -68,6 +68,8 @@ def sliced() -> Iterator[tuple[str, UserCase]]:
     yield "a slice as another shape", smooth(flat, x, i(13))
     write = lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i - 15))  # noqa: E731
     yield "a write from behind", smooth(write, x, floats(6, 4), i(13))
+    narrow = lambda x, i: lax.dynamic_slice(x, (i, i), (8, 4))  # noqa: E731
+    yield "a slice from a byte", case(narrow, floats(512, 8), jnp.uint8(251))
     several = lambda x, i: jax.vmap(lambda r, i: lax.dynamic_slice(r, (i,), (3,)))(x, i)  # noqa: E731
     yield "slices of rows", smooth(several, x, integers(16, low=-2, high=9))
 
@@ -125,6 +127,10 @@ def narrow() -> Iterator[tuple[str, UserCase]]:
     }.items():
         exact = lambda x, w, p=precision: lax.dot(x, w, precision=p)  # noqa: E731
         yield f"a precision, {name}", case(exact, X, W)
+    yield (
+        "sums of integers",
+        case(lambda x: (x.sum(0, "int32"), x.prod(1, "int32")), integers(16, 8)),
+    )
     yield "no rows", case(lambda x, w: jnp.tanh(x @ w).sum(0), jnp.zeros((0, 8)), W)
     yield "parts without rows", case(lambda x: (x[:0] * 2, jnp.split(x, [0], 0)), X)
     yield "sorted nothing", case(lambda x: jnp.sort(x[:0], 0), X)

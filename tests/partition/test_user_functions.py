@@ -14,6 +14,10 @@ MENDED = (
 """What was wrong before it was in the list."""
 
 
+WIDE = ("a write from behind", "a slice from a byte", "quotients", "sums of integers")
+"""What was wrong where x64 is on."""
+
+
 def wrong(first: int, last: int, *names: str) -> dict[str, str]:
     found = findings("user_process.py", str(first), str(last), *names)
     return {name: said for name, said in found.items() if said}
@@ -21,6 +25,11 @@ def wrong(first: int, last: int, *names: str) -> dict[str, str]:
 
 def test_users_functions_have_one_devices_values() -> None:
     assert wrong(0, 1, *MENDED) == {}
+
+
+def test_so_they_have_where_x64_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    assert wrong(0, 4, *WIDE) == {}
 
 
 @pytest.mark.parametrize("seed", swept(range(24), 12))

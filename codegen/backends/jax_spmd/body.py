@@ -222,6 +222,8 @@ class Writer:
             if weak and own is not None and is_weak(own.value, dtype):
                 if step.op.kind == "select_n" and place == 0:
                     yield self.read(local)
+                elif step.op.kind == "div" and dtype[0] in "iu":  # lax takes it as a wide one
+                    yield scalar(own.value, dtype)
                 else:
                     yield number(own.value)
             elif local in self.inline:

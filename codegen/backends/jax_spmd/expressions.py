@@ -74,6 +74,9 @@ WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
 """A start that is a number."""
 
+NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
+"""The largest numbers of integers in which not every extent can be said."""
+
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
 """What ops take from elsewhere than `jax`, `jnp` and `lax`."""
 
@@ -171,6 +174,8 @@ def _transpose(text: OpText) -> Expression:
 
 
 def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expression]:
+    """Return what writes a reduction: `jnp`'s where that keeps the dtype, be x64 on or off."""
+
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")
         if text.dtype in wide:
@@ -259,7 +264,8 @@ def _dynamic_slice(text: OpText) -> Expression:
     source, *starts = text.given
     for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
         if size < extent and not NUMBER.fullmatch(starts[dim]):
-            starts[dim] = f"jnp.clip({starts[dim]}, 0, {extent - size})"
+            last = min(extent - size, NARROW.get(text.dtypes[1 + dim], extent))
+            starts[dim] = f"jnp.clip({starts[dim]}, 0, {last})"
     return "lax.dynamic_slice", [source, listed(starts), integers(text.shape)]
 
 
@@ -326,10 +332,10 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "reshape": _reshape,
     "squeeze": _reshape,
     "transpose": _transpose,
-    "reduce_sum": _reduction("sum", ("f32", "f64", "i32", "u32")),
+    "reduce_sum": _reduction("sum", ("f32", "f64")),
     "reduce_max": _reduction("max", ("f32", "f64", "i32", "bf16", "f16")),
     "reduce_min": _reduction("min", ("f32", "f64", "i32", "bf16", "f16")),
-    "reduce_prod": _reduction("prod", ("f32", "f64", "i32")),
+    "reduce_prod": _reduction("prod", ("f32", "f64")),
     "reduce_and": _reduction("and", ()),
     "reduce_or": _reduction("or", ()),
     "reduce_xor": _reduction("xor", ()),
