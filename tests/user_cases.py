@@ -1,4 +1,4 @@
-"""Small functions as users write them, one or two features of JAX each, with their arguments."""
+"""What users' functions are listed with: their arguments, and their gradients."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 
 class UserCase(NamedTuple):
-    """A function with what it is given."""
+    """A function with what it is given; `smooth`: its gradient is a case too."""
 
     fn: Callable[..., Any]
     given: tuple[Any, ...]
+    smooth: bool = False
 
 
 def floats(*shape: int) -> Any:
-    return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape), jnp.float32)
+    numbers = np.random.default_rng(sum(shape)).standard_normal(shape)
+    return jnp.asarray(numbers, jnp.float32)
 
 
 def integers(*shape: int, low: int = 0, high: int = 8, dtype: Any = np.int32) -> Any:
@@ -30,9 +31,17 @@ def truths(*shape: int) -> Any:
     return integers(*shape, high=2).astype(bool)
 
 
+def case(fn: Callable[..., Any], *given: Any) -> UserCase:
+    return UserCase(fn, given)
+
+
+def smooth(fn: Callable[..., Any], *given: Any) -> UserCase:
+    return UserCase(fn, given, smooth=True)
+
+
 def gradient(case: UserCase) -> UserCase:
     """Return the gradient of the sum of the sines of a function's floats."""
-    fn, given = case
+    fn, given, _ = case
     real = [n for n, x in enumerate(given) if jnp.issubdtype(x.dtype, jnp.floating)]
 
     def loss(*args: Any) -> Any:
@@ -42,50 +51,4 @@ def gradient(case: UserCase) -> UserCase:
     return UserCase(jax.grad(loss, argnums=real), given)
 
 
-X, ROWS = floats(16, 8), ("NHC", "HIO", "NHC")
-
-
-def grouped(groups: int, batches: int) -> Callable[..., Any]:
-    def convolve(x: Any, w: Any) -> Any:
-        sizes = {"feature_group_count": groups, "batch_group_count": batches}
-        return lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=ROWS, **sizes)
-
-    return convolve
-
-
-def of_each(x: Any, w: Any) -> Any:
-    """A kernel for each image."""
-    return jax.vmap(lambda x, w: grouped(1, 1)(x[None], w)[0])(x, w)
-
-
-def read_twice(x: Any, i: Any, j: Any) -> Any:
-    """Rows from a place that may lie outside."""
-    return lax.dynamic_slice(x, (i, j), (8, 4))
-
-
-def largest(x: Any) -> Any:
-    window = ((3, 1), (1, 1), "SAME")
-    return lax.reduce_window(x, False, lax.max, *window), lax.reduce_window(
-        ~x, True, lax.min, *window
-    )
-
-
-DIFFERENTIABLE = {
-    "feature groups": UserCase(grouped(4, 1), (floats(4, 16, 8), floats(3, 2, 8))),
-    "batch groups": UserCase(grouped(1, 4), (floats(8, 16, 4), floats(3, 4, 8))),
-    "a kernel for each": UserCase(of_each, (floats(4, 16, 8), floats(4, 3, 8, 8))),
-    "turned reshape": UserCase(lambda x: lax.reshape(x, (8, 16), (1, 0)) * 2, (X,)),
-    "top of columns": UserCase(lambda x: lax.top_k(x, 3, axis=0)[0], (X,)),
-    "a slice from outside": UserCase(read_twice, (X, jnp.int32(-3), jnp.int32(2))),
-    "a slice of rows": UserCase(
-        lambda x, i: lax.dynamic_slice(x, (i, i - 3), (6, 4)), (X, jnp.int32(13))
-    ),
-}
-
-INTEGERS = {
-    "top and where": UserCase(lambda x: lax.top_k(x.reshape(4, 4, 8), 3, axis=1), (X,)),
-    "a matmul of truths": UserCase(
-        lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ()))), (truths(16, 8), truths(8, 16))
-    ),
-    "windows of truths": UserCase(largest, (truths(16, 8),)),
-}
+X, W = floats(16, 8), floats(8, 8) * 0.3

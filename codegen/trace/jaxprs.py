@@ -19,7 +19,9 @@ from jax.extend import core
 from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
+from shardwright.codegen.trace.asked import asked, branch_everywhere, check_manual, check_places
 from shardwright.codegen.trace.avals import dtype_of, plain
+from shardwright.codegen.trace.batched import with_one_test
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.params import Params, params_of
@@ -28,7 +30,7 @@ from shardwright.codegen.trace.turned import REWRITTEN
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Line, Op, Value
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.sharding import Sharding
 
 INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # the parameter that holds the jaxpr of a call
 CALLS = frozenset(
@@ -157,8 +159,13 @@ class _Block:
         name = next(key for key in INLINED if key in equation.params)
         inner = equation.params[name]
         jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
-        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-        operands = [self.read(atom) for atom in equation.invars]
+        return self._inlined(equation, getattr(jaxpr, "jaxpr", jaxpr), consts, equation.invars)
+
+    def _inlined(
+        self, equation: Any, jaxpr: Any, consts: Sequence[Any], atoms: Sequence[Any]
+    ) -> Sequence[int]:
+        """Return what a jaxpr gives, its ops among those of this body."""
+        operands = [self.read(atom) for atom in atoms]
         block = _Block(self.tracer)
         block.ops = self.ops
         block.env.update(zip(jaxpr.invars, operands, strict=True))
@@ -211,8 +218,8 @@ class _Block:
     def _constraint(self, equation: Any) -> Sequence[int]:
         aval, line = equation.outvars[0].aval, self.tracer.lines.of(equation)
         try:
-            sharding = self._asked(equation, len(aval.shape))
-            self._check_manual(sharding)
+            sharding = asked(self.tracer.meshes, equation, len(aval.shape))
+            check_manual(sharding, self.tracer.manual_mesh, self.tracer.manual)
         except InputError as error:
             raise error.named(f"constrain, {line}" if line else "constrain") from None
         operand = self.read(equation.invars[0])
@@ -220,32 +227,6 @@ class _Block:
         params = (("sharding", sharding),)
         self.ops.append(Op("constrain", (operand,), (result,), params, line=line))
         return (result,)
-
-    def _asked(self, equation: Any, rank: int) -> Sharding:
-        """Return the sharding of a constraint, ours or jax's."""
-        given, meshes = equation.params.get("sharding"), self.tracer.meshes
-        if isinstance(given, Sharding | str):
-            return meshes.read(given, rank).for_rank(rank)
-        named = given or equation.params["dst_sharding"]
-        return _opened(meshes.of_jax(named, rank), equation.params.get("unconstrained_dims", ()))
-
-    def _check_manual(self, sharding: Sharding) -> None:
-        """Raise an InputError if a constraint splits along an axis that is manual here, or is on
-        another mesh."""
-        mesh = self.tracer.manual_mesh
-        if mesh is not None and sharding.mesh != mesh:
-            raise InputError(
-                "a constraint in a manual computation must be on its mesh",
-                got=f"{sharding} on {sharding.mesh}",
-                expected=f"a sharding on {mesh}",
-            )
-        taken = [ref.name for ref in sharding.used() if ref.name in self.tracer.manual]
-        if taken:
-            raise InputError(
-                "a constraint in a manual computation must not use its manual axes",
-                got=f"{sharding} where {taken[0]} is manual",
-                expected="the axes that are not manual, the others being local already",
-            )
 
     def _remat(self, equation: Any) -> Sequence[int]:
         """Return what `jax.checkpoint` gives. Where it was differentiated, this is what is computed
@@ -291,6 +272,11 @@ class _Block:
         value."""
         return [self.read(atom) for atom in equation.invars]
 
+    def _placed(self, equation: Any) -> Sequence[int]:
+        """Return operands that stay where they are."""
+        check_places(equation.params["devices"], self.tracer.lines.of(equation))
+        return self._same(equation)
+
     def _scan(self, equation: Any) -> Sequence[int]:
         params = equation.params
         consts, carries = params["num_consts"], params["num_carry"]
@@ -303,19 +289,29 @@ class _Block:
         return self._control("scan", equation, [params["jaxpr"]], own)
 
     def _while(self, equation: Any) -> Sequence[int]:
-        params = equation.params
+        params, atoms = with_one_test(equation)
         lengths = (params["cond_nconsts"], params["body_nconsts"])
         bodies = [params["cond_jaxpr"], params["body_jaxpr"]]
-        return self._control("while", equation, bodies, (("lengths", lengths),))
+        return self._control("while", equation, bodies, (("lengths", lengths),), atoms)
 
     def _cond(self, equation: Any) -> Sequence[int]:
-        return self._control("cond", equation, list(equation.params["branches"]), ())
+        branches = list(equation.params["branches"])
+        platforms = equation.params.get("branches_platforms")
+        if platforms is None:
+            return self._control("cond", equation, branches, ())
+        taken = branches[branch_everywhere(platforms, self.tracer.lines.of(equation))]
+        return self._inlined(equation, taken.jaxpr, taken.consts, equation.invars[1:])
 
     def _control(
-        self, kind: str, equation: Any, jaxprs: list[Any], params: Params
+        self,
+        kind: str,
+        equation: Any,
+        jaxprs: list[Any],
+        params: Params,
+        atoms: Sequence[Any] | None = None,
     ) -> Sequence[int]:
         line = self.tracer.lines.of(equation)
-        operands = tuple(self.read(atom) for atom in equation.invars)
+        operands = tuple(map(self.read, equation.invars if atoms is None else atoms))
         bodies = tuple(
             self.tracer.body(each.jaxpr, each.consts, names)
             for each, names in zip(
@@ -381,19 +377,13 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "checkpoint": _Block._remat,
     "remat2": _Block._remat,
     "empty2": _Block._empty,
+    "platform_index": _Block._empty,
     "pvary": _Block._same,
     "pcast": _Block._same,
+    "device_put": _Block._placed,
     "scan": _Block._scan,
     "while": _Block._while,
     "cond": _Block._cond,
     "shard_map": _Block._manual,
     **REWRITTEN,
 }
-
-
-def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
-    """Return a sharding of jax; dimensions that are unconstrained are open."""
-    dims = tuple(
-        DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
-    )
-    return Sharding(sharding.mesh, dims, sharding.replicated, sharding.unreduced)

@@ -1,4 +1,4 @@
-"""Ops of which a parameter says that a tensor is turned before: as a transpose and the op."""
+"""Ops that are others beside a simpler one: a tensor is turned before, or its sign is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 
-from shardwright.codegen.trace.params import Params
+from shardwright.codegen.trace.params import Params, params_of
 from shardwright.codegen.trace.stacks import OpBlock, added, stack, unstack
+from shardwright.ir.errors import InputError
 from shardwright.ir.program import Op
 
 
@@ -46,6 +47,33 @@ def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
     return tuple(_transposed(block, value, aval, back, line) for value, aval in pairs)
 
 
+def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
+    """Add the ops of a scatter that subtracts: what is added is the negative."""
+    line, (out,) = block.tracer.lines.of(equation), equation.outvars
+    table, indices, updates = map(block.read, equation.invars)
+    less = added(block, "neg", (updates,), equation.invars[2].aval, line, ())
+    params = params_of("scatter-add", equation.params)
+    return (added(block, "scatter-add", (table, indices, less), out.aval, line, params),)
+
+
+def put(block: OpBlock, equation: Any) -> Sequence[int]:
+    """Add a scatter that sets; return its result.
+
+    Raises InputError where it applies a function to what is there.
+    """
+    line, (out,) = block.tracer.lines.of(equation), equation.outvars
+    if equation.params["update_jaxpr"] is not None:
+        raise InputError(
+            "a scatter must set, add, multiply or take the larger or smaller",
+            argument="fn",
+            got=f"one that applies a function, as x.at[i].apply(f){f', {line}' if line else ''}",
+            expected="x.at[i].set(f(x[i]))",
+        )
+    operands = tuple(map(block.read, equation.invars))
+    params = params_of("scatter", equation.params)
+    return (added(block, "scatter", operands, out.aval, line, params),)
+
+
 def _turned(aval: Any, order: Sequence[int]) -> Any:
     """Return the type of a tensor whose dimensions are in another order."""
     return jax.ShapeDtypeStruct(tuple(aval.shape[dim] for dim in order), aval.dtype)
@@ -58,6 +86,8 @@ def _transposed(block: OpBlock, operand: int, aval: Any, order: Sequence[int], l
 
 REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "reshape": reshape,
+    "scatter": put,
+    "scatter-sub": subtracted,
     "stack": stack,
     "top_k": top_k,
     "unstack": unstack,

@@ -31,6 +31,7 @@ from shardwright.codegen.backends.jax_spmd.literals import (
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing, ProgramRings
+from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.communications import Communication, notation
 from shardwright.codegen.partition.local.fold import taken
@@ -38,7 +39,6 @@ from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
-    LayoutChange,
     LocalBody,
     LocalProgram,
     MoveValue,
@@ -215,19 +215,29 @@ class Writer:
 
     def _given(self, step: Compute) -> Iterator[str]:
         """Yield the operands; numbers as they are where one operand is an array."""
-        weak = step.op.kind in WEAK and not all(o in self.filled for o in self._branches(step))
+        weak = self._is_weak(step) and not all(o in self.filled for o in self._branches(step))
         for place, local in enumerate(step.operands):
             own = self.filled.get(local)
             dtype = self.program.of(local).dtype
             if weak and own is not None and is_weak(own.value, dtype):
                 if step.op.kind == "select_n" and place == 0:
                     yield self.read(local)
+                elif step.op.kind == "div" and dtype[0] in "iu":  # lax takes it as a wide one
+                    yield scalar(own.value, dtype)
                 else:
                     yield number(own.value)
             elif local in self.inline:
                 yield self.inline[local]
             else:
                 yield self.read(local)
+
+    def _is_weak(self, step: Compute) -> bool:
+        """Return whether operands of an op may be numbers, or broadcast by it: of a choice only
+        where it is made by truths."""
+        chooses = step.op.kind == "select_n"
+        return step.op.kind in WEAK and not (
+            chooses and self.program.of(step.operands[0]).dtype != "bool"
+        )
 
     def _branches(self, step: Compute) -> Sequence[int]:
         return step.operands[1:] if step.op.kind == "select_n" else step.operands
@@ -252,7 +262,7 @@ class Writer:
 
     def _broadcasts(self, use: Step | None, local: int) -> bool:
         """Return whether a use is elementwise, beside an array of the whole shape."""
-        if not isinstance(use, Compute) or use.op.kind not in WEAK:
+        if not isinstance(use, Compute) or not self._is_weak(use):
             return False
         return any(
             other != local
@@ -264,7 +274,7 @@ class Writer:
     def _move(self, step: MoveValue, indent: int) -> list[str]:
         change = step.change
         one_number = self.filled.get(step.operand)
-        if one_number is not None and _stays(change, one_number):
+        if one_number is not None and stays(change.kind, one_number.value):
             self.filled[step.result] = one_number
             return []
         source = self.program.values[step.operand].layout
@@ -280,6 +290,9 @@ class Writer:
         if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
             given = f"lax.optimization_barrier({given})"
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
+        if 0 in shape:  # nothing to send, which collectives do not take
+            empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
+            return self._statement(name, empty, step.result, indent)
         lines = self._comment(step.result, indent)
         if change.kind == "exchange":
             shapes, ends = (self.program.shape(step.operand), shape), (given, name)
@@ -306,12 +319,6 @@ class Writer:
             break_long_words=False,
             break_on_hyphens=False,
         )
-
-
-def _stays(change: LayoutChange, filled: Filled) -> bool:
-    """Return whether a value that is one number everywhere is this number after a change too: a
-    part of it, and the terms of zero."""
-    return change.kind == "slice" or (change.kind == "mask" and filled.value == 0)
 
 
 def _first_result(step: Step) -> int:

@@ -8,6 +8,7 @@ from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers, number
 from shardwright.codegen.propagate.kinds import SCATTERS
 
+PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -33,10 +34,22 @@ def _is_matmul(text: OpText) -> bool:
 
 
 def _precision(text: OpText) -> list[str]:
+    """Return the precision that was asked for, of both operands or of each; or the name of an
+    algorithm."""
     given = text.has("precision")
     if isinstance(given, tuple) and given and given[0] == given[-1]:
         given = given[0]
-    return [] if given in (None, "DEFAULT", ()) else [f'precision="{str(given).lower()}"']
+    if given in (None, "DEFAULT", ()):
+        return []
+    if isinstance(given, tuple):
+        return [f"precision=({', '.join(map(_quoted, given))})"]
+    return [f"precision={_quoted(given)}"]
+
+
+def _quoted(precision: object) -> str:
+    """Return a precision as jax calls it, an algorithm by its own name."""
+    name = str(precision)
+    return f'"{name.lower() if name in PRECISIONS else name}"'
 
 
 def _preferred(text: OpText, always: bool = False) -> list[str]:

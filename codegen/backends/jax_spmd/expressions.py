@@ -74,6 +74,9 @@ WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
 """A start that is a number."""
 
+NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
+"""The largest numbers of integers in which not every extent can be said."""
+
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
 """What ops take from elsewhere than `jax`, `jnp` and `lax`."""
 
@@ -101,6 +104,7 @@ FUNCTIONS = {
             "optimization_barrier",
         )
     },
+    **{f"{name}_to": f"lax.{name}_to_p.bind" for name in ("eq", "le", "lt")},
 }
 
 
@@ -176,6 +180,8 @@ def _transpose(text: OpText) -> Expression:
 
 
 def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expression]:
+    """Return what writes a reduction: `jnp`'s where that keeps the dtype, be x64 on or off."""
+
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")
         if text.dtype in wide:
@@ -242,7 +248,8 @@ def _rev(text: OpText) -> Expression:
 
 def _split(text: OpText) -> Expression:
     axis = text.op.integers("axis")[0]
-    return _call("lax.split", text, integers(text.op.integers("sizes")), f"axis={axis}")
+    sizes = tuple(shape[axis] for shape in text.shapes[1:])
+    return _call("lax.split", text, integers(sizes), f"axis={axis}")
 
 
 def _sort(text: OpText) -> Expression:
@@ -263,7 +270,8 @@ def _dynamic_slice(text: OpText) -> Expression:
     source, *starts = text.given
     for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
         if size < extent and not NUMBER.fullmatch(starts[dim]):
-            starts[dim] = f"jnp.clip({starts[dim]}, 0, {extent - size})"
+            last = min(extent - size, NARROW.get(text.dtypes[1 + dim], extent))
+            starts[dim] = f"jnp.clip({starts[dim]}, 0, {last})"
     return "lax.dynamic_slice", [source, listed(starts), integers(text.shape)]
 
 
@@ -331,10 +339,10 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "reshape": _reshape,
     "squeeze": _reshape,
     "transpose": _transpose,
-    "reduce_sum": _reduction("sum", ("f32", "f64", "i32", "u32")),
+    "reduce_sum": _reduction("sum", ("f32", "f64")),
     "reduce_max": _reduction("max", ("f32", "f64", "i32", "bf16", "f16")),
     "reduce_min": _reduction("min", ("f32", "f64", "i32", "bf16", "f16")),
-    "reduce_prod": _reduction("prod", ("f32", "f64", "i32")),
+    "reduce_prod": _reduction("prod", ("f32", "f64")),
     "reduce_and": _reduction("and", ()),
     "reduce_or": _reduction("or", ()),
     "reduce_xor": _reduction("xor", ()),

@@ -37,6 +37,7 @@ class _Follow:
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
         self.is_taken = True
+        self.numbers: dict[int, object] = {}  # values that are one number everywhere, alike on all
 
     def body(self, body: LocalBody, arguments: Sequence[frozenset[str]]) -> list[frozenset[str]]:
         """Return along which axes each result of a body differs, as jax finds it."""
@@ -47,18 +48,34 @@ class _Follow:
                     if change.kind not in LOCAL and not varying[operand] >= set(change.axes):
                         self.is_taken = False
                     varying[result] = _moved(step, varying[operand])
+                    if operand in self.numbers and stays(change.kind, self.numbers[operand]):
+                        self.numbers[result], varying[result] = self.numbers[operand], frozenset()
                 case CallFunction(number, operands, results):
                     given = [varying[operand] for operand in operands]
                     found = self.body(self.program.functions[number], given)
                     varying.update(zip(results, found, strict=True))
                 case Compute():
-                    given = [varying[operand] for operand in step.operands]
-                    if step.op.kind in BOUND and len(set(given)) > 1:
+                    self._note(step)
+                    each = [varying[operand] for operand in step.operands]
+                    if step.op.kind in BOUND and len({*each}) > 1:
                         self.is_taken = False
-                    own = frozenset().union(*given)
+                    own = frozenset().union(*each)
                     own = _computed(step, own, self.program)
                     varying.update(dict.fromkeys(step.results, own))
         return [varying[result] for result in body.results]
+
+    def _note(self, step: Compute) -> None:
+        """Note what is one number everywhere."""
+        if step.op.kind == "constant" and "value" in dict(step.op.params):
+            self.numbers[step.results[0]] = step.op.param("value")
+        elif step.op.kind == "broadcast_in_dim" and step.operands[0] in self.numbers:
+            self.numbers[step.results[0]] = self.numbers[step.operands[0]]
+
+
+def stays(kind: str, value: object) -> bool:
+    """Return whether a value that is one number everywhere is this number after a change too: a
+    part of it, and the terms of zero."""
+    return kind == "slice" or (kind == "mask" and value == 0)
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:

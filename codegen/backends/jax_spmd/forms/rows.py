@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
 from shardwright.codegen.backends.jax_spmd.expressions import OpText
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormLine, FormLines, FormText
-from shardwright.codegen.backends.jax_spmd.literals import integers, listed
+from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers, listed
 from shardwright.ir.program import Param
 
 
@@ -130,8 +130,13 @@ def write_slice(form: FormText) -> FormLines:
     changed = form.local("block")
     yield FormLine(changed, block)
     yield FormLine(changed, f'{changed}.at[{index}].set({update}, mode="drop")')
-    starts[dim] = "0"
+    starts[dim] = _zero(form)
     yield FormLine(form.results[0], ("lax.dynamic_update_slice", [source, changed, listed(starts)]))
+
+
+def _zero(form: FormText) -> str:
+    """Return zero as a start, of the type that the others have."""
+    return f"{dtype_text(form.text.dtypes[len(form.given) - 1])}(0)"
 
 
 def _behind(rows: str, extent: int) -> str:
@@ -185,6 +190,6 @@ def _cut(form: FormText, dim: int, part: Sequence[int]) -> str:
         )
         return f"{form.given[0]}[{', '.join(ranges)}]"
     at = list(form.given[len(form.given) - len(whole) :])
-    at[dim] = "0"
+    at[dim] = _zero(form)
     sizes = tuple(whole[d] if d == dim else extent for d, extent in enumerate(part))
     return f"lax.dynamic_slice({form.given[0]}, {listed(at)}, {integers(sizes)})"

@@ -1,0 +1,78 @@
+"""What a constraint in a function asks for, and branches of which platforms choose one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwright.codegen.trace.meshes import ProgramMeshes
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Line
+from shardwright.ir.sharding import DimSharding, Sharding
+
+KERNELS = ("mosaic",)
+"""Platforms of which a program has no code: the insides of Pallas kernels."""
+
+
+def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
+    """Return the sharding of a constraint, ours or jax's."""
+    given = equation.params.get("sharding")
+    if isinstance(given, Sharding | str):
+        return meshes.read(given, rank).for_rank(rank)
+    named = given or equation.params["dst_sharding"]
+    return _opened(meshes.of_jax(named, rank), equation.params.get("unconstrained_dims", ()))
+
+
+def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
+    """Return a sharding of jax; dimensions that are unconstrained are open."""
+    dims = tuple(
+        DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
+    )
+    return Sharding(sharding.mesh, dims, sharding.replicated, sharding.unreduced)
+
+
+def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) -> None:
+    """Raise an InputError if a constraint splits along an axis that is manual here, or is on
+    another mesh."""
+    if mesh is not None and sharding.mesh != mesh:
+        raise InputError(
+            "a constraint in a manual computation must be on its mesh",
+            got=f"{sharding} on {sharding.mesh}",
+            expected=f"a sharding on {mesh}",
+        )
+    taken = [ref.name for ref in sharding.used() if ref.name in manual]
+    if taken:
+        raise InputError(
+            "a constraint in a manual computation must not use its manual axes",
+            got=f"{sharding} where {taken[0]} is manual",
+            expected="the axes that are not manual, the others being local already",
+        )
+
+
+def check_places(places: Sequence[Any], line: Line | None) -> None:
+    """Raise an InputError where a function puts a value somewhere itself."""
+    said = [str(place) for place in places if place is not None]
+    if said:
+        raise InputError(
+            "a function must not put values on devices, which its program does",
+            argument="fn",
+            got=f"jax.device_put to {said[0]}{f', {line}' if line else ''}",
+            expected="jax.lax.with_sharding_constraint, or no place",
+        )
+
+
+def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
+    """Return the branch that every platform takes.
+
+    Raises InputError where platforms take different ones: a module is for all of them.
+    """
+    others = [name for names in platforms for name in names or () if name not in KERNELS]
+    if others or None not in platforms:
+        raise InputError(
+            "a function must be the same for all platforms, as its module is",
+            argument="fn",
+            got=f"branches for {', '.join(others)}{f', {line}' if line else ''}",
+            expected="no lax.platform_dependent, or a default alone",
+        )
+    return platforms.index(None)
