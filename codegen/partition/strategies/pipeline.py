@@ -105,7 +105,11 @@ class Pipeline:
 
 def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
     """Return the pipeline of a stage function along `axis` of a mesh, as many stages as it has
-    devices."""
+    devices.
+
+    Where another axis splits rows, partition its gradient with `mode="cheapest"`: gradients of the
+    parameters are then summed over that axis once, after the loop, and not in every tick.
+    """
     if axis not in mesh.names:
         raise InputError(
             "a pipeline runs along an axis of the mesh",
