@@ -125,9 +125,10 @@ def large() -> Iterator[str]:
     }
     xla = compiled(cases)
     for one in (one for topology in LARGE for one in loads(cases, xla, topology)):
-        before, took = BEFORE[one.name] if one.topology == LARGE[0] else ("", "")
-        cells = [one.name, one.topology, *_mib(one.carried, one.direct, one.xla), str(before)]
-        yield f"| {' | '.join([*cells, f'{1e6 * one.seconds:.0f}', str(took)])} |"
+        before, took = BEFORE[one.name] if one.topology == LARGE[0] else (None, "")
+        cells = [one.name, one.topology, *_mib(one.carried, one.direct, one.xla)]
+        cells += [f"{before:.2f}" if before else "", f"{1e6 * one.seconds:.0f}", str(took)]
+        yield f"| {' | '.join(cells)} |"
 
 
 def _mib(*values: float | None) -> list[str]:
@@ -150,7 +151,7 @@ def main() -> None:
         "# The busiest link of TPU modules over that of a direct exchange, and of XLA's plan",
         "",
         f"All rounds together: geometric mean and worst. The corpus, {RANDOM} random reshards, and "
-        f"{RANDOM} that jax takes.",
+        f"{RANDOM} that jax takes; before: without these.",
         "",
         "| topology | forward | over direct | before | send at once | over direct | beside XLA's "
         "| over XLA's | at most XLA's |",

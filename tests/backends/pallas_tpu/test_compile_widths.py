@@ -86,7 +86,15 @@ def test_every_form_compiles_in_both_widths(tmp_path: Path) -> None:
         between(FOUR, "int64", (1, 5)),
     ]
     plans = [*map(plan, reshards), plan(between(OTHERS[0], "int8"), "direct", topology="v5e:2x2")]
+    plans += [turned("float32", (64, 512))]
     assert check_compile(plans, tmp_path) == {"direct", "windows", "slots", "routed", "spread"}
+
+
+def turned(dtype: str, shape: tuple[int, int]) -> Plan:
+    """A plan in which two of four devices send, in halves, over a corner."""
+    mesh = Mesh({"x": 2, "y": 2})
+    sides = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    return plan(Reshard(shape, dtype, *sides), "direct", topology="v5e:2x2")
 
 
 def summed(dtype: str, shape: tuple[int, int], operator: str = "") -> Plan:

@@ -121,18 +121,19 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
                 pairs[me, piece.receiver] += size * math.prod(high - low for low, high in widths)
         yield pairs
         return
-    slot, moves = module._PROGRAM.slot, iter(module.MOVES)
+    program, slot = module._PROGRAM, module._PROGRAM.slot
+    moves = zip(*(program.table(device, program.order) for device in devices), strict=True)
     for hops in module.ROUNDS:
         total: Counter[tuple[int, int]] = Counter()
         for *way, count in hops:
-            for _ in range(count):
-                _, _, *sizes = next(moves)
+            made = (each for _ in range(count) for each in enumerate(next(moves)))
+            for device, (_, _, *row) in made:
+                *sizes, sends, _ = row if program.shares else (*row, 1, 1)
                 extents = dict(enumerate(slot.shape))
                 pairs = zip(slot.sized, sizes[int(slot.halves) :], strict=True)
                 extents.update((axis, extent) for (axis, _), extent in pairs)
-                nbytes = size * math.prod(extents.values())
-                for device in devices:
-                    total[device, int(module.hop(device, *way))] += nbytes
+                nbytes = sends * size * math.prod(extents.values())
+                total[device, int(module.hop(device, *way))] += nbytes
         yield total
     assert next(moves, None) is None
 
