@@ -53,6 +53,17 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         ((COMES, COMES.replace(">= 0", ">= 99")),),
         "multiply of device 0 reads the operands of device 0 without waiting for what pull",
     ),
+    "no wait for what leaves": (
+        "scatter",
+        KERNELS,
+        (
+            (
+                "        wait(told + name, epoch * tl.load(tiles + name), state, polls, code + name)",
+                "        pass",
+            ),
+        ),
+        "add of device 0 reads the terms of device 0 without waiting for what multiply",
+    ),
     "no wait for what is offered": (
         "gather",
         KERNELS,
