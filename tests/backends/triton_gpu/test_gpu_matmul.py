@@ -188,7 +188,10 @@ def test_random_matmuls_in_processes(seed: int, tmp_path: Path) -> None:
         assert answers == ["ok"] * len(cases)
 
 
-@pytest.mark.parametrize("kind", ["gather and scatter", "terms come, and stay"])
+@pytest.mark.parametrize(
+    "kind",
+    ["gather and scatter", pytest.param("terms come, and stay", marks=pytest.mark.slow)],
+)
 def test_a_module_checks_itself(kind: str, tmp_path: Path) -> None:
     written(matmul(*KINDS[kind], 4), "m", tmp_path / "generated")
     (tmp_path / "generated" / "__init__.py").touch()
