@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -20,6 +21,27 @@ def test_a_row_of_gpu_copy() -> None:
     assert (row.devices, row.total, row.tile) == (8, 8 * 64 * 32 * 2, 16 * 32 * 2)
     assert min(row.copy, row.graph, row.call, row.ratio) > 0
     assert gpu_copy.table([row], "a CPU").row_count == 1
+
+
+GPU_MATMUL = """
+from bench import gpu_copy, gpu_matmul
+row = gpu_matmul.measured("float16", (40, 32, 24), "cpu", gpu_copy.by_clock)
+assert min(*row.teraflops, row.ours, row.torch) > 0 and row.by == "TMA", row
+assert gpu_matmul.table([row], "a CPU").row_count == 1
+gpu_matmul.main()
+"""
+
+
+def test_a_row_of_gpu_matmul() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GPU_MATMUL],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "gpu_matmul: not measured: no GPU\n"
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from shardwright.codegen.hardware.presets import (
     MOST_DEVICES,
     check_devices,
     is_processor,
+    name_of,
     topology_of,
 )
 from shardwright.codegen.hardware.rates import check_multiplies, multiply_rate
@@ -154,7 +155,7 @@ class _Search:
     def check_pulls(self) -> None:
         """Raise InputError where kernels are to pull, and cannot."""
         if self.loop == "pulled" and not self.pulls:
-            named = "no topology" if self.by_bytes else str(self.network.topology)
+            named = "no topology" if self.by_bytes else f"on {name_of(self.network.topology)}"
             raise InputError(
                 "kernels pull where they take less, between devices that read each other's memory",
                 argument="loop",

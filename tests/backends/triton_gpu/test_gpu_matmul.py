@@ -150,9 +150,12 @@ PARTS = 24
 @pytest.mark.parametrize("devices", MESHES)
 @pytest.mark.parametrize("part", swept(range(PARTS), PARTS))
 def test_every_matmul_of_matrices(devices: int, part: int, runner: Runner, tmp_path: Path) -> None:
-    """All triples of shardings of two matrices and their product, sizes and types in turn."""
+    """All triples of shardings of two matrices and their product, sizes and types in turn; on two
+    devices unreduced ones too, of which `test_random_matmuls` has others."""
     mesh = MESHES[devices]
-    every = list(itertools.product(matrix_shardings(mesh.names), repeat=3))
+    texts = matrix_shardings(mesh.names)
+    texts += ['[{}, {}], unreduced={"x"}'] if devices == 2 else []
+    every = list(itertools.product(texts, repeat=3))
     # Of many the long sweep takes a few, and the exhaustive one a sample as large as a person
     # waits for: each pair of lhs and rhs, and each pair of an operand and the result, is there.
     step = 7 * PARTS if len(every) > 1000 and part == 0 else PARTS
@@ -185,7 +188,10 @@ def test_random_matmuls_in_processes(seed: int, tmp_path: Path) -> None:
         assert answers == ["ok"] * len(cases)
 
 
-@pytest.mark.parametrize("kind", ["gather and scatter", "terms come, and stay"])
+@pytest.mark.parametrize(
+    "kind",
+    ["gather and scatter", pytest.param("terms come, and stay", marks=pytest.mark.slow)],
+)
 def test_a_module_checks_itself(kind: str, tmp_path: Path) -> None:
     written(matmul(*KINDS[kind], 4), "m", tmp_path / "generated")
     (tmp_path / "generated" / "__init__.py").touch()

@@ -38,6 +38,7 @@ COUNTS = "        part = tl.load(row + 7)\n        if part >= 0:\n            co
 STALE = "wait(flags + (epoch - 1 & 1) * devices + holder, epoch - 1, state"
 OFFERED = "wait(flags + (epoch & 1) * devices + holder, epoch, state"
 NO_WAIT = OFFERED.replace("wait(", "(").replace(", state", "), (state")
+TOLD = "wait(told + name, epoch * tl.load(tiles + name), state, polls, code + name)"
 RELEASE = 'tl.atomic_add(flag, 1, sem="release", scope="sys")'
 SIDE = "self._side.wait_stream(torch.cuda.current_stream(self.home))"
 MAIN = "torch.cuda.current_stream(self.home).wait_stream(self._side)"
@@ -52,6 +53,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         KERNELS,
         ((COMES, COMES.replace(">= 0", ">= 99")),),
         "multiply of device 0 reads the operands of device 0 without waiting for what pull",
+    ),
+    "no wait for what leaves": (
+        "scatter",
+        KERNELS,
+        ((TOLD, "pass"),),
+        "add of device 0 reads the terms of device 0 without waiting for what multiply",
     ),
     "no wait for what is offered": (
         "gather",
@@ -143,6 +150,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         KERNELS,
         (("for job in range(number)", "for job in range(number - 1)"),),
         "waits in vain for lhs [8, 16) x [0, 12) of device 1",
+    ),
+    "a sum of terms is skipped": (
+        "terms",
+        KERNELS,
+        (("for _ in range(number):", "for _ in range(number - 1):"),),
+        "waits in vain for lhs [0, 8) x [0, 12) of devices 0, 1",
     ),
     # By values.
     "a step of multiplying is skipped": (
