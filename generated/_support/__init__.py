@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "51daafcf9e87523a",
+    "pallas_tpu": "97df9845a8ca1339",
     "triton_gpu": "01b0a2fbfa390525",
 }
 

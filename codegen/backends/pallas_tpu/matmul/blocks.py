@@ -20,7 +20,7 @@ BATCH, DIM_I, DIM_J, DIM_K = range(4)
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 MOST: tuple[Extents, ...] = (
     (1, 576, 4096, 1152),
-    (1, 576, 1024, 1152),
+    (1, 576, 1152, 1152),
     (1, 256, 512, 512),
     (1, 128, 256, 256),
 )
@@ -29,7 +29,7 @@ SUM = 4
 """Bytes of a sum on its way: float32 or int32."""
 SHARE = 5, 8
 """The part of VMEM that a kernel's own blocks take; the compiler takes some for itself."""
-STRETCH = 1024
+STRETCH = 1152
 """The most that kernels multiply at a time along j: what divides a block, and no less than half."""
 PER_BLOCK = 64
 """Elements of an extent that take as long as what is done once a block: of 128 columns a v5e reads
