@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "97df9845a8ca1339",
-    "triton_gpu": "01b0a2fbfa390525",
+    "pallas_tpu": "adfcf540bcc1d3db",
+    "triton_gpu": "be850f44436ffd13",
 }
 
 

@@ -148,7 +148,7 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
     with _read(module, recorder):
         unpacks = form_of(program) == "windows"
         if not unpacks:
-            program.kernel(**_arguments(program, program.kernel, sends))
+            program.kernel(**_arguments(program, program.kernel, sends, rank))
         elif sends:
             program.push_kernel(**_arguments(program, program.push_kernel, sends))
         for block in np.ndindex(program.tiling.blocks) if unpacks else ():
@@ -170,9 +170,11 @@ def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         raise MismatchError(f"an index does not fit 32 bits: {error}") from error
 
 
-def _arguments(program: Any, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
-    """Return what stands for each parameter of a kernel: buffers, the table of ranks,
-    semaphores."""
+def _arguments(
+    program: Any, kernel: Callable[..., None], sends: bool, rank: int = 0
+) -> dict[str, Any]:
+    """Return what stands for each parameter of a kernel of a device: buffers, the table of ranks or
+    of moves, semaphores."""
     shapes = _shapes(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
@@ -180,7 +182,8 @@ def _arguments(program: Any, kernel: Callable[..., None], sends: bool) -> dict[s
     if "order" in given:
         given["order"] = program.order
     if "moves" in given:
-        given["moves"] = np.array(program.schedule.moves, dtype=np.int32).ravel()
+        moves = program.table(np.int32(rank), program.order)
+        given["moves"] = np.array(moves, dtype=np.int32).ravel()
     return given
 
 
