@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "adfcf540bcc1d3db",
+    "pallas_tpu": "78e9a263031f7c0e",
     "triton_gpu": "be850f44436ffd13",
 }
 
