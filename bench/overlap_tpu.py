@@ -9,6 +9,10 @@ it waits for a matrix unit, more: the loop that multiplies takes no less than it
 less than its products take on the MXUs, so its share is theirs of the greater. With what is done
 once a block, all other bundles of the kernel's loop count too, each once a block, branches that are
 seldom taken as well: a bound from below.
+
+Of extents that are no multiples of blocks: the cycles that the MXUs take for whole blocks, and for
+the operands, and those of the compiler's estimate for what XLA does around the kernel. A program of
+nothing but a matmul is free to choose the layouts of its arrays, which the kernel takes by rows.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,6 +47,11 @@ KINDS = {
     "all-gather": ('[{"i"}, {}]', '[{}, {"i"}]', '[{}, {"i"}]'),
     "reduce-scatter": ('[{}, {"i"}]', '[{"i"}, {}]', '[{"i"}, {}]'),
 }
+UNEVEN = (
+    ("all-gather", (8240, 8240, 8240)),
+    ("reduce-scatter", (8240, 8240, 8240)),
+    ("all-gather", (5000, 7000, 3200)),
+)
 TURNS = 3
 PRODUCTS = {"bfloat16": 65536, "float32": 65536, "int8": 131072}
 """That a v5e's four MXUs of 128 x 128 make in a cycle, of float32 in one pass of bfloat16: by peak
@@ -55,14 +65,20 @@ HEADINGS = ("topology", "dtype", "sides", "s", "XLA's s", "XLA's form", "code", 
             "VMEM", "HBM", "MXU in the loop", "with what is done once a block")  # fmt: skip
 
 
+UNEVEN_HEADINGS = ("sides", "i, j, k", "blocks", "MXU cycles of blocks", "of the operands",
+                   "MXU in the loop", "XLA's cycles around it", "in its layouts")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Compiled:
-    """A program: seconds, bytes of code and of HBM, and the collectives that it is made of."""
+    """A program: seconds, bytes of code and of HBM, the collectives that it is made of, and cycles
+    of what XLA does around kernels, by its estimate."""
 
     seconds: float
     code: int
     memory: int
     form: str
+    around: int
 
 
 @dataclass(frozen=True)
@@ -87,12 +103,14 @@ class Busy:
         return self.inner * self.cycles / took
 
 
-def ring_of(kind: str, dtype: str, topology: str) -> tuple[sw.MatmulPlan, MatmulRing]:
-    """Return the plan of a matmul with a loop, and its kernel."""
+def ring_of(
+    kind: str, dtype: str, topology: str, extents: Sequence[int] = ()
+) -> tuple[sw.MatmulPlan, MatmulRing]:
+    """Return the plan of a matmul with a loop, and its kernel; `extents`: i, j, k."""
     lhs, rhs, out = KINDS[kind]
-    given = (SIZE, SIZE)
+    i, j, k = extents or (SIZE, SIZE, SIZE)
     mesh = sw.Mesh({"i": TOPOLOGIES[topology]})
-    matmul = sw.Matmul(dtype, (given, lhs), (given, rhs), out, mesh=mesh)
+    matmul = sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=mesh)
     plan = plan_matmul(matmul, topology, loop="both", listed=0)
     assert plan.chosen.loop is not None
     return plan, MatmulRing.of(plan, plan.chosen.loop)
@@ -104,9 +122,13 @@ def written(plan: sw.MatmulPlan, root: Path) -> Path:
     return path
 
 
-def compiled(path: Path, topology: str, turns: int, dump: Path | None = None) -> list[Compiled]:
-    """Return what the compiler makes of a module, and of `jnp.matmul`, if there is no dump."""
+def compiled(
+    path: Path, topology: str, turns: int, dump: Path | None = None, *, by_rows: bool = False
+) -> list[Compiled]:
+    """Return what the compiler makes of a module, and of `jnp.matmul`, if there is no dump;
+    `by_rows`: whether arrays are laid out as kernels take them."""
     asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
+    asked["by_rows"] = by_rows
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     if dump is not None:
         told["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
@@ -135,14 +157,20 @@ def serve() -> None:
 def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
     """Yield the module's function and jnp.matmul, with arguments and the result's sharding."""
     import jax
+    from jax.experimental.layout import Format, Layout
 
     from shardwright.codegen.backends.pallas_tpu.compile.run import placed
     from shardwright.codegen.verify.load import load
 
     module = load(Path(asked["module"]))
     mesh = module._LHS.mesh_of(placed(len(module.IDS), asked["topology"]))
+
+    def on(side: Any) -> Any:
+        sharding = side.on(mesh)
+        return Format(Layout((0, 1)), sharding) if asked["by_rows"] else sharding
+
     given = [
-        jax.ShapeDtypeStruct(side.padded, module.DTYPE, sharding=side.on(mesh))
+        jax.ShapeDtypeStruct(side.padded, module.DTYPE, sharding=on(side))
         for side in (module._LHS, module._RHS)
     ]
 
@@ -150,10 +178,10 @@ def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
         return jax.numpy.matmul(a, b, preferred_element_type=module.OUT_DTYPE)
 
     for function in (lambda a, b: module.matmul(a, b, mesh), theirs):
-        yield function, given, module._OUT.on(mesh)
+        yield function, given, on(module._OUT)
 
 
-def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, str]:
+def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, str, int]:
     """Compile a function; return what `Compiled` has."""
     import jax
 
@@ -163,12 +191,13 @@ def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, s
     seconds = time.process_time() - start
     sizes = program.memory_analysis()
     memory = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    text = program.as_text()
     found = re.findall(
-        r" (all-gather|reduce-scatter|all-reduce|collective-permute)(?:-start)?\(",
-        program.as_text(),
+        r" (all-gather|reduce-scatter|all-reduce|collective-permute)(?:-start)?\(", text
     )
+    around = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', text)))
     form = ", ".join(f"{found.count(op)} {op}" for op in dict.fromkeys(found))
-    return seconds, sizes.generated_code_size_in_bytes, memory, form
+    return seconds, sizes.generated_code_size_in_bytes, memory, form, around
 
 
 def busy_of(dump: Path, ring: MatmulRing) -> Busy:
@@ -222,11 +251,38 @@ def row_of(kind: str, dtype: str, topology: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def uneven_row_of(kind: str, extents: tuple[int, int, int]) -> str:
+    """Return the row of a kernel of bfloat16 over v5e:2x4 whose blocks are cut at the ends."""
+    topology, dtype = "v5e:2x4", "bfloat16"
+    plan, ring = ring_of(kind, dtype, topology, extents)
+    with tempfile.TemporaryDirectory() as folder:
+        path, dump = written(plan, Path(folder) / "generated"), Path(folder) / "dump"
+        (by_rows,) = compiled(path, topology, 1, dump, by_rows=True)
+        ours, _ = compiled(path, topology, 1)
+        busy = busy_of(dump, ring)
+    made = 1
+    for f, (extent, block) in enumerate(zip(ring.extents, ring.blocks.sizes, strict=True)):
+        ends = ring.halves * ring.loop.count if f == ring.factor else (extent,)
+        made *= sum(-(-end // block) * block for end in ends)
+    _, i, j, k = ring.blocks.sizes
+    cells = (
+        kind,
+        ", ".join(map(str, extents)),
+        f"{i} x {j} x {k}",
+        f"{made // PRODUCTS[dtype]:,}",
+        f"{prod(ring.extents) // PRODUCTS[dtype]:,}",
+        f"{busy.in_loop:.3f}",
+        f"{by_rows.around:,}",
+        f"{ours.around:,}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
 def _part(taken: int, of: int) -> str:
     return f"{taken / 2**20:,.0f} of {of / 2**20:,.0f} MiB"
 
 
-def text_of(rows: Sequence[str]) -> str:
+def text_of(rows: Sequence[str], uneven: Sequence[str]) -> str:
     """Return the page."""
     return "\n".join(
         [
@@ -241,6 +297,15 @@ def text_of(rows: Sequence[str]) -> str:
             "| --- " * len(HEADINGS) + "|",
             *rows,
             "",
+            "Extents that are no multiples of blocks, bfloat16 over v5e:2x4: cycles of the MXUs "
+            "for whole blocks and for the operands, and of what XLA does around the kernel by the "
+            "compiler's estimate, with arrays that lie by rows, as kernels take them, and with "
+            "arrays that lie as XLA chooses for a program of nothing but this.",
+            "",
+            f"| {' | '.join(UNEVEN_HEADINGS)} |",
+            "| --- " * len(UNEVEN_HEADINGS) + "|",
+            *uneven,
+            "",
         ]
     )
 
@@ -248,4 +313,5 @@ def text_of(rows: Sequence[str]) -> str:
 def main() -> None:
     """Print the page."""
     asked = ((kind, dtype, to) for to in TOPOLOGIES for dtype in DTYPES for kind in KINDS)
-    print(text_of([row_of(*each) for each in asked]))
+    uneven = (uneven_row_of(*each) for each in UNEVEN)
+    print(text_of([row_of(*each) for each in asked], list(uneven)))

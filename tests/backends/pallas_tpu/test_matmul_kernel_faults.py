@@ -136,6 +136,12 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "sizes.append(size)",
         "window outside its buffer",
     ),
+    "what comes is waited for without the rest of its tiles": (
+        "scatter",
+        "        found.shape = found.given(interpret=whole)\n",
+        "",
+        "semaphore 'came[0, 0]'",
+    ),
     "the next block begins too late": (
         "both",
         "+ block.place[f] * size)",
@@ -171,10 +177,9 @@ def test_planted_faults_are_found_on_events(
 
 def plant(right: str, wrong: str, root: Path) -> None:
     """Write one text in place of another in the support module of kernels below a root."""
-    file = root / "_support" / "pallas_products.py"
-    text = file.read_text()
-    assert right in text, right
-    file.write_text(text.replace(right, wrong))
+    files = [root / "_support" / f"pallas_{name}.py" for name in ("products", "blocks")]
+    (file,) = (file for file in files if right in file.read_text())
+    file.write_text(file.read_text().replace(right, wrong))
 
 
 @pytest.mark.parametrize("side", ["a", "b"])

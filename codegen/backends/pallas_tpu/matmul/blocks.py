@@ -20,7 +20,7 @@ BATCH, DIM_I, DIM_J, DIM_K = range(4)
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 MOST: tuple[Extents, ...] = (
     (1, 576, 4096, 1152),
-    (1, 576, 1024, 1152),
+    (1, 576, 1152, 1152),
     (1, 256, 512, 512),
     (1, 128, 256, 256),
 )
@@ -29,8 +29,11 @@ SUM = 4
 """Bytes of a sum on its way: float32 or int32."""
 SHARE = 5, 8
 """The part of VMEM that a kernel's own blocks take; the compiler takes some for itself."""
-STRETCH = 1024
+STRETCH = 1152
 """The most that kernels multiply at a time along j: what divides a block, and no less than half."""
+PER_BLOCK = 64
+"""Elements of an extent that take as long as what is done once a block: of 128 columns a v5e reads
+the other operand's block as slowly as it multiplies 240."""
 MOST_SLOTS = 64
 """Blocks that stay in VMEM, each with a semaphore."""
 
@@ -146,11 +149,11 @@ def stretch_of(size: int) -> int:
 
 def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> int:
     """Return the size of a block along a dimension: a multiple of a unit, at most `most`, such that
-    blocks reach little over the extent, and of such the largest; `stretched`: whether kernels
-    multiply it in stretches.
+    blocks reach little over the extent and are few; `stretched`: whether kernels multiply it in
+    stretches.
 
     >>> block_of(1024, 8, 512), block_of(8200, 8, 512), block_of(8200, 128, 1024), block_of(5, 8, 8)
-    (512, 496, 768, 8)
+    (512, 456, 768, 8)
     """
     every = range(unit, max(unit, min(most, round_up(extent, unit))) + 1, unit)
     sizes = [
@@ -158,7 +161,6 @@ def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> i
         for size in every
         if not stretched or size <= STRETCH or 2 * stretch_of(size) >= STRETCH
     ]
-    least = min(round_up(extent, size) for size in sizes)
-    # A little more is worth larger blocks: each has its copies and its waits.
-    near = (size for size in sizes if round_up(extent, size) * 32 <= least * 33)
-    return max(near)
+    return min(
+        sizes, key=lambda size: (round_up(extent, size) + PER_BLOCK * -(-extent // size), -size)
+    )

@@ -108,12 +108,11 @@ def _starts(ring: Any, side: str, axis: int) -> dict[int, tuple[int, int]]:
     array = ring.come if side == "come" else ring.arrays[side]
     f = DIMS[ring.travels if side == "come" else side][axis]
     block, extent = ring.blocks[f], ring.extents[f]
-    pieces, room = [extent], extent
+    pieces, room = [extent], 0
     if f == ring.factor:
         parts = 1 if side in ("come", ring.travels) else ring.size
         pieces = list(array.halves) * parts
-        is_apart = array.shape[axis] != extent // ring.size * parts
-        room = array.shape[axis] // len(pieces) if is_apart else 0
+        room = array.pitch if array.is_apart else 0
     found: dict[int, tuple[int, int]] = {}
     start = 0
     for piece in pieces:
@@ -157,7 +156,11 @@ def _end(ring: Any, number: int) -> str:
     the matmul ends in it, so that nothing is multiplied that is behind an array's end."""
     side = "a" if ring.travels == "b" else "b"  # which has all of j
     _, size = sorted(_starts(ring, side, DIMS[side].index(DIM_J)).values())[number]
-    return f"from {size} on zero" if size < ring.blocks[DIM_J] else ""
+    return _zero_from(size) if size < ring.blocks[DIM_J] else ""
+
+
+def _zero_from(size: int) -> str:
+    return f"from {size} on zero"
 
 
 def _same_ring(table: Any, position: int, other: int) -> bool:
@@ -212,7 +215,9 @@ class _Held:
         values = [self._of(rank, place) for each in event.of for place in self._places(each)]
         total: Contents = Counter()
         if event.operator.endswith("on zero"):
-            total = Counter([(*block[:-1], event.operator) for (block,) in values])
+            whole = _zero_from(self.ring.blocks[DIM_J])
+            end = "" if event.operator == whole else event.operator
+            total = Counter([(*block[:-1], end) for (block,) in values])
         elif event.operator == "product":
             *before, (a,), (b,) = values
             total = sum(before, Counter([(a, b)]))

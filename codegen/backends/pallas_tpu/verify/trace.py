@@ -122,10 +122,13 @@ def traced_half(
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
     """Return the events of every device, by position, of the kernel of a matmul; as `trace`."""
     (c, out), (come, dtype) = ring.made(interpret=False)
+    arrays = {
+        **{side: (ring.arrays[side].shape, ring.dtype) for side in "ab"},
+        "c": (c, out),
+        "come": (come, dtype),
+    }
     buffers = {
-        **{side: in_memory(ring.arrays[side].shape, ring.dtype.itemsize) for side in "ab"},
-        "c": in_memory(c, out.itemsize),
-        "come": in_memory(come, dtype.itemsize),
+        **{name: shape for name, (shape, _) in arrays.items()},
         **{f"{side}_blocks": (ring.slots(side), *ring.block(side)) for side in "ab"},
         "sums": (ring.tiles if ring.keeps_sums else 1, *ring.block("c")),
         **dict.fromkeys(("made", "terms"), (2, *ring.block("c"))),
@@ -135,6 +138,9 @@ def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ..
         recorder = _Recorder(rank, outside=False)
         names = ring.memory._fields
         given = [_Ref(n, buffers[n]) if n in buffers else _Semaphores(n) for n in names]
+        for each in given:
+            if isinstance(each, _Ref) and each.name in arrays:
+                each.room = in_memory(each.shape, arrays[each.name][1].itemsize)
         with _read(module, recorder):
             ring.kernel(row[None], *given)
         found.append(tuple(recorder.events))
@@ -246,12 +252,13 @@ class _Semaphores:
 
 
 class _Ref:
-    """A buffer: `ref.at[...]` is a window in it. What is stored in it is of no interest."""
+    """A buffer: `ref.at[...]` is a window in it, which may reach as far as memory has `room`. What
+    is stored in it is of no interest."""
 
     dtype = None
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
-        self.name, self.shape = name, shape
+        self.name, self.shape, self.room = name, shape, shape
 
     @property
     def at(self) -> _Ref:
@@ -261,7 +268,7 @@ class _Ref:
         keys = key if isinstance(key, tuple) else (key,)
         whole = [slice(None)] * (len(self.shape) - len(keys))
         pairs = zip((*keys, *whole), self.shape, strict=True)
-        return Window(self.name, tuple(_range(one, extent) for one, extent in pairs), self.shape)
+        return Window(self.name, tuple(_range(one, extent) for one, extent in pairs), self.room)
 
     def __setitem__(self, key: object, value: object) -> None:
         pass
