@@ -97,11 +97,12 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
     import torch
 
     own, home = module._HOST, torch.device("cpu")
-    buffer = torch.zeros(own.source_bytes, dtype=torch.uint8)
+    buffer = torch.zeros(-(-own.source_bytes // 16) * 16, dtype=torch.uint8)
     pointers = [buffer.data_ptr()] * len(own.exchange.ranks)
-    handle = SimpleNamespace(barrier=lambda timeout_ms: None, buffer_ptrs=pointers, offset=0)
+    handle = SimpleNamespace(barrier=lambda channel, timeout_ms: None)
     kept = own.processes._of(group)
-    kept["buffer"], kept[None] = (buffer, handle, [0]), (home.type, "symmetric")
+    kept["shared"].workspace = module.Place(buffer, handle, pointers)
+    kept[None] = home.type, "symmetric"
     module.has_kernels = lambda *_: True
     device_id = own.exchange.ranks[0]
     shape = module.source_shape(device_id)

@@ -356,7 +356,7 @@ class Mapped:
     def buffer_ptrs(self) -> list[int]:
         return [memory.data_ptr() for memory in self.maps]
 
-    def barrier(self, timeout_ms: int) -> None:
+    def barrier(self, channel: int, timeout_ms: int) -> None:
         assert timeout_ms > 0
         self.events.append("barrier")
         dist.barrier()
@@ -380,7 +380,7 @@ def unshared(rank: int, case: dict) -> dict:
     """What ranks agree upon, on GPUs that are none, where one cannot share its memory, then where
     another has set NVSHMEM: what is taken, the warning, and the error of those who ask for it."""
     own = load(case["module"])._HOST.processes
-    there = sys.modules[type(own).__module__]
+    there = sys.modules[type(own).__module__.replace("torch_processes", "torch_symmetric")]
     there.symmetric_memory = stand_in = Unshared(rank, Path(case["folder"]), [])
     home, group, found = torch.device("cuda"), dist.group.WORLD, []
     for backend in ("CUDA", "NVSHMEM" if rank == 2 else "CUDA"):
@@ -444,8 +444,8 @@ def symmetric(rank: int, case: dict) -> dict:
     folder = Path(case["folder"]) / Path(case["module"]).stem
     folder.mkdir(exist_ok=True)
     own = module._HOST
-    processes = sys.modules[type(own.processes).__module__]
-    processes.symmetric_memory = Mapped(rank, folder, events)
+    there = type(own.processes).__module__.replace("torch_processes", "torch_symmetric")
+    sys.modules[there].symmetric_memory = Mapped(rank, folder, events)  # type: ignore[attr-defined]
     own.processes._agree = lambda *_: "symmetric"
     puller = own.processes.puller
 
@@ -461,7 +461,7 @@ def symmetric(rank: int, case: dict) -> dict:
 
     own.processes.puller = slow
     shard = given(module, device, case)
-    buffer, *_ = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
+    buffer = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
     size = 0 if shard is None else shard.nbytes
     inside = None if shard is None else buffer[:size].view(shard.dtype).view(shard.shape)
     refused, wanted = "", torch.Size(module.LOCAL_TARGET_SHAPE).numel() * own.itemsize
@@ -472,6 +472,8 @@ def symmetric(rank: int, case: dict) -> dict:
     results, copied = [], []
     for mine in (shard, shard, inside):
         time.sleep(case.get("late", 0) * rank)
+        if mine is inside and mine is not None:
+            inside.copy_(shard)  # of what stays here nothing was copied there
         before = buffer[:size].clone()
         results.append(bits(module.reshard(mine)))
         copied.append(not before.equal(buffer[:size]))
@@ -484,7 +486,11 @@ def symmetric(rank: int, case: dict) -> dict:
         "results": results,
         "events": events,
         "copied": copied,
-        "held": size,
+        "leaves": any(
+            own.exchange.target.ids[piece.receiver] != device
+            for piece in own.exchange.outgoing(own.exchange.source_position(device))
+            if size
+        ),
         "refused": refused,
     }
 

@@ -97,7 +97,7 @@ def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
         {
             "device": device_id,
             **dict(zip(given, host.places(device_id), strict=True)),
-            "grid": [host.tiles.programs(), 1, 1],
+            "grid": [host.tiles.block().number, 1, 1],
         }
         for device_id in sorted(module.TARGET_IDS)
         if math.prod(host.target_shape(device_id))
