@@ -37,7 +37,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "41653518d744a466", __name__)
+require("triton_gpu", "55e94c484f3163c2", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -35,7 +35,7 @@ NO_GRADIENT = (
 )
 
 
-BROAD = 4  # times the threads, and the bytes under way, has each of programs that are to be few
+BROAD = 4  # times the four warps, and the bytes under way, has each of programs that are to be few
 
 
 class Reshard:
@@ -180,12 +180,13 @@ class Reshard:
         if self.exchange.is_empty(self.exchange.target_position(device_id)):
             return lambda outs: outs[0].fill_(self.empty_value)
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
-        block, places, warps = self.tiles.block(start), self.places(device_id), 4
-        number = block.number
-        if programs is not None and programs < number:
-            block, warps = self.tiles.block(start, BROAD), BROAD * warps
-            number = self.tiles.few(block.number, programs)
-        launch = Launch(self.kernel, number, warps)
+        block, places = self.tiles.block(start), self.places(device_id)
+        if programs is None or programs >= block.number:
+            launch = Launch(self.kernel, block.number)
+        else:
+            block = self.tiles.block(start, BROAD)
+            few = self.tiles.few(block.number, programs)
+            launch = Launch(self.kernel, few, num_warps=4 * BROAD)
         with on(out.device):
             peers = table(addresses[0], out.device)
 

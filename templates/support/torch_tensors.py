@@ -62,11 +62,11 @@ def has_kernels(tensor, kernel):
 
 
 class Launch:
-    """Launches of a kernel with arguments that are compiled alike, each program of so many warps.
-    Only the first looks the program up; those after it take tensors for pointers of any type."""
+    """Launches of a kernel with arguments that are compiled alike, and options of Triton's. Only
+    the first looks the program up; those after it take tensors for pointers of any type."""
 
-    def __init__(self, kernel, programs, warps=4):
-        self._first = functools.partial(kernel[(programs,)], num_warps=warps)
+    def __init__(self, kernel, programs, **options):
+        self._first = functools.partial(kernel[(programs,)], **options)
         self._programs, self._again = programs, None
 
     @property
