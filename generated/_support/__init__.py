@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
     "pallas_tpu": "9b10e84074e95ac3",
-    "triton_gpu": "55e94c484f3163c2",
+    "triton_gpu": "46e5e04e023c60eb",
 }
 
 

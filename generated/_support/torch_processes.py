@@ -263,7 +263,7 @@ class Processes:
         here = place.held.data_ptr()
         if me >= 0 and any(at != here + start for at, start in zip(own, starts, strict=True)):
             whole = any(at % LINE for at in own)  # from there tiles would not be read in lines
-            copy = self._staging(device_id, home, whole).copy
+            copy = self._staging(device_id, home, whole).copier(tuple(own), (here,), programs)
             for each, at in zip(addresses, own, strict=True):
                 each[me] = each[me] if whole else at
         pull = None
@@ -274,7 +274,7 @@ class Processes:
 
         def run(shards, outs, group):
             if copy is not None:
-                copy(own, [here], programs)
+                copy()
             place.meet()
             yield
             if pull is not None:

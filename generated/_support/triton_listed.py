@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from .boxes import ranges
-from .torch_tensors import capturing, has_kernels, on, table
+from .torch_tensors import Launch, capturing, has_kernels, on, table
 from .triton_rows import move
 
 # A program copies so many rows, and bytes of a row.
@@ -150,22 +150,33 @@ class Listed:
         self.number = len(number)
 
     def copy(self, sources, targets, programs=None):
-        """Copy, in one launch, of so many programs at most, if there is anything, between memories
-        at these addresses. On a CPU outside Triton's interpreter torch copies the same rows."""
+        """Copy what `copier` says."""
+        self.copier(tuple(sources), tuple(targets), programs)()
+
+    def copier(self, sources, targets, programs=None):
+        """Return a function that copies, in one launch, of so many programs at most, if there is
+        anything, between memories at these addresses. On a CPU outside Triton's interpreter torch
+        copies the same rows."""
         if not self.entries:
-            return
-        sources, targets = tuple(sources), tuple(targets)
+            return lambda: None
         if not has_kernels(self._entries, copy_kernel):
-            for entry in self.entries:
-                held = _rows(sources[entry.source] + entry.read, entry.read_row, entry)
-                _rows(targets[entry.target] + entry.write, entry.write_row, entry).copy_(held)
-            return
+            return lambda: self._copy_rows(sources, targets)
         given = constants(math.gcd(self.divisor, *sources, *targets)).values()
         device = self._entries.device
         tables = table(sources, device), table(targets, device)
         number = self.number if programs is None else min(programs, self.number)
-        with on(device):
-            copy_kernel[(number,)](self._blocks, self._entries, *tables, self.number, *given)
+        launch = Launch(copy_kernel, number)
+
+        def run():
+            with on(device):
+                launch(self._blocks, self._entries, *tables, self.number, *given)
+
+        return run
+
+    def _copy_rows(self, sources, targets):
+        for entry in self.entries:
+            held = _rows(sources[entry.source] + entry.read, entry.read_row, entry)
+            _rows(targets[entry.target] + entry.write, entry.write_row, entry).copy_(held)
 
 
 def _rows(address, apart, entry):

@@ -50,9 +50,10 @@ def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
     return {name: kind for name, kind in given.items() if name in host.kernel.arg_names}
 
 
-def constants(module: ModuleType, phase: int = 0) -> dict[str, Any]:
-    """Return the other argument, which is compiled in, with the value that the module passes."""
-    return {"BLOCK": module._HOST.phases[phase].tiles.block()}
+def constants(module: ModuleType, phase: int = 0, times: int = 1) -> dict[str, Any]:
+    """Return the other argument, which is compiled in, with the value that the module passes, where
+    programs are to be few one that is so many times as large."""
+    return {"BLOCK": module._HOST.phases[phase].tiles.block(None, times)}
 
 
 def launch_json(
