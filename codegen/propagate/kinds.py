@@ -9,9 +9,9 @@ def _words(text: str) -> frozenset[str]:
 
 ELEMENTWISE = _words(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq erf
+    clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq eq_to erf
     erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le
-    lgamma log log1p logistic lt max min mul name ne neg nextafter not or polygamma
+    le_to lgamma log log1p logistic lt lt_to max min mul name ne neg nextafter not or polygamma
     population_count pow real reduce_precision regularized_incomplete_beta rem round rsqrt
     select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
     stop_gradient sub tan tanh xor zeta"""
@@ -22,6 +22,7 @@ REDUCTIONS = _words(
 )
 CUMULATIVE = _words("cumlogsumexp cummax cummin cumprod cumsum")
 WINDOWS = _words("reduce_window reduce_window_max reduce_window_min reduce_window_sum")
+SCATTERS = _words("scatter scatter-add scatter-max scatter-min scatter-mul")
 CONSTANT = _words("axis_index constant iota random_seed random_wrap random_unwrap")
 CONTROL = _words("scan while cond remat manual")
 
@@ -32,7 +33,7 @@ LINEAR: dict[str, tuple[int, ...] | str] = {
     **dict.fromkeys(
         _words(
             """broadcast_in_dim constrain conj convert_element_type copy cumsum imag neg pad real
-    reduce_sum reduce_window_sum reshape rev slice split squeeze transpose dynamic_slice
+    reduce_sum reduce_window_sum reshape rev slice split squeeze tile transpose dynamic_slice
     gather reduce_precision"""
         ),
         (0,),

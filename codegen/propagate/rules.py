@@ -17,6 +17,7 @@ from shardwright.codegen.propagate.kinds import (
     CUMULATIVE,
     ELEMENTWISE,
     REDUCTIONS,
+    SCATTERS,
     WINDOWS,
 )
 from shardwright.codegen.propagate.reshapes import reshape_rule
@@ -87,6 +88,15 @@ def _broadcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
         if dim is not None and not same:
             build.factor(source[dim], {0: dim})
         build.factor(extent, {0: dim, len(operands): to} if same else {len(operands): to})
+    return build.rule()
+
+
+def _tile(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of copies put together: the number of the copy is the major factor."""
+    build = Builder(operands, results)
+    for dim, count in enumerate(op.integers("reps")):
+        build.factor(count, {1: dim})
+        build.factor(operands[0][dim], {0: dim, 1: dim})
     return build.rule()
 
 
@@ -285,6 +295,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "optimization_barrier": _elementwise,
     "bitcast_convert_type": _bitcast,
     "broadcast_in_dim": _broadcast,
+    "tile": _tile,
     "reshape": _reshape,
     "squeeze": _reshape,
     "transpose": _transpose,
@@ -302,8 +313,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "select_and_scatter_add": _select_and_scatter_add,
     "gather": gather,
-    "scatter": scatter,
-    "scatter-add": scatter,
+    **dict.fromkeys(SCATTERS, scatter),
     "fft": _fft,
     "random_bits": _made_per_position,
     "random_fold_in": _made_per_position,

@@ -24,7 +24,7 @@ from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.params import Params, params_of
 from shardwright.codegen.trace.policies import policy_text
-from shardwright.codegen.trace.stacks import stack, unstack
+from shardwright.codegen.trace.turned import REWRITTEN
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Line, Op, Value
@@ -387,8 +387,7 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "while": _Block._while,
     "cond": _Block._cond,
     "shard_map": _Block._manual,
-    "stack": stack,
-    "unstack": unstack,
+    **REWRITTEN,
 }
 
 

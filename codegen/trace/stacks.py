@@ -31,10 +31,10 @@ def stack(block: OpBlock, equation: Any) -> Sequence[int]:
     dims = tuple(dim for dim in range(len(shape)) if dim != axis)
     params = (("broadcast_dimensions", dims), ("shape", shape))
     wide = tuple(
-        _added(block, "broadcast_in_dim", (block.read(atom),), one, line, params)
+        added(block, "broadcast_in_dim", (block.read(atom),), one, line, params)
         for atom in equation.invars
     )
-    return (_added(block, "concatenate", wide, out.aval, line, (("dimension", axis),)),)
+    return (added(block, "concatenate", wide, out.aval, line, (("dimension", axis),)),)
 
 
 def unstack(block: OpBlock, equation: Any) -> Sequence[int]:
@@ -48,13 +48,13 @@ def unstack(block: OpBlock, equation: Any) -> Sequence[int]:
         shape = tuple(1 if d == axis else extent for d, extent in enumerate(extents))
         aval = jax.ShapeDtypeStruct(shape, out.aval.dtype)
         params: Params = (("limit_indices", limits), ("start_indices", starts), ("strides", None))
-        row = _added(block, "slice", (operand,), aval, line, params)
+        row = added(block, "slice", (operand,), aval, line, params)
         flat: Params = (("dimensions", None), ("new_sizes", tuple(out.aval.shape)))
-        found.append(_added(block, "reshape", (row,), out.aval, line, flat))
+        found.append(added(block, "reshape", (row,), out.aval, line, flat))
     return tuple(found)
 
 
-def _added(
+def added(
     block: OpBlock,
     kind: str,
     operands: tuple[int, ...],

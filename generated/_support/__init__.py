@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "9b10e84074e95ac3",
-    "triton_gpu": "46e5e04e023c60eb",
+    "pallas_tpu": "4b24b778e9185493",
+    "triton_gpu": "6239f890f97b26f1",
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers, number
+from shardwright.codegen.propagate.kinds import SCATTERS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -132,6 +133,5 @@ CONTRACTIONS: dict[str, Callable[[OpText], Expression]] = {
     "dot_general": dot,
     "conv_general_dilated": convolution,
     "gather": gather,
-    "scatter-add": _scatter("lax.scatter_add"),
-    "scatter": _scatter("lax.scatter"),
+    **{kind: _scatter(f"lax.{kind.replace('-', '_')}") for kind in SCATTERS},
 }

@@ -5,6 +5,7 @@ An expression is a function with its arguments, or a finished text. Shapes are t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -70,6 +71,9 @@ INFIX = {
 WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 """Ops beside whose operands a Python number may stand."""
 
+NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
+"""A start that is a number."""
+
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
 """What ops take from elsewhere than `jax`, `jnp` and `lax`."""
 
@@ -82,6 +86,7 @@ FUNCTIONS = {
     "conj": "jnp.conj",
     "is_finite": "jnp.isfinite",
     "clamp": "lax.clamp",
+    **{name: f"lax.{name}_p.bind" for name in ("eq_to", "le_to", "lt_to")},
     "copy": "jnp.copy",
     "copy_p": "jnp.copy",
     "stop_gradient": "lax.stop_gradient",
@@ -152,6 +157,11 @@ def expanded_shape(text: OpText) -> Shape:
     """Return the shape of the operand of a broadcast where it has the rank of the result."""
     place = {to: dim for dim, to in enumerate(text.op.integers("broadcast_dimensions"))}
     return tuple(text.shapes[0][place[to]] if to in place else 1 for to in range(len(text.shape)))
+
+
+def _tile(text: OpText) -> Expression:
+    pairs = zip(text.shape, text.shapes[0], strict=True)
+    return _call("jnp.tile", text, integers(tuple(made // max(own, 1) for made, own in pairs)))
 
 
 def _reshape(text: OpText) -> Expression:
@@ -248,7 +258,12 @@ def _top_k(text: OpText) -> Expression:
 
 
 def _dynamic_slice(text: OpText) -> Expression:
+    """Return a slice whose start is clamped before: of a slice of a slice XLA adds up the starts,
+    and what lay outside would stay so."""
     source, *starts = text.given
+    for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
+        if size < extent and not NUMBER.fullmatch(starts[dim]):
+            starts[dim] = f"jnp.clip({starts[dim]}, 0, {extent - size})"
     return "lax.dynamic_slice", [source, listed(starts), integers(text.shape)]
 
 
@@ -266,10 +281,6 @@ def _named(text: OpText) -> Expression:
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
 
 
-def _bits(text: OpText) -> Expression:
-    return "jax.random.bits", [text.given[0], integers(text.shape), dtype_text(text.dtype)]
-
-
 def _bitcast(text: OpText) -> Expression:
     return _call("lax.bitcast_convert_type", text, dtype_text(text.dtype))
 
@@ -280,6 +291,8 @@ def window_fill(text: OpText) -> str:
     if kind == "reduce_window_sum":
         return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
     least = kind == "reduce_window_max" or text.has("select_prim") == "ge"
+    if dtype == "bool":
+        return str(not least)
     if dtype in ("u32", "u64") and not least:  # JAX's own integers do not reach it
         return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
     if dtype[0] in "iu":
@@ -314,6 +327,7 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "round": _round,
     "reduce_precision": _reduce_precision,
     "broadcast_in_dim": _broadcast,
+    "tile": _tile,
     "reshape": _reshape,
     "squeeze": _reshape,
     "transpose": _transpose,
@@ -345,10 +359,4 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "name": _named,
-    "random_bits": _bits,
-    "random_seed": lambda text: ("jax.random.key", list(text.given)),
-    "random_wrap": lambda text: ("jax.random.wrap_key_data", list(text.given)),
-    "random_unwrap": lambda text: ("jax.random.key_data", list(text.given)),
-    "random_fold_in": lambda text: ("jax.random.fold_in", list(text.given)),
-    "random_split": lambda text: _call("jax.random.split", text, integers(text.shape)),
 }

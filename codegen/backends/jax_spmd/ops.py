@@ -12,10 +12,13 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
     OpText,
 )
 from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
+from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
 from shardwright.ir.errors import InputError
 
 FORMED = {"shift": plain_shift}
 """Ops that stand in no jaxpr, where nothing is split along their dimension."""
+
+TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM)
 
 
 def expression(text: OpText) -> Expression:
@@ -26,7 +29,7 @@ def expression(text: OpText) -> Expression:
     kind = text.op.kind
     if kind in INFIX:
         return f"{text.given[0]} {INFIX[kind]} {text.given[1]}"
-    make = TABLE.get(kind) or CONTRACTIONS.get(kind) or OWN.get(kind) or FORMED.get(kind)
+    make = next((table[kind] for table in TABLES if kind in table), None)
     if make is not None:
         return make(text)
     if kind in FUNCTIONS:

@@ -14,6 +14,8 @@ from shardwright.codegen.partition.local.steps import (
 
 LOCAL = ("slice", "mask")
 """Changes of layout that are no collectives."""
+BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
+"""Ops that are bound as they are: jax wants their operands to differ along the same axes."""
 
 
 def is_checked(program: LocalProgram) -> bool:
@@ -50,7 +52,10 @@ class _Follow:
                     found = self.body(self.program.functions[number], given)
                     varying.update(zip(results, found, strict=True))
                 case Compute():
-                    own = frozenset().union(*(varying[operand] for operand in step.operands))
+                    given = [varying[operand] for operand in step.operands]
+                    if step.op.kind in BOUND and len(set(given)) > 1:
+                        self.is_taken = False
+                    own = frozenset().union(*given)
                     own = _computed(step, own, self.program)
                     varying.update(dict.fromkeys(step.results, own))
         return [varying[result] for result in body.results]

@@ -23,6 +23,7 @@ from shardwright.codegen.partition.local.rates import slowest
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.collectives import COLLECTIVES
+from shardwright.codegen.propagate.kinds import SCATTERS
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 
@@ -30,6 +31,8 @@ OPERATORS = {
     **dict.fromkeys(("dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"), "sum"),
     "reduce_max": "max",
     "reduce_min": "min",
+    "reduce_or": "max",
+    "reduce_and": "min",
 }
 """Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
 
@@ -70,7 +73,7 @@ class Splits:
         self.form = form_of(self.tensors)
         self.rule = rule if self.form is None else self.form.rule
         self.fixed, self.barred = _manual(op, axes)
-        self.free = frozenset((*_free(op, self.rule, self.shapes), *self._of_form()))
+        self.free = frozenset((*_free(self.tensors, self.rule), *self._of_form()))
         self._split: dict[tuple[tuple[int, LocalLayout], ...], FactorAxes] = {}
         self._layouts: dict[FactorAxes, OpLayouts] = {}
 
@@ -270,10 +273,11 @@ def _of_results(op: Op, values: Sequence[Value]) -> Rule:
     return build.rule()
 
 
-def _free(op: Op, rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Iterator[int]:
+def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
     """Yield the factors along which shards are computed by the op itself."""
+    op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
-    if op.kind not in OPERATORS:
+    if op.kind not in OPERATORS or not tensors.is_added:
         held.update(rule.reduction)
     if op.kind == "iota":
         held.clear()
@@ -298,7 +302,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
             yield from _factors(rule.operands[0]) - kept
         case "gather":
             yield from rule.reduction
-        case "scatter-add" | "scatter":
+        case kind if kind in SCATTERS:
             yield from _factors(rule.operands[0]) - _factors(rule.operands[2])
         case "conv_general_dilated":
             yield from _held_by_convolution(op, rule)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from shardwright.codegen.backends.jax_spmd.forms.bits import random_bits
 from shardwright.codegen.backends.jax_spmd.forms.boxes import boxes
 from shardwright.codegen.backends.jax_spmd.forms.choices import arg, top_k
+from shardwright.codegen.backends.jax_spmd.forms.reductions import reduced
 from shardwright.codegen.backends.jax_spmd.forms.rows import (
     gather,
     is_read_whole,
@@ -22,14 +23,15 @@ from shardwright.codegen.backends.jax_spmd.forms.windows import (
     select_and_scatter,
     window,
 )
-from shardwright.codegen.propagate.kinds import CUMULATIVE, WINDOWS
+from shardwright.codegen.propagate.kinds import CUMULATIVE, SCATTERS, WINDOWS
 
 FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
     **dict.fromkeys(("argmax", "argmin"), arg),
     "top_k": top_k,
+    **dict.fromkeys(("reduce_prod", "reduce_and", "reduce_or", "reduce_xor"), reduced),
     "gather": gather,
-    **dict.fromkeys(("scatter", "scatter-add"), scatter),
+    **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda form: (read_slice if is_read_whole(form) else boxes)(form),
     **dict.fromkeys(("split", "concatenate", "pad"), boxes),
     "dynamic_slice": read_slice,

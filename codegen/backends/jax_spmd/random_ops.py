@@ -1,0 +1,70 @@
+"""Keys of random numbers and their bits; of several keys at once what each gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
+from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers
+from shardwright.ir.errors import InputError
+
+KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+"""How jax calls the kinds of its keys, by their dtype."""
+
+
+def _kind(text: OpText) -> str:
+    """Return the argument that says of what kind keys are made, whatever the default is then."""
+    if text.dtype not in KINDS:
+        raise InputError(
+            "keys of random numbers must be of a kind that jax has",
+            argument="fn",
+            got=f"{text.dtype}{f', {text.op.line}' if text.op.line else ''}",
+            expected=f"one of {', '.join(KINDS.values())}",
+        )
+    return f'impl="{KINDS[text.dtype]}"'
+
+
+def _seed(text: OpText) -> Expression:
+    made = f"jax.random.key({{}}, {_kind(text)})"
+    return _of_each(text, "seed", made, ())
+
+
+def _wrap(text: OpText) -> Expression:
+    return "jax.random.wrap_key_data", [*text.given, _kind(text)]
+
+
+def _fold_in(text: OpText) -> Expression:
+    alone = all(not shape for shape in text.shapes)
+    return "jax.random.fold_in" if alone else "jnp.vectorize(jax.random.fold_in)", [*text.given]
+
+
+def _split(text: OpText) -> Expression:
+    shape = text.shape[len(text.shapes[0]) :]
+    return _of_each(text, "key", f"jax.random.split({{}}, {integers(shape)})", shape)
+
+
+def _bits(text: OpText) -> Expression:
+    shape = text.shape[len(text.shapes[0]) :]
+    made = f"jax.random.bits({{}}, {integers(shape)}, {dtype_text(text.dtype)})"
+    return _of_each(text, "key", made, shape)
+
+
+def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:
+    """Return what is made of a key, or of each of several, of so many dimensions."""
+    (given,) = text.given
+    if not text.shapes[0]:
+        function, _, rest = made.partition("({}, ")
+        return function, [given, rest.removesuffix(")")]
+    dims = ", ".join(f"d{number}" for number in range(len(shape)))
+    each = [f"lambda {name}: {made.format(name)}", f'signature="()->({dims})"']
+    return f"jnp.vectorize({', '.join(each)})", [given]
+
+
+RANDOM: dict[str, Callable[[OpText], Expression]] = {
+    "random_bits": _bits,
+    "random_seed": _seed,
+    "random_wrap": _wrap,
+    "random_unwrap": lambda text: ("jax.random.key_data", list(text.given)),
+    "random_fold_in": _fold_in,
+    "random_split": _split,
+}
