@@ -27,6 +27,8 @@ from shardwright.ir import Reshard
 from shardwright.ir.dtypes import DTYPES
 
 TARGET = "sm_90"
+FEW = 4
+"""So many times the threads has each program where they are to be few."""
 CORPUS = tuple(
     Path(__file__).parent.parent / "corpus" / name for name in ("reshards.toml", "examples.toml")
 )
@@ -61,25 +63,25 @@ class Row:
         return said if self.moves.form == "units" else f"{said} where ends of lines do not meet"
 
 
-def measured(reshard: Reshard, target: str = TARGET) -> Row:
-    """The kernel of a reshard, compiled."""
-    made = plan(reshard)
+def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
+    """The kernel of a reshard, compiled; `times`: as of `compiled`."""
+    made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
         path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
         start = time.perf_counter()
-        kernel = compiled(load(path), target)
+        kernel = compiled(load(path), target, times=times)
         code = code_of(kernel, time.perf_counter() - start)
     text = kernel.asm[kinds(kernel)[1]]
     loads, stores = (resources.widths(text, kind) for kind in ("ld", "st"))
-    address = int("ptx" in kernel.asm)  # there, the first load is that of the peer's address
+    # As much is loaded as stored, and before that the address of the peer.
     moves = Moves(as_vectors(made.exchange), DTYPES[reshard.dtype])
-    return Row(moves, code, loads[address:], stores)
+    return Row(moves, code, loads[len(loads) - len(stores) :], stores)
 
 
-def main() -> None:
-    """Print the table."""
-    table = Table(title=f"Kernels for {TARGET}: what moves bytes, what they use")
+def main(target: str = TARGET) -> None:
+    """Print the table; the last but one column: whether kernels of few programs are alike."""
+    table = Table(title=f"Kernels for {target}: what moves bytes, what they use")
     for column in (
         "reshard",
         "form",
@@ -88,13 +90,19 @@ def main() -> None:
         "registers",
         "spilled B",
         "looped div",
+        "few alike",
     ):
         table.add_column(column, justify="left" if column in ("reshard", "form") else "right")
     table.add_column("why not all")
     for path in CORPUS:
         for description in load_toml(path):
-            row = measured(description.reshard())
+            reshard = description.reshard()
+            if reshard.source.unreduced:  # terms are numbers, not units
+                continue
+            row, few = (measured(reshard, target, times) for times in (1, FEW))
             shares = (f"{share:.0%}" for share in row.share)
             used = (row.code.registers, row.code.stack_bytes, row.code.looped_divisions)
-            table.add_row(description.name, row.moves.form, *shares, *map(str, used), row.why)
+            same = "yes" if few.share == row.share and few.code.stack_bytes == 0 else "no"
+            cells = (*shares, *map(str, used), same)
+            table.add_row(description.name, row.moves.form, *cells, row.why)
     Console().print(table)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -334,32 +336,55 @@ class Mapped:
 
     def __init__(self, rank: int, folder: Path, events: list[str]) -> None:
         self.rank, self.folder, self.events = rank, folder, events
+        self.made: list[Allocation] = []
 
     def get_backend(self, device: object) -> str:
         return "CUDA"
 
     def empty(self, size: int, dtype: Any, device: object) -> Any:
-        self.size = self.offset + size
-        (self.folder / f"{self.rank}.memory").write_bytes(bytes(self.size))
+        name, size = f"{len(self.made)}.memory", self.offset + size
+        (self.folder / f"{self.rank}.{name}").write_bytes(bytes(size))
         dist.barrier()
-        self.maps = [self._map(rank) for rank in range(dist.get_world_size())]
-        return self.maps[self.rank][self.offset :]
+        maps = [
+            torch.from_file(
+                str(self.folder / f"{rank}.{name}"), shared=True, size=size, dtype=torch.uint8
+            )
+            for rank in range(dist.get_world_size())
+        ]
+        self.made.append(Allocation(len(self.made), maps, self.events))
+        return maps[self.rank][self.offset :]
 
-    def _map(self, rank: int) -> Any:
-        name = str(self.folder / f"{rank}.memory")
-        return torch.from_file(name, shared=True, size=self.size, dtype=torch.uint8)
+    def is_symm_mem_tensor(self, tensor: Any) -> bool:
+        return self.rendezvous(tensor, None) is not None
 
-    def rendezvous(self, buffer: Any, group: object) -> Mapped:
-        return self
+    def rendezvous(self, buffer: Any, group: object) -> Allocation | None:
+        for each in self.made:
+            memory = each.maps[self.rank]
+            if 0 <= buffer.data_ptr() - memory.data_ptr() < memory.nbytes:
+                return each
+        return None
+
+
+class Allocation:
+    """Memory that all have mapped. Ranks that meet over different memory, or at different channels,
+    wait for each other in vain."""
+
+    offset = Mapped.offset
+
+    def __init__(self, number: int, maps: list[Any], events: list[str]) -> None:
+        self.number, self.maps, self.events = number, maps, events
 
     @property
     def buffer_ptrs(self) -> list[int]:
         return [memory.data_ptr() for memory in self.maps]
 
-    def barrier(self, timeout_ms: int) -> None:
+    def barrier(self, channel: int, timeout_ms: int) -> None:
         assert timeout_ms > 0
         self.events.append("barrier")
-        dist.barrier()
+        said: list = [None] * dist.get_world_size()
+        dist.all_gather_object(said, (self.number, channel))
+        if len({*said}) > 1:
+            raise RuntimeError("timed out")
 
 
 class Unshared(Mapped):
@@ -370,17 +395,17 @@ class Unshared(Mapped):
     def get_backend(self, device: object) -> str:
         return self.backend
 
-    def rendezvous(self, buffer: Any, group: object) -> Mapped:
+    def rendezvous(self, buffer: Any, group: object) -> Allocation | None:
         if self.rank == 1:
             raise RuntimeError("no handle\nand more")
-        return self
+        return super().rendezvous(buffer, group)
 
 
 def unshared(rank: int, case: dict) -> dict:
     """What ranks agree upon, on GPUs that are none, where one cannot share its memory, then where
     another has set NVSHMEM: what is taken, the warning, and the error of those who ask for it."""
     own = load(case["module"])._HOST.processes
-    there = sys.modules[type(own).__module__]
+    there = sys.modules[type(own).__module__.replace("torch_processes", "torch_symmetric")]
     there.symmetric_memory = stand_in = Unshared(rank, Path(case["folder"]), [])
     home, group, found = torch.device("cuda"), dist.group.WORLD, []
     for backend in ("CUDA", "NVSHMEM" if rank == 2 else "CUDA"):
@@ -444,8 +469,8 @@ def symmetric(rank: int, case: dict) -> dict:
     folder = Path(case["folder"]) / Path(case["module"]).stem
     folder.mkdir(exist_ok=True)
     own = module._HOST
-    processes = sys.modules[type(own.processes).__module__]
-    processes.symmetric_memory = Mapped(rank, folder, events)
+    there = type(own.processes).__module__.replace("torch_processes", "torch_symmetric")
+    sys.modules[there].symmetric_memory = Mapped(rank, folder, events)  # type: ignore[attr-defined]
     own.processes._agree = lambda *_: "symmetric"
     puller = own.processes.puller
 
@@ -461,7 +486,7 @@ def symmetric(rank: int, case: dict) -> dict:
 
     own.processes.puller = slow
     shard = given(module, device, case)
-    buffer, *_ = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
+    buffer = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
     size = 0 if shard is None else shard.nbytes
     inside = None if shard is None else buffer[:size].view(shard.dtype).view(shard.shape)
     refused, wanted = "", torch.Size(module.LOCAL_TARGET_SHAPE).numel() * own.itemsize
@@ -472,6 +497,8 @@ def symmetric(rank: int, case: dict) -> dict:
     results, copied = [], []
     for mine in (shard, shard, inside):
         time.sleep(case.get("late", 0) * rank)
+        if mine is inside and mine is not None:
+            inside.copy_(shard)  # of what stays here nothing was copied there
         before = buffer[:size].clone()
         results.append(bits(module.reshard(mine)))
         copied.append(not before.equal(buffer[:size]))
@@ -484,9 +511,81 @@ def symmetric(rank: int, case: dict) -> dict:
         "results": results,
         "events": events,
         "copied": copied,
-        "held": size,
+        "leaves": any(
+            own.exchange.target.ids[piece.receiver] != device
+            for piece in own.exchange.outgoing(own.exchange.source_position(device))
+            if size
+        ),
         "refused": refused,
     }
+
+
+def on_files(rank: int, case: dict, *modules: Any) -> Mapped:
+    """Let modules share memory in files, as ranks of a group that can."""
+    folder = Path(case["folder"]) / "files"
+    folder.mkdir(exist_ok=True)
+    stand_in = Mapped(rank, folder, [])
+    for module in modules:
+        processes = module._HOST.processes
+        there = type(processes).__module__.replace("torch_processes", "torch_symmetric")
+        sys.modules[there].symmetric_memory = stand_in  # type: ignore[attr-defined]
+        processes._agree = lambda *_: "symmetric"
+    return stand_in
+
+
+def sharing(rank: int, case: dict, group: Any) -> dict:
+    """What two modules do with a group's memory, and with tensors of the caller's."""
+    one, other = (load(path) for path in case["modules"])
+    memory = on_files(rank, case, one, other)
+    shard = given(one, rank, case)
+    ours = one._HOST.processes._of(group)["shared"]
+    x = given(other, rank, {"shards": case["others"]})
+    found = {
+        "one": bits(one.reshard(shard, group)),
+        "other": bits(other.reshard(x, group)),
+        "again": bits(one.reshard(shard, group, programs=1)),
+        "made": len(memory.made),
+    }
+    # Each rank's own begin somewhere else in what it has.
+    place, size = memory.empty(512, torch.uint8, None)[16 * rank :], shard.nbytes
+    tensors = [place[at : at + size].view(shard.dtype).view(shard.shape) for at in (0, 128)]
+    for number, each in enumerate(tensors):
+        each.copy_(shard + number)
+        assert one.symmetric_source(group, each) is each
+    before = ours.workspace.held.clone()
+    found["in place"] = [bits(one.reshard(each, group)) for each in tensors]
+    found["kept"] = bool(before.equal(ours.workspace.held))
+    mine = tensors[rank > 0]
+    found["different"] = said(lambda: one.reshard(mine, group))
+    strange = shard if rank == 2 else tensors[0]
+    found["strange"] = said(lambda: one.symmetric_source(group, strange))
+    return found | {"gone": [weakref.ref(ours.workspace.held), weakref.ref(ours)]}
+
+
+def shared_until_the_end(rank: int, case: dict) -> dict:
+    """What modules share of a group, and whether it is there when the group is not any more."""
+    group = dist.new_group(list(range(4)))
+    found = sharing(rank, case, group)
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    return found | {"gone": [each() is None for each in found["gone"]]}
+
+
+def later(rank: int, case: dict) -> dict:
+    """Calls that are waited for later: what is there before, after, and in what order."""
+    module = load(case["module"])
+    if case["by"] == "symmetric":
+        on_files(rank, case, module)
+    shard = given(module, rank, case)
+    outs = [torch.full(module.target_shape(rank), -1.0) for _ in range(2)]
+    works = []
+    for number, out in enumerate(outs):
+        works.append(module.reshard(shard + number, out=out, async_op=True))
+    before = bool(outs[1].eq(-1).all())
+    assert all(w.wait() is out for w, out in reversed([*zip(works, outs, strict=True)]))
+    refused = said(lambda: module.reshard(shard.clone().requires_grad_(), async_op=True))
+    return {"before": before, "results": [bits(out) for out in outs], "refused": refused}
 
 
 def grouped(rank: int, case: dict) -> dict:
@@ -566,6 +665,8 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "dies": dies,
     "dtensors": dtensors,
     "symmetric": symmetric,
+    "sharing": shared_until_the_end,
+    "later": later,
     "threads": threads,
     "unshared": unshared,
     "matmul_memory": matmul_memory,

@@ -37,9 +37,9 @@ def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[
     return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
 
 
-def printed(printer: Printer, assignments: list[Assignment]) -> list[str]:
-    """Return assignments as lines."""
-    return [line for a in assignments for line in statement_lines(printer, a.name, a.value)]
+def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> list[str]:
+    """Return assignments as lines, which are indented so often."""
+    return [line for a in assignments for line in statement_lines(printer, a.name, a.value, depth)]
 
 
 def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:

@@ -54,11 +54,11 @@ def unpacked(names: list[str], call: str) -> tuple[str, ...]:
     return ("(", *(f"{INDENT}{name}," for name in names), f") = {call}")
 
 
-def statement_lines(printer: Printer, name: str, value: sympy.Expr) -> list[str]:
-    """Return `name = value`, broken at the terms of a sum where one line (indented once) is too
+def statement_lines(printer: Printer, name: str, value: sympy.Expr, depth: int = 1) -> list[str]:
+    """Return `name = value`, broken at the terms of a sum where one line (indented so often) is too
     short."""
     line = f"{name} = {printer.text(value)}"
-    if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
+    if len(line) + depth * len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
         return [line]
     first, *rest = printer.terms(value)
     return [f"{name} = (", INDENT + first, *(INDENT + term for term in rest), ")"]

@@ -6,8 +6,8 @@ import hashlib
 from .groups import flat, order_of, rebuilt
 from .torch_check import self_check
 from .torch_gpu import NO_GRADIENT, Moved
-from .torch_processes import Processes
-from .torch_tensors import requires_grad
+from .torch_processes import Asked, Processes
+from .torch_tensors import check_few, requires_grad
 from .triton_listed import copy_kernel
 
 
@@ -24,14 +24,16 @@ class Group:
         self.processes = Processes(moves, f"plan {plan} of {len(names)} tensors", names=names)
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
-    def reshard_local(self, shards, *, out=None):
+    def reshard_local(self, shards, *, out=None, programs=None):
         """Return the target shards of every tensor, as each tensor's own `reshard_local` gives
         them, in a container of the same form: one launch a device for all tensors.
 
         `shards`: a list in the order of NAMES, or a dict, perhaps of dicts, whose keys, with dots
         between them, make up the names, in which underscores stand for dots: `layer0.wq` for
         `layer0_wq`; of each tensor the shards, sorted by device id. `out` is as they are.
+        `programs`: as of a tensor's own `reshard`, but with no more threads than others have.
         """
+        check_few(programs)
         given, give_back = self._ordered(shards, "source shards", _is_shards)
         outs = [None] * len(given)
         if out is not None:
@@ -41,11 +43,11 @@ class Group:
         if fault:
             raise ValueError(fault)
         if not requires_grad(tensors):
-            return give_back(self.processes.local(given, outs))
+            return give_back(self.processes.local(given, outs, programs))
         sources, targets = (len(side.ids) for side in (self.exchange.source, self.exchange.target))
 
         def forth(shards):
-            return _joined(self.processes.local(_parted(shards, sources), outs))
+            return _joined(self.processes.local(_parted(shards, sources), outs, programs))
 
         def back(gradients):
             given, reverse = _parted(gradients, targets), self._reverse.processes
@@ -55,7 +57,7 @@ class Group:
 
         return give_back(_parted(Moved.apply(forth, back, *tensors), targets))
 
-    def reshard(self, shards, group=None, *, out=None, transport=None, check=False):
+    def reshard(self, shards, group=None, *, out=None, **asked):
         """Return this device's target shards, exchanged with the other processes of a group, in a
         container of the same form.
 
@@ -66,6 +68,7 @@ class Group:
         """
         shards = dict.fromkeys(self.names) if shards is None else shards
         given, outs, fault, give_back = [None] * len(self.names), None, "", list
+        how = Asked(**asked)
         try:
             given, give_back = self._ordered(shards, "source shards", _is_nothing)
             outs = None if out is None else self._ordered(out, "out", _is_nothing)[0]
@@ -74,17 +77,16 @@ class Group:
             fault = str(error)
 
         def forth(shards, **more):
-            moved = self.processes.reshard
-            return moved(shards, group, outs, transport, check, fault=fault, **more)
+            return self.processes.reshard(shards, group, outs, how, fault=fault, **more)
 
         def back(gradients):
             wanted = [gradients[n] for n in self._floats]
-            moved = self._reverse.processes.reshard(wanted, group, None, transport, check)
+            moved = self._reverse.processes.reshard(wanted, group, None, how)
             found = dict(zip(self._floats, moved, strict=True))
             return [found.get(n) for n in range(len(self.names))]
 
         if fault or not requires_grad(given):
-            return give_back(forth(given))
+            return forth(given, then=give_back)
         wanting = functools.partial(forth, wants_gradient=True)
         return give_back(Moved.apply(wanting, back, *given))
 

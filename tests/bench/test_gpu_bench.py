@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from gpu_cases import CASES
+from gpu_cases import CASES, make
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -60,10 +60,18 @@ def test_gpu_peers_on_gloo() -> None:
     assert all(int(cell) > 0 for cell in cells[3:])
 
 
+def test_a_row_of_gpu_staging() -> None:
+    """Half of a shard leaves, of 64 bytes: the own columns stay."""
+    from bench import gpu_staging
+
+    row = gpu_staging.measured(make({"x": 2}, (8, 4), '[{"x"}, {}]', '[{}, {"x"}]'))
+    assert (row.whole, row.staged, row.all_whole, row.all_staged) == (64, 32, 128, 64)
+
+
 HOST_TIME = """
 from bench import host_time
-again, new = host_time.measured(host_time.NAMES[0], calls=20)
-assert 0 < again < new, (again, new)
+again, staged, new = host_time.measured(host_time.NAMES[0], calls=20)
+assert 0 < again < staged < new, (again, staged, new)
 assert again < 20, again  # 7 to 8 where nothing else runs
 """
 

@@ -111,9 +111,13 @@ TRITON: Faults = {
     "tile_stored_twice": (
         (
             (r"Tiles\(number=4", "Tiles(number=8"),
-            (r"tl\.program_id\(0\)", "(tl.program_id(0) // 2)"),
+            (r"place % 4, place // 4", "place // 2 % 4, place // 8"),
         ),
         r"device 0: element \[0, 0\] is stored 2 times, expected: once",
+    ),
+    "few_programs_with_one_block_each": (
+        ((r"tl\.num_programs\(0\)", "BLOCK.number"),),
+        UNWRITTEN.format("00"),
     ),
     "right_after_that": ((), ""),
 }
@@ -240,7 +244,7 @@ def test_triton_programs_at_full_size(tmp_path: Path) -> None:
     )
     faults = {
         "start_off_by_one": (large(), "read=to1", "read=to1 + 512"),
-        "every_block_is_the_first": (large(), "block=block,", "block=0 * block,"),
+        "every_block_is_the_first": (large(), "block=tl.cast(block", "block=tl.cast(0 * block"),
         "too_many_rows": (large(), "rows=width0", "rows=1 + width0"),
         "narrow_offsets": (wide, "tl.int64)", "tl.int32)"),
     }

@@ -73,6 +73,7 @@ class TritonGpu(Backend):
         "torch_gpu",
         "torch_processes",
         "torch_reduce",
+        "torch_symmetric",
         "torch_tensors",
         "torch_wire",
         "triton_listed",

@@ -71,17 +71,20 @@ class TritonText:
     @property
     def row_names(self) -> str:
         """What the module imports of copies of rows."""
-        return ", ".join(sorted({"shard_at", *(phase.kernel.by for phase in self.phases)}))
+        copied = {"shard_at", *(phase.kernel.by for phase in self.phases)}
+        names = copied | ({"read_once"} if self.phases[0].kernel.reduces else set())
+        return ", ".join(["Tiles", *sorted(names)])
 
     @property
     def host_imports(self) -> tuple[str, ...]:
         """The lines that import what moves shards."""
         if not self.phases[0].kernel.reduces:
-            return ("from .._support.torch_gpu import Reshard, Tiles",)
-        is_one = len(self.phases) == 1
+            return ("from .._support.torch_gpu import Reshard",)
+        if len(self.phases) == 1:
+            return ("from .._support.torch_reduce import Reduction",)
         return (
-            f"from .._support.torch_gpu import {'' if is_one else 'Reshard, '}Tiles",
-            f"from .._support.torch_reduce import {'' if is_one else 'Phased, '}Reduction",
+            "from .._support.torch_gpu import Reshard",
+            "from .._support.torch_reduce import Phased, Reduction",
         )
 
     @property

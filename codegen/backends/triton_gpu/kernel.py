@@ -13,10 +13,11 @@ from functools import cached_property
 
 import sympy
 
-from shardwright.codegen.backends.lines import FITS, conjunction, printed, pruned
+from shardwright.codegen.backends.lines import conjunction, printed, pruned
 from shardwright.codegen.backends.peers import PeerEnds
 from shardwright.codegen.backends.triton_gpu.along import Along, Candidates, Condition, along
 from shardwright.codegen.backends.triton_gpu.lines import (
+    LOOPED,
     Terms,
     chosen,
     sum_argument,
@@ -96,9 +97,9 @@ class Kernel(PeerEnds):
         if self.reduces:
             made = {"sum": "Add up", "max": "Find the maximum of", "min": "Find the minimum of"}
             does = made[self.exchange.operator or "sum"]
-            what = f"{does} one block of one tile over all terms."
+            what = f"{does} blocks of tiles over all terms."
         else:
-            what = "Copy one block of one tile out of the source shard that has it."
+            what = "Copy blocks of tiles, each out of the source shard that has it."
         return f"{what} Offsets are in elements."
 
     def lines(self) -> list[str]:
@@ -135,7 +136,8 @@ class Kernel(PeerEnds):
         if rows.conditions:
             copying = [*test_of(rows.conditions), *(f"    {line}" for line in copying)]
         kept = pruned(first, [*middle, *copying])
-        return [*self._program(), *self._assigned(kept), *middle, *copying]
+        each = [*self._tile(), *self._assigned(kept), *middle, *copying]
+        return [*self._programs(), *(f"    {line}" for line in each)]
 
     def meets(self, axis: int) -> str:
         """Return how many source shards meet a target shard along a dimension, in words."""
@@ -156,18 +158,22 @@ class Kernel(PeerEnds):
                 order = "devices begin with different ones"
                 order += ", end with their own" if self._ends_with_own(axis) else ""
                 lines.append(f"# {met[0].upper()}{met[1:]}; {order}.")
-            lines += printed(TRITON, [assignment])
+            lines += printed(TRITON, [assignment], depth=2)
         return lines
 
-    def _program(self) -> list[str]:
-        """Return lines that take tile, outer indices and block off the number of the program."""
-        program = "tl.program_id(0)"
-        lines = []
-        if self.wide:
-            lines.append("# Offsets pass 32 bits.")
-            lines.append("program = tl.cast(tl.program_id(0), tl.int64)")
-            lines.append("receiver = tl.cast(receiver, tl.int64)")
-            program = "program"
+    def _programs(self) -> list[str]:
+        """Return lines that begin the loop of a program over its blocks."""
+        loop = "for place in range({}, BLOCK.number, tl.num_programs(0)):"
+        if not self.wide:
+            return [loop.format("tl.program_id(0)")]
+        return [
+            "# Offsets pass 32 bits.",
+            "receiver = tl.cast(receiver, tl.int64)",
+            loop.format("tl.cast(tl.program_id(0), tl.int64)"),
+        ]
+
+    def _tile(self) -> list[str]:
+        """Return lines that take tile, outer indices and block off the place in the loop."""
         names, sizes = [], []
         if self.tiles > 1:
             names, sizes = ["number"], [self.tiles]
@@ -177,11 +183,11 @@ class Kernel(PeerEnds):
         for axis in self.outer:
             names.append(f"index{axis - self.hidden}")
             sizes.append(widest[axis])
-        left = program
+        left, lines = "place", []
         for name, size in zip(names, sizes, strict=True):
             lines.append(f"{name}, block = {left} % {size}, {left} // {size}")
             left = "block"
-        return lines if names else [*lines, f"block = {program}"]
+        return lines
 
     def _digits(self) -> tuple[Value, ...]:
         """Return the digit of the tile's number along each dimension, and that of its piece."""
@@ -302,30 +308,31 @@ class Kernel(PeerEnds):
             f"{self.by}(",
             f"    shard_at(peers, {sender}, out, BLOCK),",
             "    out,",
-            *_row_arguments(rows),
+            *self._row_arguments(rows),
             ")",
         ]
 
     def _place_lines(self, rows: _Rows) -> list[str]:
         """Return the call that says where a block of rows lies in both shards."""
-        return [f"read, write, inside = {self.by}(", *_row_arguments(rows), ")"]
+        return [f"read, write, inside = {self.by}(", *self._row_arguments(rows), ")"]
 
-
-def _row_arguments(rows: _Rows) -> list[str]:
-    room = FITS - 4 * (2 if rows.conditions else 1)
-    values = {
-        "rows": rows.rows,
-        "columns": rows.columns,
-        "read_row": rows.read_row,
-        "write_row": rows.write_row,
-    }
-    return [
-        *(f"    {line}" for line in sum_argument("read", rows.read, room)),
-        *(f"    {line}" for line in sum_argument("write", rows.write, room)),
-        *(f"    {name}={TRITON.text(value)}," for name, value in values.items()),
-        "    block=block,",
-        "    BLOCK=BLOCK,",
-    ]
+    def _row_arguments(self, rows: _Rows) -> list[str]:
+        room = LOOPED - 4 * (2 if rows.conditions else 1)
+        values = {
+            "rows": rows.rows,
+            "columns": rows.columns,
+            "read_row": rows.read_row,
+            "write_row": rows.write_row,
+        }
+        block = "block" if self.tiles > 1 or self.outer else "place"
+        return [
+            *(f"    {line}" for line in sum_argument("read", rows.read, room)),
+            *(f"    {line}" for line in sum_argument("write", rows.write, room)),
+            *(f"    {name}={TRITON.text(value)}," for name, value in values.items()),
+            # The interpreter's loops are over Python's integers, which have no type.
+            f"    block=tl.cast({block}, tl.int{64 if self.wide else 32}),",
+            "    BLOCK=BLOCK,",
+        ]
 
 
 @dataclass(frozen=True)

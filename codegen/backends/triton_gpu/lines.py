@@ -10,6 +10,9 @@ from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Value
 from shardwright.ir.algebra.printers import TRITON
 
+LOOPED = FITS - 4
+"""Characters of a line of the loop that is a kernel's body."""
+
 Terms = list[tuple[Value, Value]]
 """Summands of an offset: where something begins, and how far apart that is counted in."""
 
@@ -18,9 +21,9 @@ def chosen(name: str, test: str, one: str, other: str) -> list[str]:
     """Return the lines of a choice."""
     inner = f"{test}, {one}, {other}"
     line = f"{name} = tl.where({inner})"
-    if len(line) <= FITS:
+    if len(line) <= LOOPED:
         return [line]
-    apart = [inner] if len(inner) <= FITS - 4 else [f"{test},", f"{one},", f"{other},"]
+    apart = [inner] if len(inner) <= LOOPED - 4 else [f"{test},", f"{one},", f"{other},"]
     return [f"{name} = tl.where(", *(f"    {each}" for each in apart), ")"]
 
 

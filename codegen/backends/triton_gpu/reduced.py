@@ -50,7 +50,7 @@ class Reduced:
         count = self.exchange.terms
         start = f"tl.full([BLOCK.rows, BLOCK.columns], {self._identity()}, {self.total})"
         loop = f"tl.static_range({count})" if count <= UNROLLED else f"range({count})"
-        loaded = "tl.load(shard + read, mask=inside)"
+        loaded = "read_once(shard + read, inside)"
         loaded += f".to({self.total})" if self.is_widened else ""
         stored = f"total.to({self.element})" if self.is_widened else "total"
         return [

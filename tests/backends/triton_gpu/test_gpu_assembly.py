@@ -29,11 +29,12 @@ SHARES = {
 
 
 @pytest.mark.parametrize("name", SHARES)
-@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_shares_of_bytes(name: str, target: str) -> None:
+@pytest.mark.parametrize(("target", "times"), [("sm_90", 1), ("sm_90", 4), ("gfx942", 1)])
+def test_shares_of_bytes(name: str, target: str, times: int) -> None:
+    """Of few programs, which are larger, too."""
     from bench.gpu_assembly import measured
 
-    row = measured((corpus() | CASES)[name], target)
+    row = measured((corpus() | CASES)[name], target, times)
     assert row.share == (SHARES[name], SHARES[name])
     assert (row.code.stack_bytes, row.code.looped_divisions) == (0, 0)
     assert row.code.registers is not None

@@ -90,7 +90,7 @@ def test_what_has_changed_since_is_checked(
 def test_few_calls_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = module_of(ONE, tmp_path)
     processes, group = module._HOST.processes, SimpleNamespace
-    prepared = lambda shards, group, outs, *more: (lambda *_: None, outs)  # noqa: E731
+    prepared = lambda shards, group, outs, *more: (lambda *_: (), outs)  # noqa: E731
     monkeypatch.setattr(processes, "_prepared", prepared)
     x = torch.zeros(4, 6)
     for _ in range(200):

@@ -81,7 +81,7 @@ FAULTS = {
     "tile_too_small": (large(), r"largest=\(256,", "largest=(128,", WRONG.format(0)),
     "units_too_wide": (large(), r"width=4", "width=256", WRONG.format(0)),
     "no_ends": (CASES["skew"], r"copy_some_lines(\(\n +shard_at)", r"copy_rows\1", WRONG.format(0)),
-    "block_of_another": (large(), r"block=block", "block=block // 2", WRONG.format(0)),
+    "block_of_another": (large(), r"tl.cast\(block", "tl.cast(block // 2", WRONG.format(0)),
     "copied_twice": (
         large(),
         r"(?s)\n( +)(copy_rows\(.*?\n\1\)\n)",

@@ -177,7 +177,7 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
         text = triton.compile(
             ASTSource(
                 fn=kernel,
-                signature={name: "constexpr" if name in fixed else "*i64" for name in names},
+                signature={name: group_launch.TYPES.get(name, "constexpr") for name in names},
                 constexprs={(names.index(name),): value for name, value in fixed.items()},
                 attrs={(k,): [["tt.divisibility", 16]] for k in range(4)},
             ),

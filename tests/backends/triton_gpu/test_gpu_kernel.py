@@ -230,7 +230,9 @@ def test_a_step_past_the_own_shard_only_where_that_makes_it_the_last() -> None:
             low, high = (end[dim.target.index(positions)] for end in dim.target.intervals)
             first = np.broadcast_to(dim.source.owner(low), positions.shape)
             own = exchange.source.dims[axis].index(positions) + 0 * positions
-            last = "end with their own" in said.partition(f"a{axis} = ")[0].splitlines()[-1]
+            last = (
+                "end with their own" in said.partition(f"a{axis} = ")[0].rstrip().splitlines()[-1]
+            )
             step = (own + count - 1 + last) % count
             met = (first <= own) & (own < first + count) & (low < high)
             if last:

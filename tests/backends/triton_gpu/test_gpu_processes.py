@@ -281,7 +281,7 @@ def test_symmetric_memory(tmp_path: Path) -> None:
             wrong = "out shares memory with `symmetric_source`, which others still read"
             said = f"ValueError: {wrong}; {WAIT}"
             assert found["refused"] == (said if reshard is FOUR else "")
-            assert found["copied"] == [bool(found["held"]), bool(found["held"]), False]
+            assert found["copied"] == [found["leaves"], found["leaves"], False]
 
 
 @pytest.mark.parametrize(

@@ -181,13 +181,13 @@ FAULTS = {
     "another_order_on_one_replica": (
         REPLICATED,
         r"for term in tl.static_range\(4\):\n",
-        "for place in tl.static_range(4):\n        term = (place + receiver) % 4\n",
+        "for turn in tl.static_range(4):\n            term = (turn + receiver) % 4\n",
         "devices 0 and 1 have different sums",
     ),
     "another_order_on_all": (
         SCATTERED,
         r"for term in tl.static_range\(4\):\n",
-        "for place in tl.static_range(4):\n        term = (place + 1) % 4\n",
+        "for turn in tl.static_range(4):\n            term = (turn + 1) % 4\n",
         r"device 0: the kernel reduces terms \[1, 2, 3, 0\], expected each once, in order",
     ),
     "nobody_sends": (

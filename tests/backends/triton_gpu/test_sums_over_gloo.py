@@ -95,7 +95,7 @@ FAULTS = {
     ),
     "an_exchange_left_out": (
         IN_TWO,
-        {"return self._then.reshard(parts, ": "return self._then.reshard([0 * parts[0]], "},
+        {"self._then.call(parts, ": "self._then.call([0 * parts[0]], "},
     ),
 }
 """By name: the plan, and words of its module with what stands there instead."""
@@ -130,9 +130,9 @@ def test_exact_numbers_do_not_tell_an_order(tmp_path: Path) -> None:
 
 FOUR = plan(make({"x": 4}, (6, 5), '[{}, {}], unreduced={"x"}', "[{}, {}]"), "direct")
 PULLED = "                pull(outs)\n"
-BARRIER = "            handle.barrier(timeout_ms=BARRIER_MS)\n"
+BARRIER = "            place.meet()\n"
 TOO_SOON = {
-    "read too soon": {BARRIER + "            if pull": "            if pull"},
+    "read too soon": {BARRIER + "            yield": "            yield"},
     "reused too soon": {PULLED + BARRIER: PULLED},
 }
 

@@ -10,16 +10,23 @@ from typing import Any
 from shardwright.codegen.backends.triton_gpu.compile.launch import arguments, kernel_facts
 from shardwright.codegen.compile.saving import lines_of
 
-TYPES = {"blocks": "*i64", "entries": "*i64", "sources": "*i64", "targets": "*i64"}
+TYPES = {
+    "blocks": "*i64",
+    "entries": "*i64",
+    "sources": "*i64",
+    "targets": "*i64",
+    "number": "i32",
+}
 """Triton's type of each argument that is passed when the kernel runs, in order."""
 
 _MEANING = {
-    "blocks": "device address of [programs, 2]: the entry of each program, which of its blocks, "
-    "row of blocks after row",
+    "blocks": "device address of [number, 3]: the entry of each block, and its row and column "
+    "of blocks",
     "entries": "device address of [entries, 8]: the rows that `launches` list",
     "sources": "device address of the addresses of the source shards: tensor after tensor, each by "
     "source position",
     "targets": "device address of the addresses of the target shards, tensor after tensor",
+    "number": "how many blocks there are: the first number of `grid`",
 }
 _FIELDS = (
     "source",
@@ -65,5 +72,5 @@ def _launches(module: ModuleType) -> list[dict[str, Any]]:
         listed = host.processes.listed(device_id, "cpu")
         if listed.entries:
             entries = [tuple(map(int, entry)) for entry in listed.entries]
-            found.append({"device": device_id, "grid": [listed.programs, 1, 1], "entries": entries})
+            found.append({"device": device_id, "grid": [listed.number, 1, 1], "entries": entries})
     return found

@@ -50,9 +50,10 @@ def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
     return {name: kind for name, kind in given.items() if name in host.kernel.arg_names}
 
 
-def constants(module: ModuleType, phase: int = 0) -> dict[str, Any]:
-    """Return the other argument, which is compiled in, with the value that the module passes."""
-    return {"BLOCK": module._HOST.phases[phase].tiles.block()}
+def constants(module: ModuleType, phase: int = 0, times: int = 1) -> dict[str, Any]:
+    """Return the other argument, which is compiled in, with the value that the module passes, where
+    programs are to be few one that is so many times as large."""
+    return {"BLOCK": module._HOST.phases[phase].tiles.block(None, times)}
 
 
 def launch_json(
@@ -97,7 +98,7 @@ def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
         {
             "device": device_id,
             **dict(zip(given, host.places(device_id), strict=True)),
-            "grid": [host.tiles.programs(), 1, 1],
+            "grid": [host.tiles.block().number, 1, 1],
         }
         for device_id in sorted(module.TARGET_IDS)
         if math.prod(host.target_shape(device_id))

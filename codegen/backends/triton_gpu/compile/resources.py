@@ -40,7 +40,7 @@ Kind = Literal["ld", "st"]
 def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
     """Return bytes of each instruction that loads from (`ld`) or stores to (`st`) global memory.
 
-    In PTX the load of the peer's address is one of the former.
+    The load of the peer's address is one of the former, on AMD where it is in a loop.
     """
     if "amdgcn" in assembly:
         return tuple(_AMD_BYTES[name.split("_d16")[0]] for name in _AMD[kind].findall(assembly))

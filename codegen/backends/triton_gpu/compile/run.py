@@ -17,6 +17,9 @@ from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import GpuCode
 from shardwright.codegen.compile.saving import save
 
+WARPS = 4
+"""Of a program, unless it is said."""
+
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
     """Return what Triton makes of the kernel, or of both, one exchange after the other; with
@@ -69,10 +72,14 @@ def _both(one: GpuCode, other: GpuCode) -> GpuCode:
     return GpuCode(**figures)
 
 
-def compiled(module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False) -> Any:
+def compiled(
+    module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False, times: int = 1
+) -> Any:
     """Return what Triton makes of the kernel of an exchange for an architecture, as the module's
-    launches call it; `grouped`: the module is that of a group, whose kernel is another."""
-    return triton.compile(_source(module, phase, grouped), target=gpu(target))
+    launches call it; `grouped`: the module is that of a group, whose kernel is another; `times`: so
+    many times the threads, and the block, as where programs are to be few."""
+    source, options = _source(module, phase, grouped, times), {"num_warps": WARPS * times}
+    return triton.compile(source, target=gpu(target), options=options)
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
@@ -112,14 +119,14 @@ def gpu(name: str) -> GPUTarget:
     return GPUTarget("hip", name, 64)
 
 
-def _source(module: ModuleType, phase: int, grouped: bool) -> ASTSource:
+def _source(module: ModuleType, phase: int, grouped: bool, times: int) -> ASTSource:
     """Return the kernel as the module's launches call it."""
     if grouped:
         kernel, given = module._HOST.kernel, group_launch.TYPES
         values = group_launch.constants(module)
     else:
         kernel, given = module._HOST.phases[phase].kernel, launch.types(module, phase)
-        values = launch.constants(module, phase)
+        values = launch.constants(module, phase, times)
     names = kernel.arg_names
     pointers = [k for k, name in enumerate(names) if given.get(name, "").startswith("*")]
     return ASTSource(

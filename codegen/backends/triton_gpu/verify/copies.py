@@ -37,7 +37,7 @@ def check_copies(phases: Sequence[Any]) -> str:
 
 def _check_phase(host: Any) -> str:
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
-    compare.names(host.tiles, ("block", "ends", "largest", "number", "programs"))
+    compare.names(host.tiles, ("block", "ends", "largest", "number"))
     ids = host.exchange.target.ids
     first = host.tiles.number * math.prod(host.tiles.largest[:-2])
     receivers = _sampled(len(ids), max(FOLLOWED // first, 1))
@@ -52,7 +52,7 @@ def _check_device(host: Any, receiver: int, first: int) -> None:
     """Check the copies of a device; `first`: how many of its programs copy first blocks."""
     device, hidden = host.exchange.target.ids[receiver], len(host.exchange.hidden)
     found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
-    later = host.tiles.programs() - first  # how far those of the last blocks are from these
+    later = host.tiles.block().number - first  # how far those of the last blocks are from these
     for program in range(first if found else 0):
         copies, last = (trace(host, device, number) for number in (program, program + later))
         if last != tuple(copy._replace(block=later // first) for copy in copies):

@@ -126,12 +126,12 @@ class _Copies:
         return self.reserve(like.shape, like.dtype)
 
     def _launch(self) -> Callable[..., None]:
-        def launch(executor: Any, *args: Any, **kwargs: Any) -> None:
-            values = (*args, *kwargs.values())
-            self._arguments = [value for value in values if self._is_real(value)]
+        def launch(executor: Any, *args: Any, **options: Any) -> None:
+            del options  # such as how many warps there are
+            self._arguments = [value for value in args if self._is_real(value)]
             scope = interpreter._patch_lang(executor.fn)
             try:
-                self._run(executor, inspect.getcallargs(executor.fn, *args, **kwargs))
+                self._run(executor, inspect.getcallargs(executor.fn, *args))
             finally:
                 scope.restore()
 

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from shardwright.codegen.verify.compare import MismatchError
 
+ONE_EACH = 2**62
+"""Programs of a launch in which none has two blocks."""
+
 COPIES = ("copy_rows", "copy_some_lines")
 """The support functions that copy a block of rows."""
 
@@ -44,6 +47,8 @@ def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
     names: dict[str, Any] = {"tl": language, "shard_at": _position}
     names |= {by: partial(language.copy, by) for by in COPIES}
     names["rows_at"] = lambda **given: (_SourceRows(given), _WRITE, _INSIDE)
+    if isinstance(language, _ReducingLanguage):
+        names["read_once"] = language.read_once
     try:
         run = FunctionType(kernel.__code__, {**kernel.__globals__, **names})
         run(None, 0, *host.places(device), host.tiles.block())
@@ -105,7 +110,7 @@ _WRITE, _INSIDE = _TargetRows(), object()
 class _PlainLanguage:
     """Stands in for `triton.language`; notes what is stored."""
 
-    int64 = int
+    int32 = int64 = int
 
     def __init__(self, program: int, stored: list[tuple[RowCopy, ...]]) -> None:
         self._program, self._stored = program, stored
@@ -114,6 +119,11 @@ class _PlainLanguage:
         """Return the number of the program."""
         del axis
         return self._program
+
+    def num_programs(self, axis: int) -> int:
+        """Return more than there are blocks: each program takes one."""
+        del axis
+        return ONE_EACH
 
     def cast(self, value: int, kind: object) -> int:
         """Return a value, as wide as any."""
@@ -140,7 +150,7 @@ class _ReducingLanguage(_PlainLanguage):
 
     static_range = range
     float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float
-    int8 = int16 = int32 = uint8 = uint16 = uint32 = int
+    int8 = int16 = uint8 = uint16 = uint32 = int
     PropagateNan = SimpleNamespace(ALL=None)
 
     def full(self, shape: object, value: object, kind: object) -> _TermRows:
@@ -148,7 +158,7 @@ class _ReducingLanguage(_PlainLanguage):
         del shape, value, kind
         return _TermRows()
 
-    def load(self, term: _TermRows, mask: object) -> _TermRows:
+    def read_once(self, term: _TermRows, mask: object) -> _TermRows:
         """Return what is loaded of a term."""
         self._check(mask)
         return term
