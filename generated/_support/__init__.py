@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "4b24b778e9185493",
-    "triton_gpu": "be850f44436ffd13",
+    "pallas_tpu": "78e9a263031f7c0e",
+    "triton_gpu": "6239f890f97b26f1",
 }
 
 

@@ -72,13 +72,15 @@ class BlockedArray:
             shape[1] = round_up(shape[1], rows)
         self.shape = tuple(shape)
 
-    def apart(self):
-        """Return places for what is of one part, halves apart."""
+    def apart(self, whole):
+        """Return places for what is of one part, halves apart; `whole`: in whole tiles, where the
+        blocks that come to it together have to be what is waited for."""
         found = copy.copy(self)
         found.parts, found.is_apart = 1, self.factor in self.dims
         shape = list(self.shape)
         shape[self.dims.index(self.factor)] = self.pitch * len(self.halves)
         found.shape = tuple(shape)
+        found.shape = found.given(interpret=whole)
         return found
 
     def start(self, f, part, way):

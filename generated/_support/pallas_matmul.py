@@ -97,7 +97,7 @@ class RingMatmul:
             )
             for side in "abc"
         }  # fmt: skip
-        self.come = self.arrays[travels].apart()
+        self.come = self.arrays[travels].apart(whole=not self.gathers)
         # One product makes all of a block's sums, which then need not begin as zero.
         self.is_whole = not self.keeps_sums and self.exact[DIM_J] <= blocks[DIM_J] <= STRETCH
 

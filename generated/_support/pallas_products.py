@@ -20,7 +20,7 @@ from jax.experimental.pallas import tpu as pltpu
 from .pallas_blocks import BATCH, DIM_I, DIM_J, DIM_K, DIMS, LANES, by_way, mask
 from .pallas_peers import LOGICAL, digits_of, div, each, multiple, operand, rem
 
-STRETCH = 1024  # of j, at most
+STRETCH = 1152  # of j, at most
 
 
 class Block(NamedTuple):

@@ -7,59 +7,35 @@ out of the source shards. Processes of a group (`reshard`): `torch_processes.py`
 import functools
 import importlib
 import math
-from typing import NamedTuple
+import operator
 
 import torch
 import torch.distributed as dist
 
 from .boxes import extents, ranges, volume
 from .torch_check import self_check
-from .torch_processes import Processes
+from .torch_processes import Asked, Processes, device_of
+from .torch_symmetric import shared
 from .torch_tensors import (
     LINE,
     UNITS,
     Launch,
     check,
+    check_few,
     has_kernels,
     on,
     overlap,
     requires_grad,
     table,
 )
-from .triton_rows import Block
 
+ITS_ONE = operator.itemgetter(0)
 NO_GRADIENT = (
     "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
 )
 
 
-class Tiles(NamedTuple):
-    """How a kernel moves the tiles of a target shard: how many there are, and the fields of `Block`
-    for shards that begin at multiples of 16 bytes. `largest`: the extents of the largest tile, its
-    rows last but one, the elements of a row last; those before them are indices that each take a
-    block. `ends`: whether the first line of a row may begin before it."""
-
-    number: int
-    width: int
-    lanes: int
-    rows: int
-    columns: int
-    largest: tuple[int, ...]
-    ends: bool = False
-
-    def block(self, start=None):
-        """Return the kernel's `Block` for shards that begin at multiples of so many elements, a
-        power of two, by default of 16 bytes."""
-        whole = start is None or start >= self.width * self.lanes
-        width, lanes = (self.width, self.lanes) if whole else (min(self.width, start), 1)
-        units = -(-self.largest[-1] // width) + (self.lanes - 1 if self.ends else 0)
-        return Block(width, lanes, self.rows, self.columns, -(-units // self.columns))
-
-    def programs(self, start=None):
-        """Return how many programs fill a target shard."""
-        *outer, rows, _ = (1, *self.largest)
-        blocks = -(-rows // self.rows) * self.block(start).column_blocks
-        return self.number * math.prod(outer) * blocks
+BROAD = 4  # times the four warps, and the bytes under way, has each of programs that are to be few
 
 
 class Reshard:
@@ -105,28 +81,29 @@ class Reshard:
             return None
         return torch.empty(self.target_shape(device_id), dtype=self.dtype, device=home)
 
-    def reshard_local(self, shards, *, out=None):
+    def reshard_local(self, shards, *, out=None, programs=None):
         """Return the target shards, from source shards that one address space holds.
 
         `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
         mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
         each on the device of the source shard of its id, else of the first position's: those of
         `out` where given, else new ones. One launch a device, on its current stream. To capture
-        that in a CUDA graph, call it once before with the same tensors. Its gradient, where there
-        is one, is the reverse reshard: where target shards have replicas, all must get the same.
-        Raises ValueError for a wrong number of shards, a wrong shape, dtype or device, and for
-        shards that require a gradient where there is none.
+        that in a CUDA graph, call it once before with the same tensors. `programs`: see `reshard`.
+        The gradient, where there is one, is the reverse reshard: where target shards have replicas,
+        all must get the same. Raises ValueError for a wrong number of shards, a wrong shape, dtype
+        or device, and for shards that require a gradient where there is none.
         """
         shards = list(shards)
+        check_few(programs)
         if not requires_grad(shards):
-            return self.processes.local([shards], [out])[0]
+            return self.processes.local([shards], [out], programs)[0]
         if out is not None:
             raise ValueError("out takes no gradient: got source shards that require one")
         if self.backward is None:
             raise ValueError(NO_GRADIENT)
         moved = Moved.apply(
-            lambda given: self.processes.local([given], [None])[0],
-            lambda gradients: self.reverse.reshard_local(gradients),
+            lambda given: self.processes.local([given], [None], programs)[0],
+            lambda gradients: self.reverse.reshard_local(gradients, programs=programs),
             *shards,
         )
         return list(moved)
@@ -191,20 +168,25 @@ class Reshard:
         target, source = self.exchange.target_position, self.exchange.source_position
         return [target(device_id), *([source(device_id)] if self._knows_me else [])]
 
-    def puller(self, addresses, outs, device_id):
+    def puller(self, addresses, outs, device_id, programs=None):
         """Return a function that fills a target shard of a device, like that of `outs`, from source
-        shards at these addresses: one launch. On a CPU outside Triton's interpreter the kernel
-        plays no part, and is not proved by it."""
+        shards at these addresses: one launch, of so many programs at most. On a CPU outside
+        Triton's interpreter the kernel plays no part, and is not proved by it."""
         (out,) = outs
         if not has_kernels(out, self.kernel):
-            return self.processes.listed_puller(addresses, outs, device_id)
+            return self.processes.listed_puller(addresses, outs, device_id, programs)
         if not out.numel():
             return lambda outs: None
         if self.exchange.is_empty(self.exchange.target_position(device_id)):
             return lambda outs: outs[0].fill_(self.empty_value)
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
         block, places = self.tiles.block(start), self.places(device_id)
-        launch = Launch(self.kernel, self.tiles.programs(start))
+        if programs is None or programs >= block.number:
+            launch = Launch(self.kernel, block.number)
+        else:
+            block = self.tiles.block(start, BROAD)
+            few = self.tiles.few(block.number, programs)
+            launch = Launch(self.kernel, few, num_warps=4 * BROAD)
         with on(out.device):
             peers = table(addresses[0], out.device)
 
@@ -227,7 +209,17 @@ class Reshard:
     def after(self, unpacked, out):
         """Fill a target shard from what was unpacked: it is that itself."""
 
-    def reshard(self, shard, group=None, *, out=None, transport=None, check=False):
+    def reshard(
+        self,
+        shard,
+        group=None,
+        *,
+        out=None,
+        transport=None,
+        check=False,
+        programs=None,
+        async_op=False,
+    ):
         """Return this device's target shard, exchanged with the other processes of a group.
 
         Rank r is the r-th id of the sorted union of both meshes. `shard` is None on a rank outside
@@ -235,8 +227,8 @@ class Reshard:
         group calls this, all with the same `transport`:
 
             "symmetric"  all GPUs on one host: peers read each other's shards, in one launch a
-                         device. The shard is copied to symmetric memory first, unless it is there
-                         already: see `symmetric_source`.
+                         device. What others get of the shard is copied to symmetric memory
+                         first, unless it is there already: see `symmetric_source`.
             "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
                          the bytes of each are together in both shards, on all ranks, they go by
                          `batch_isend_irecv` from where they are to where they belong.
@@ -248,6 +240,13 @@ class Reshard:
         one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an
         error on its own rank, and the others fail with the transport, which may take its time-out.
 
+        A launch has a program for each block that is moved, or so many `programs` at most, which go
+        through all blocks in turn, each with four times the threads: so many multiprocessors are
+        taken. Where `async_op`, what is returned has a `wait()`, which returns the target shard;
+        until then the shard is not to be written, nor `out` to be read. On a GPU all runs on a
+        stream of its own meanwhile, and `wait` lets the current stream wait. The next call with the
+        group waits for it too.
+
         The result is `out` where given. Otherwise it is new, on the shard's device; without a
         shard, on the current GPU if the group uses NCCL, else on the CPU. All runs on the current
         stream, of which a group has one. To capture it in a CUDA graph, call it once before with
@@ -257,20 +256,18 @@ class Reshard:
         none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
         transport fails.
         """
-        outs = None if out is None else [out]
+        outs, how = None if out is None else [out], Asked(transport, check, programs, async_op)
         if not requires_grad([shard]):
-            return self.processes.reshard([shard], group, outs, transport, check)[0]
+            return self.processes.reshard([shard], group, outs, how, ITS_ONE)
         if self.backward is None:
-            wanted = [shard], group, outs, transport, check
-            return self.processes.reshard(*wanted, fault=NO_GRADIENT)[0]
+            wanted = [shard], group, outs, how, ITS_ONE
+            return self.processes.reshard(*wanted, fault=NO_GRADIENT)
 
         def forth(shards):
-            wanted = shards, group, outs, transport, check
-            return self.processes.reshard(*wanted, wants_gradient=True)
+            return self.processes.reshard(shards, group, outs, how, wants_gradient=True)
 
         def back(gradients):
-            asked = {"transport": transport, "check": check}
-            return [self.reverse.reshard(*gradients, group, **asked)]
+            return [self.reverse.reshard(*gradients, group, **how._asdict())]
 
         return Moved.apply(forth, back, shard)[0]
 
@@ -284,11 +281,7 @@ class Reshard:
             raise ValueError(f"{what}: got {got}, expected {expected}")
         if here:
             self._check_source(shard, device_id)
-        # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
-        served = dist.get_backend_config(group)
-        home = shard.device if here else torch.device("cpu")
-        if not here and "cuda:nccl" in served:
-            home = torch.device("cuda", torch.cuda.current_device())
+        served, home = dist.get_backend_config(group), device_of(shard, group)
         if out is not None:
             if self.exchange.target_position(device_id) < 0:
                 raise ValueError(f"out of device {device_id}: got a tensor, expected None")
@@ -302,14 +295,23 @@ class Reshard:
             raise ValueError(f"{what}: got a tensor on {home}, {where}")
         return home
 
-    def symmetric_source(self, group=None):
+    def symmetric_source(self, group=None, shard=None):
         """Return this device's source shard in symmetric memory, to be filled and given to
         `reshard`; None outside the source mesh. For GPUs of one host. The first call for a group is
-        one that every rank makes."""
+        one that every rank makes.
+
+        With `shard`, which every rank has then, from torch.distributed._symmetric_memory.empty,
+        return that: given to `reshard` on every rank, it is read where it is. Ranks that give
+        `reshard` different ones wait in vain for each other. It is kept as long as the group.
+        """
         group = dist.group.WORLD if group is None else group
-        home = torch.device("cuda", torch.cuda.current_device())
-        buffer, *_ = self.processes.symmetric_buffer(group, home)
         device_id = self.exchange.ranks[dist.get_rank(group)]
+        if shard is not None:
+            self._check_source(shard, device_id)
+            shared(group).offer(shard, group)
+            return shard
+        home = torch.device("cuda", torch.cuda.current_device())
+        buffer = self.processes.symmetric_buffer(group, home)
         if self.exchange.source_position(device_id) < 0:
             return None
         shape = self.source_shape(device_id)

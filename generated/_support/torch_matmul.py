@@ -18,8 +18,8 @@ import triton
 from .boxes import extents
 from .matmul_parts import Parts
 from .torch_member import Member
-from .torch_processes import foreign
 from .torch_shared import shared_memory
+from .torch_symmetric import foreign
 from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
 from .triton_matmul import multiply
 

@@ -10,21 +10,39 @@ import itertools
 import socket
 import warnings
 import weakref
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.distributed._symmetric_memory as symmetric_memory
 
-from .torch_tensors import LINE, capturing, facts, join_streams, let_read, overlap, stream
+from .torch_symmetric import Work, finished, foreign, placed, shared, symmetric
+from .torch_tensors import (
+    LINE,
+    capturing,
+    check_few,
+    facts,
+    join_streams,
+    keep,
+    let_read,
+    overlap,
+    stream,
+)
 from .torch_wire import Wire, unpacked
 from .triton_listed import Listed, entries_of
 
-# How long ranks wait for each other at a barrier of symmetric memory.
-BARRIER_MS = 600_000
 # So many calls of a group are remembered, each with other tensors.
 MOST_CALLS = 64
 # What is wrong in a later call is not agreed upon.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
+
+
+class Asked(NamedTuple):
+    """How a call is to be made: see `Reshard.reshard`."""
+
+    transport: str | None = None
+    check: bool = False
+    programs: int | None = None
+    async_op: bool = False
 
 
 class Processes:
@@ -37,19 +55,25 @@ class Processes:
         self.puller, self.exchange = puller or self.listed_puller, moves[0].exchange
         self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
+        self._staging = functools.cache(
+            lambda device_id, home, whole: Listed(self._staged(device_id, whole), home)
+        )
         # By group, whose calls come one after another: the kind of device and the transport taken
         # by that asked for; `symmetric_buffer`; the buffers of an exchange by device and stream;
-        # how tensors that came before are moved again.
+        # how tensors that came before are moved again; what other modules have as well.
         self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def _of(self, group):
         kept = self._kept.get(group)
-        return self._kept.setdefault(group, {}) if kept is None else kept
+        if kept is None:
+            common = shared(group)
+            kept = self._kept[group] = {"shared": common, "calls": common.remembered()}
+        return kept
 
     @torch.no_grad()
-    def local(self, shards, outs):
+    def local(self, shards, outs, programs=None):
         """Return the target shards of each tensor from its source shards, all in one address space:
-        one launch a device."""
+        one launch a device, of so many programs at most."""
         held = self._each(lambda move, given: move.by_position(given), shards)
         homes = {shard.device for each in held for shard in each}
         results = self._each(lambda move, *given: move.results(*given, homes), held, outs)
@@ -59,7 +83,7 @@ class Processes:
         addresses = [[shard.data_ptr() for shard in each] for each in held]
         for number, device_id in enumerate(sorted(self.exchange.target.ids)):
             made = [each[number] for each in results]
-            self.puller(addresses, made, device_id)(made)
+            self.puller(addresses, made, device_id, programs)(made)
         join_streams(homes)
         return results
 
@@ -86,7 +110,7 @@ class Processes:
                 memory += piece.sender
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
-    def listed_puller(self, addresses, outs, device_id):
+    def listed_puller(self, addresses, outs, device_id, programs=None):
         """Return a function that fills target shards of a device, like `outs`, by `senders`,
         `receivers` and boxes alone."""
         listed = self.listed(device_id, outs[0].device)
@@ -96,27 +120,38 @@ class Processes:
 
         def run(outs):
             with unpacked(self.moves, outs, receiver) as held:
-                listed.copy(sources, (each.data_ptr() for each in held))
+                listed.copy(sources, (each.data_ptr() for each in held), programs)
 
         return run
 
-    def reshard(self, shards, group, outs, transport, check, *, wants_gradient=False, fault=""):
-        """Return the target shards of this rank, in the order of the moves; `fault`: what is wrong
-        already with what it was given. Tensors that lie where those of some call before did, alike
-        in all that is checked, are not checked again."""
-        group = dist.group.WORLD if group is None else group
-        given = None if outs is None or check or fault else _facts(transport, shards, outs)
-        calls = self._of(group).setdefault("calls", {})
-        run = calls.get(given)
+    def reshard(self, shards, group, outs, asked=None, then=list, **more):
+        """Return the target shards of this rank as `then` makes them of a list in the order of the
+        moves; if the call is `async_op`, what waits for that. `more`: see `call`."""
+        group, asked = dist.group.WORLD if group is None else group, asked or Asked()
+        if not asked.async_op:
+            return then(finished(self.call(shards, group, outs, asked, **more)))
+        given = [each for each in (*shards, *(outs or ())) if each is not None]
+        home = device_of(next(iter(given), None), group)
+        return Work(self.call(shards, group, outs, asked, **more), home, given, group, then)
+
+    def call(self, shards, group, outs, asked, *, wants_gradient=False, fault=""):
+        """Make a call, in a generator that stops while tiles are on their way, and returns the
+        target shards; `fault`: what is wrong already with what it was given. Tensors that lie where
+        those of some call before did, alike in all that is checked, are not checked again."""
+        given = None if outs is None or asked.check or fault else _facts(asked, shards, outs)
+        kept = self._of(group)
+        calls, under_way = kept["calls"], kept["shared"].under_way
         try:
+            if under_way is not None:  # it has what this call would use
+                under_way.wait()
+            run = calls.get(given)
             if run is None:
-                wanted = transport, check, wants_gradient, fault
-                run, outs = self._prepared(shards, group, outs, *wanted)
+                run, outs = self._prepared(shards, group, outs, asked, wants_gradient, fault)
                 if given is not None:
                     if len(calls) == MOST_CALLS:
                         calls.clear()
                     calls[given] = run
-            run(shards, outs)
+            yield from run(shards, outs, group)
         except RuntimeError as error:
             said = (
                 f"rank {dist.get_rank(group)} of {len(self.exchange.ranks)}, {self.plan}: {error}"
@@ -125,16 +160,16 @@ class Processes:
         return outs
 
     @torch.no_grad()
-    def _prepared(self, shards, group, outs, transport, check, wants_gradient, fault):
+    def _prepared(self, shards, group, outs, asked, wants_gradient, fault):
         """Return a function that moves such shards to such results, and the results. Raises
         ValueError for what is wrong with them here, or at first, and if `check`, on any rank."""
         try:
-            home = self._check_call(shards, group, outs, transport, wants_gradient, fault)
+            home = self._check_call(shards, group, outs, asked, wants_gradient, fault)
         except ValueError as error:
             fault, home = str(error), None
-        rank = dist.get_rank(group)
+        rank, transport = dist.get_rank(group), asked.transport
         kind, by = self._of(group).get(transport, (None, None))
-        if check or kind is None or (home is not None and home.type != kind):
+        if asked.check or kind is None or (home is not None and home.type != kind):
             whole = home is not None and self._wire(self.exchange.ranks[rank], home).whole
             by = self._agree(group, fault, home, transport, wants_gradient, whole)
             self._of(group)[transport] = home.type, by
@@ -145,13 +180,16 @@ class Processes:
             outs = [move.empty(device_id, home) for move in self.moves]
         ways = {"symmetric": self.by_symmetric_memory, "in place": self.in_place}
         by = ways.get(by, self.by_exchange)
-        return by(shards, outs, device_id, home, group), outs
+        return by(shards, outs, device_id, home, group, asked.programs), outs
 
-    def _check_call(self, shards, group, outs, transport, wants_gradient, fault):
+    def _check_call(self, shards, group, outs, asked, wants_gradient, fault):
         """Return the device of the results. Raises ValueError for what is wrong on this rank."""
         if fault:
             raise ValueError(fault)
-        ranks = self.exchange.ranks
+        ranks, transport = self.exchange.ranks, asked.transport
+        check_few(asked.programs)
+        if wants_gradient and asked.async_op:
+            raise ValueError("async_op takes no gradient: got source shards that require one")
         if dist.get_world_size(group) != len(ranks):
             got = f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}"
             more = f", as group=dist.new_group(range({len(ranks)})) has"
@@ -167,8 +205,8 @@ class Processes:
         (home,) = homes
         if transport == "symmetric" and home.type != "cuda":
             raise ValueError(f"transport 'symmetric': got a shard on {home}, expected one on a GPU")
-        buffers = self._of(group).get("buffer", ())[:1] if transport != "exchange" else ()
-        if any(overlap(out, buffer) for buffer in buffers for out in outs or () if out is not None):
+        buffer = None if transport == "exchange" else self._of(group).get("buffer")
+        if buffer and any(overlap(out, buffer.held) for out in outs or () if out is not None):
             raise ValueError("out shares memory with `symmetric_source`, which others still read")
         return home
 
@@ -206,54 +244,77 @@ class Processes:
 
     def _unshared(self, group, home):
         """Return why ranks have no symmetric memory, the same on all; "" where they have."""
-        mine, said = "", [None] * dist.get_world_size(group)
         try:
-            self.symmetric_buffer(group, home)
+            self._stage(group, home)
         except RuntimeError as error:
-            mine = next(iter(str(error).splitlines()), type(error).__name__)
-        dist.all_gather_object(said, mine, group=group)
-        if any(said):
-            self._of(group).pop("buffer", None)  # all try again, or none
-        return next((f"rank {rank}: {why}" for rank, why in enumerate(said) if why), "")
+            return str(error)
+        return ""
 
-    def by_symmetric_memory(self, shards, outs, device_id, home, group):
-        """Return a function that lets all ranks offer their shards, and then pull tiles from where
-        they are."""
-        buffer, handle, starts = self.symmetric_buffer(group, home)
-        staged = [
-            (number, buffer[start : start + shard.nbytes])
-            for number, (start, shard) in enumerate(zip(starts, shards, strict=True))
-            if shard is not None and shard.data_ptr() != buffer.data_ptr() + start
-        ]
+    def by_symmetric_memory(self, shards, outs, device_id, home, group, programs):
+        """Return a function that lets all ranks offer what leaves their shards, and then pull tiles
+        from where they are."""
+        place, starts = self._stage(group, home)
+        me, copy = self.exchange.source_position(device_id), None
+        if len(shards) == 1 and me >= 0:
+            place = self._of(group)["shared"].offered.get(shards[0].data_ptr(), place)
+        ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
+        addresses = [[place.addresses[rank] + start for rank in ranks] for start in starts]
+        own = [0 if each is None else each.data_ptr() for each in shards]
+        here = place.held.data_ptr()
+        if me >= 0 and any(at != here + start for at, start in zip(own, starts, strict=True)):
+            whole = any(at % LINE for at in own)  # from there tiles would not be read in lines
+            copy = self._staging(device_id, home, whole).copier(tuple(own), (here,), programs)
+            for each, at in zip(addresses, own, strict=True):
+                each[me] = each[me] if whole else at
         pull = None
         if self.exchange.target_position(device_id) >= 0:
-            ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
-            held = [handle.buffer_ptrs[rank] + handle.offset for rank in ranks]
-            addresses = [[address + start for address in held] for start in starts]
-            pull = self.puller(addresses, outs, device_id)
+            pull = self.puller(addresses, outs, device_id, programs)
+        if capturing(home):
+            keep(place)
 
-        def run(shards, outs):
-            for number, place in staged:
-                place.copy_(shards[number].view(-1).view(torch.uint8))
-            handle.barrier(timeout_ms=BARRIER_MS)
+        def run(shards, outs, group):
+            if copy is not None:
+                copy()
+            place.meet()
+            yield
             if pull is not None:
                 pull(outs)
-            handle.barrier(timeout_ms=BARRIER_MS)
+            place.meet()
 
         return run
 
     def symmetric_buffer(self, group, home):
-        """Return memory that holds any device's source shards and that every rank can read, its
-        handle, and where each tensor's begins; made once a group."""
+        """Return memory of this module alone that holds any device's source shards and that every
+        rank can read; made once a group."""
         kept = self._of(group)
         if "buffer" not in kept:
-            sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
-            *starts, total = itertools.accumulate(sizes, initial=0)
-            buffer = symmetric(total, home)
-            kept["buffer"] = buffer, symmetric_memory.rendezvous(buffer, group), starts
-        return kept["buffer"]
+            kept["buffer"] = placed(lambda: symmetric(self._starts[-1], home), group)
+            kept["calls"].clear()
+        return kept["buffer"].held
 
-    def by_exchange(self, shards, outs, device_id, home, group):
+    def _stage(self, group, home):
+        """Return where ranks offer their shards, and where each tensor's begins there."""
+        kept, (*starts, size) = self._of(group), self._starts
+        return kept.get("buffer") or kept["shared"].grown(size, home, group), starts
+
+    @functools.cached_property
+    def _starts(self):
+        """Where the shards of each tensor begin in memory that holds all, and the end of that."""
+        sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
+        return [*itertools.accumulate(sizes, initial=0)]
+
+    def _staged(self, device_id, whole):
+        """Yield the entries that copy what others get of a device's shards, or all of them."""
+        for number, move in enumerate(self.moves):
+            me = move.exchange.source_position(device_id)
+            held, ids = move.exchange.source.box(me), move.exchange.target.ids
+            pieces = move.exchange.outgoing(me)
+            leaving = (each.box for each in pieces if ids[each.receiver] != device_id)
+            for box in [held] if whole else dict.fromkeys(leaving):
+                start = self._starts[number]
+                yield from entries_of(box, held, held, move.itemsize, number, 0, 0, start)
+
+    def by_exchange(self, shards, outs, device_id, home, group, programs):
         """Return a function that sends tiles packed, exactly those that the plan moves, and copies
         the own ones meanwhile."""
         wire, kept, place = self._wire(device_id, home), self._of(group), (home, stream(home))
@@ -261,19 +322,20 @@ class Processes:
             kept[place] = wire.buffers()
         packed, arrived = wire.buffers() if capturing(home) else kept[place]
 
-        def run(shards, outs):
-            wire.pack(shards, packed)
+        def run(shards, outs, group):
+            wire.pack(shards, packed, programs)
             given = arrived, packed, wire.received, wire.sent
             work = dist.all_to_all_single(*given, group=group, async_op=True)
-            wire.unpack(shards, arrived, outs, work.wait)
+            yield
+            wire.unpack(shards, arrived, outs, work.wait, programs)
 
         return run
 
-    def in_place(self, shards, outs, device_id, home, group):
+    def in_place(self, shards, outs, device_id, home, group, programs):
         """Return a function that sends every tile from where it is to where it belongs."""
         wire, ranks = self._wire(device_id, home), dist.get_process_group_ranks(group)
 
-        def run(shards, outs):
+        def run(shards, outs, group):
             asked = [
                 dist.P2POp(does, part, ranks[rank], group, tag)
                 for does, parts in (
@@ -283,33 +345,26 @@ class Processes:
                 for rank, part, tag in parts
             ]
             works = dist.batch_isend_irecv(asked) if asked else []
-            wire.keep(shards, outs)
+            wire.keep(shards, outs, programs)
+            yield
             for work in works:
                 work.wait()
 
         return run
 
 
-def foreign(home):
-    """Return why a process's backend of symmetric memory is not to be used, "" where it is."""
-    # The barrier of another, NVSHMEM, has been known to do nothing.
-    backend = symmetric_memory.get_backend(home)
-    return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
+def device_of(tensor, group):
+    """Return where a tensor is; of None, where the group communicates."""
+    # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
+    if tensor is None and "cuda:nccl" in dist.get_backend_config(group):
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu") if tensor is None else tensor.device
 
 
-def symmetric(size, home):
-    """Return so many bytes that peers can map. Raises RuntimeError for a `foreign` backend."""
-    if why := foreign(home):
-        raise RuntimeError(why)
-    if symmetric_memory.get_backend(home) is None:
-        symmetric_memory.set_backend("CUDA")
-    return symmetric_memory.empty(size, dtype=torch.uint8, device=home)
-
-
-def _facts(transport, shards, outs):
+def _facts(asked, shards, outs):
     """Return all that is checked of the tensors of a call, None where they are to be checked."""
     found = (*map(facts, shards), *map(facts, outs))
     home = next((each for each in (*shards, *outs) if each is not None), None)
     if False in found or home is None or capturing(home.device):
         return None
-    return transport, stream(home.device), found
+    return asked, stream(home.device), found

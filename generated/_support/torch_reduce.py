@@ -104,9 +104,9 @@ class Phased(Reshard):
         """Return the exact shape of the target shard on a device."""
         return self._both[1].target_shape(device_id)
 
-    def symmetric_source(self, group=None):
+    def symmetric_source(self, group=None, shard=None):
         """Return this device's source shard in symmetric memory, as `Reshard` does."""
-        return self._both[0].symmetric_source(group)
+        return self._both[0].symmetric_source(group, shard)
 
     def self_check(self):
         """Return what is right about both; exit with what is wrong."""
@@ -119,11 +119,11 @@ class _Both(Processes):
     def __init__(self, first, then):
         self._first, self._then = first, then
 
-    def local(self, shards, outs):
+    def local(self, shards, outs, programs=None):
         """Return the target shards from the source shards of one address space."""
-        return self._then.local(self._first.local(shards, [None]), outs)
+        return self._then.local(self._first.local(shards, [None], programs), outs, programs)
 
-    def reshard(self, shards, group, outs, transport, check, **more):
-        """Return the target shard of this rank."""
-        parts = self._first.reshard(shards, group, None, transport, check, **more)
-        return self._then.reshard(parts, group, outs, transport, check)
+    def call(self, shards, group, outs, asked, **more):
+        """Make a call, in a generator that returns the target shard of this rank."""
+        parts = yield from self._first.call(shards, group, None, asked, **more)
+        return (yield from self._then.call(parts, group, outs, asked))

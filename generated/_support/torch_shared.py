@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-from .torch_processes import symmetric
+from .torch_symmetric import symmetric
 
 
 def shared_memory(size, home, group):

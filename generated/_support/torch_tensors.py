@@ -49,17 +49,25 @@ def requires_grad(tensors):
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
 
 
+def check_few(programs):
+    """Raise ValueError unless this is a number of programs, or None for as many as there is work
+    for."""
+    if programs is not None and (type(programs) is not int or programs < 1):
+        raise ValueError(f"programs: got {programs!r}, expected None or a number from 1 on")
+
+
 def has_kernels(tensor, kernel):
     """Return whether a kernel can run where a tensor is: on a GPU, or in Triton's interpreter."""
     return tensor.device.type != "cpu" or not isinstance(kernel, triton.JITFunction)
 
 
 class Launch:
-    """Launches of a kernel with arguments that are compiled alike. Only the first looks the program
-    up; those after it take tensors for pointers of any type."""
+    """Launches of a kernel with arguments that are compiled alike, and options of Triton's. Only
+    the first looks the program up; those after it take tensors for pointers of any type."""
 
-    def __init__(self, kernel, programs):
-        self._first, self._programs, self._again = kernel[(programs,)], programs, None
+    def __init__(self, kernel, programs, **options):
+        self._first = functools.partial(kernel[(programs,)], **options)
+        self._programs, self._again = programs, None
 
     @property
     def is_known(self):
@@ -107,6 +115,11 @@ def _table(numbers, device, stream):
     return made
 
 
+def keep(made):
+    """Keep what a graph that is captured reads, for good."""
+    _READ.append(made)
+
+
 def table(numbers, device):
     """Return integers as a tensor, made once a stream: shards that stay in place cost nothing. A
     graph that is captured takes one made before, on any stream, else fills its own."""
@@ -118,7 +131,7 @@ def table(numbers, device):
         found = torch.empty(len(numbers), dtype=torch.int64, device=device)
         for place, number in zip(found, numbers, strict=True):
             place.fill_(number)
-    _READ.append(found)
+    keep(found)
     return found
 
 

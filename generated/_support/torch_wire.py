@@ -107,20 +107,20 @@ class Wire:
         sizes = sum(self.sent), sum(self.received)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
-    def pack(self, shards, packed):
+    def pack(self, shards, packed, programs=None):
         """Copy what leaves out of the shards: one launch."""
-        self._packing.copy(map(_address, shards), [packed.data_ptr()])
+        self._packing.copy(map(_address, shards), [packed.data_ptr()], programs)
 
-    def unpack(self, shards, arrived, outs, wait=lambda: None):
+    def unpack(self, shards, arrived, outs, wait=lambda: None, programs=None):
         """Copy what was here already to its place, one launch; `wait` for what comes, and copy
         that: one launch more."""
         if self.receiver < 0:
             wait()
             return
         with unpacked(self.moves, outs, self.receiver) as held:
-            self._keeping.copy(map(_address, shards), map(_address, held))
+            self._keeping.copy(map(_address, shards), map(_address, held), programs)
             wait()
-            self._unpacking.copy([arrived.data_ptr()], map(_address, held))
+            self._unpacking.copy([arrived.data_ptr()], map(_address, held), programs)
 
     def parts(self, tensors, way):
         """Return (rank, bytes, how many before these with that rank) of the pieces that leave (0)
@@ -135,10 +135,10 @@ class Wire:
             for rank, start, end in self._spans[way]
         ]
 
-    def keep(self, shards, outs):
+    def keep(self, shards, outs, programs=None):
         """Copy what is here already straight to its place."""
         if self.receiver >= 0:
-            self._keeping.copy(map(_address, shards), map(_address, outs))
+            self._keeping.copy(map(_address, shards), map(_address, outs), programs)
 
 
 def span(box, held, size):

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 
 from .boxes import ranges
-from .torch_tensors import capturing, has_kernels, on, table
+from .torch_tensors import Launch, capturing, has_kernels, on, table
+from .triton_rows import move
 
 # A program copies so many rows, and bytes of a row.
 ROWS, COLUMNS = 4, 2048
@@ -32,7 +33,7 @@ def copy_block(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Copy a block of rows, by lines of LINE bytes."""
+    """Copy a block of rows, by lines of LINE bytes; what is read is the first to leave caches."""
     source = tl.multiple_of(read.to(tl.pointer_type(INTEGER)), LINE)
     target = tl.multiple_of(write.to(tl.pointer_type(INTEGER)), LINE)
     row = first_row + tl.arange(0, ROWS)[:, None]
@@ -40,37 +41,38 @@ def copy_block(
     inside = (row < rows) & (column < columns // LINE * (LINE // UNIT))
     at = row * (read_row // LINE * (LINE // UNIT)) + column
     to = row * (write_row // LINE * (LINE // UNIT)) + column
-    tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
+    move(source + at, target + to, inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number"])
 def copy_kernel(
-    blocks,  # int64 [programs, 2]: the entry that a program copies of, and which block of it
+    blocks,  # int64 [number, 3]: the entry that a block is of, and its row and column of blocks
     entries,  # int64 [entries, 8]: the fields of `Entry`
     sources,  # int64: the addresses of memory that rows come from, and
     targets,  # that they go to
+    number,  # how many blocks there are
     INTEGER: tl.constexpr,  # what is moved as one where 16 bytes cannot be, and its bytes
     UNIT: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Copy one block of the rows of one entry."""
-    program = blocks + 2 * tl.program_id(0)
-    entry = entries + 8 * tl.load(program)
-    block = tl.load(program + 1).to(tl.int32)
-    read = tl.load(sources + tl.load(entry)) + tl.load(entry + 2)
-    write = tl.load(targets + tl.load(entry + 1)) + tl.load(entry + 3)
-    columns, rows = tl.load(entry + 4), tl.load(entry + 5)
-    at, to = tl.load(entry + 6), tl.load(entry + 7)
-    column_blocks = tl.cdiv(columns, COLUMNS).to(tl.int32)
-    row = (block // column_blocks).to(tl.int64) * ROWS
-    column = (block % column_blocks).to(tl.int64) * COLUMNS
-    if (read | write | at | to | columns) % 16 == 0:
-        copy_block(read, write, at, to, columns, rows, row, column, tl.int64, 8, 16, ROWS, COLUMNS)
-    else:
-        copy_block(
-            read, write, at, to, columns, rows, row, column, INTEGER, UNIT, UNIT, ROWS, COLUMNS
-        )
+    """Copy blocks of the rows of entries, program after program in turn."""
+    for place in range(tl.program_id(0), number, tl.num_programs(0)):
+        listed = blocks + 3 * place
+        entry = entries + 8 * tl.load(listed)
+        row, column = tl.load(listed + 1) * ROWS, tl.load(listed + 2) * COLUMNS
+        read = tl.load(sources + tl.load(entry)) + tl.load(entry + 2)
+        write = tl.load(targets + tl.load(entry + 1)) + tl.load(entry + 3)
+        columns, rows = tl.load(entry + 4), tl.load(entry + 5)
+        at, to = tl.load(entry + 6), tl.load(entry + 7)
+        if (read | write | at | to | columns) % 16 == 0:
+            copy_block(
+                read, write, at, to, columns, rows, row, column, tl.int64, 8, 16, ROWS, COLUMNS
+            )
+        else:
+            copy_block(
+                read, write, at, to, columns, rows, row, column, INTEGER, UNIT, UNIT, ROWS, COLUMNS
+            )
 
 
 TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
@@ -136,31 +138,45 @@ class Listed:
         if capturing(torch.device(device)):
             raise RuntimeError("call this once before it is captured in a CUDA graph")
         table = torch.tensor(self.entries, dtype=torch.int64, device="cpu")
-        counts = -(-table[:, 5] // ROWS) * -(-table[:, 4] // COLUMNS)
+        across = -(-table[:, 4] // COLUMNS)
+        counts = -(-table[:, 5] // ROWS) * across
         number = torch.arange(len(counts), device="cpu").repeat_interleave(counts)
         first = (counts.cumsum(0) - counts)[number]
-        block = torch.arange(len(number), device="cpu") - first
+        block, across = torch.arange(len(number), device="cpu") - first, across[number]
+        blocks = number, block // across, block % across
         # These copies are over when they return, whichever stream reads them.
         self._entries = table.to(device)
-        self._blocks = torch.stack([number, block], dim=1).to(device)
-        self.programs = len(number)
+        self._blocks = torch.stack(blocks, dim=1).to(device)
+        self.number = len(number)
 
-    def copy(self, sources, targets):
-        """Copy, in one launch if there is anything, between memories at these addresses. On a CPU
-        outside Triton's interpreter torch copies the same rows."""
+    def copy(self, sources, targets, programs=None):
+        """Copy what `copier` says."""
+        self.copier(tuple(sources), tuple(targets), programs)()
+
+    def copier(self, sources, targets, programs=None):
+        """Return a function that copies, in one launch, of so many programs at most, if there is
+        anything, between memories at these addresses. On a CPU outside Triton's interpreter torch
+        copies the same rows."""
         if not self.entries:
-            return
-        sources, targets = tuple(sources), tuple(targets)
+            return lambda: None
         if not has_kernels(self._entries, copy_kernel):
-            for entry in self.entries:
-                held = _rows(sources[entry.source] + entry.read, entry.read_row, entry)
-                _rows(targets[entry.target] + entry.write, entry.write_row, entry).copy_(held)
-            return
+            return lambda: self._copy_rows(sources, targets)
         given = constants(math.gcd(self.divisor, *sources, *targets)).values()
         device = self._entries.device
         tables = table(sources, device), table(targets, device)
-        with on(device):
-            copy_kernel[(self.programs,)](self._blocks, self._entries, *tables, *given)
+        number = self.number if programs is None else min(programs, self.number)
+        launch = Launch(copy_kernel, number)
+
+        def run():
+            with on(device):
+                launch(self._blocks, self._entries, *tables, self.number, *given)
+
+        return run
+
+    def _copy_rows(self, sources, targets):
+        for entry in self.entries:
+            held = _rows(sources[entry.source] + entry.read, entry.read_row, entry)
+            _rows(targets[entry.target] + entry.write, entry.write_row, entry).copy_(held)
 
 
 def _rows(address, apart, entry):

@@ -4,6 +4,7 @@ A kernel says in elements where rows begin in both shards, how long, how many an
 are; they are moved a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
+import math
 from typing import NamedTuple
 
 import triton
@@ -11,16 +12,53 @@ import triton.language as tl
 
 
 class Block(NamedTuple):
-    """What a program copies, `rows` rows of `columns` units, of which `column_blocks` lie side by
-    side along the longest row. A unit is an integer of `width` elements, which divides where rows
-    begin, how long and how far apart they are. `lanes` units make 16 bytes where shards are known
-    to begin at multiples of such, else it is 1."""
+    """What a program copies at a time, `rows` rows of `columns` units, of which `column_blocks` lie
+    side by side along the longest row. A unit is an integer of `width` elements, which divides
+    where rows begin, how long and how far apart they are. `lanes` units make 16 bytes where shards
+    are known to begin at multiples of such, else it is 1. `number`: how many blocks there are in
+    all, for kernels whose programs go through them."""
 
     width: int
     lanes: int
     rows: int
     columns: int
     column_blocks: int
+    number: int = 0
+
+
+class Tiles(NamedTuple):
+    """How a kernel moves the tiles of a target shard: how many there are, and the fields of `Block`
+    for shards that begin at multiples of 16 bytes. `largest`: the extents of the largest tile, its
+    rows last but one, the elements of a row last; those before them are indices that each take a
+    block. `ends`: whether the first line of a row may begin before it."""
+
+    number: int
+    width: int
+    lanes: int
+    rows: int
+    columns: int
+    largest: tuple[int, ...]
+    ends: bool = False
+
+    def block(self, start=None, times=1):
+        """Return the kernel's `Block` for shards that begin at multiples of so many elements, a
+        power of two, by default of 16 bytes; so many times as large as by default."""
+        whole = start is None or start >= self.width * self.lanes
+        width, lanes = (self.width, self.lanes) if whole else (min(self.width, start), 1)
+        *outer, most, longest = (1, *self.largest)
+        rows, columns = self.rows, self.columns
+        rows, columns = (rows * times, columns) if most > 1 else (rows, columns * times)
+        units = -(-longest // width) + (self.lanes - 1 if self.ends else 0)
+        across, down = -(-units // columns), -(-most // rows)
+        return Block(
+            width, lanes, rows, columns, across, self.number * math.prod(outer) * down * across
+        )
+
+    def few(self, number, most):
+        """Return how many programs, at most so many, go through so many blocks: each through blocks
+        of all tiles in turn, so that none has those of one link alone."""
+        most = min(number, most)
+        return next(n for n in range(most, 0, -1) if n == number or math.gcd(n, self.number) == 1)
 
 
 @triton.jit
@@ -37,9 +75,15 @@ def in_units(elements, block, BLOCK: tl.constexpr, DIVISOR: tl.constexpr):
 
 
 @triton.jit
+def read_once(source, inside):
+    """Return what is where `inside` holds, which is the first to leave the caches."""
+    return tl.load(source, mask=inside, eviction_policy="evict_first")
+
+
+@triton.jit
 def move(source, target, inside):
-    """Copy the units where `inside` holds."""
-    tl.store(target, tl.load(source, mask=inside), mask=inside)
+    """Copy the units where `inside` holds. What is stored, whatever comes next reads: it stays."""
+    tl.store(target, read_once(source, inside), mask=inside)
 
 
 @triton.jit

@@ -40,12 +40,11 @@ import triton.language as tl
 from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
-from .._support.torch_gpu import Reshard, Tiles
+from .._support.torch_gpu import Reshard
 from .._support.torch_reduce import Phased, Reduction
-from .._support.triton_rows import copy_rows, rows_at, shard_at
+from .._support.triton_rows import Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
 
@@ -91,26 +90,26 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the part, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Add up one block of one tile over all terms. Offsets are in elements."""
-    block = tl.program_id(0)
-    to0 = receiver * 256
-    read, write, inside = rows_at(
-        read=to0 * 4096,
-        write=0,
-        rows=1,
-        columns=1048576,
-        read_row=0,
-        write_row=0,
-        block=block,
-        BLOCK=BLOCK,
-    )
-    total = tl.full([BLOCK.rows, BLOCK.columns], 0, tl.float32)
-    for term in tl.static_range(8):
-        shard = shard_at(peers, term, out, BLOCK)
-        total += tl.load(shard + read, mask=inside).to(tl.float32)
-    tl.store(out + write, total.to(tl.bfloat16), mask=inside)
+    """Add up blocks of tiles over all terms. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        to0 = receiver * 256
+        read, write, inside = rows_at(
+            read=to0 * 4096,
+            write=0,
+            rows=1,
+            columns=1048576,
+            read_row=0,
+            write_row=0,
+            block=tl.cast(place, tl.int32),
+            BLOCK=BLOCK,
+        )
+        total = tl.full([BLOCK.rows, BLOCK.columns], 0, tl.float32)
+        for term in tl.static_range(8):
+            shard = shard_at(peers, term, out, BLOCK)
+            total += read_once(shard + read, inside).to(tl.float32)
+        tl.store(out + write, total.to(tl.bfloat16), mask=inside)
 
 
 def part_senders(receiver):
@@ -128,25 +127,26 @@ def gather_kernel(
     peers,  # int64 [source positions]: the address of every part
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
-    # 8 shards of 256 meet one of 2048; devices begin with different ones, end with their own.
-    a0 = (number + receiver + 1) % 8
-    from0 = a0 * 256
-    copy_rows(
-        shard_at(peers, a0, out, BLOCK),
-        out,
-        read=0,
-        write=from0 * 4096,
-        rows=1,
-        columns=1048576,
-        read_row=0,
-        write_row=0,
-        block=block,
-        BLOCK=BLOCK,
-    )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 8, place // 8
+        # 8 shards of 256 meet one of 2048; devices begin with different ones, end with their own.
+        a0 = (number + receiver + 1) % 8
+        from0 = a0 * 256
+        copy_rows(
+            shard_at(peers, a0, out, BLOCK),
+            out,
+            read=0,
+            write=from0 * 4096,
+            rows=1,
+            columns=1048576,
+            read_row=0,
+            write_row=0,
+            block=tl.cast(block, tl.int32),
+            BLOCK=BLOCK,
+        )
 
 
 EXCHANGE = Exchange(

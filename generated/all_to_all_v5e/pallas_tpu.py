@@ -53,7 +53,7 @@ from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed, Schedule
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "4b24b778e9185493", __name__)
+require("pallas_tpu", "78e9a263031f7c0e", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -50,11 +50,10 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (50257, 768)
@@ -100,31 +99,32 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 3, tl.program_id(0) // 3
-    to0 = receiver % 4 * 12565
-    # Up to 3 shards of 6283 meet one of 12565; devices begin with different ones.
-    a0 = to0 // 6283 + (number + receiver) % 3
-    from0 = a0 * 6283
-    low0 = max(from0, to0)
-    high0 = min(from0 + 6283, min(to0 + 12565, 50257))
-    width0 = high0 - low0
-    to1 = receiver // 4 * 384
-    if low0 < high0:
-        copy_rows(
-            shard_at(peers, a0, out, BLOCK),
-            out,
-            read=(low0 - from0) * 768 + to1,
-            write=(low0 - to0) * 384,
-            rows=width0,
-            columns=384,
-            read_row=768,
-            write_row=384,
-            block=block,
-            BLOCK=BLOCK,
-        )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 3, place // 3
+        to0 = receiver % 4 * 12565
+        # Up to 3 shards of 6283 meet one of 12565; devices begin with different ones.
+        a0 = to0 // 6283 + (number + receiver) % 3
+        from0 = a0 * 6283
+        low0 = max(from0, to0)
+        high0 = min(from0 + 6283, min(to0 + 12565, 50257))
+        width0 = high0 - low0
+        to1 = receiver // 4 * 384
+        if low0 < high0:
+            copy_rows(
+                shard_at(peers, a0, out, BLOCK),
+                out,
+                read=(low0 - from0) * 768 + to1,
+                write=(low0 - to0) * 384,
+                rows=width0,
+                columns=384,
+                read_row=768,
+                write_row=384,
+                block=tl.cast(block, tl.int32),
+                BLOCK=BLOCK,
+            )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

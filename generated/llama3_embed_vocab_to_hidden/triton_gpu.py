@@ -39,11 +39,10 @@ import triton.language as tl
 from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
 
@@ -85,26 +84,27 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
-    # 8 shards of 16032 meet one of 128256; devices begin with different ones, end with their own.
-    a0 = (number + receiver + 1) % 8
-    from0 = a0 * 16032
-    to1 = receiver * 1024
-    copy_rows(
-        shard_at(peers, a0, out, BLOCK),
-        out,
-        read=to1,
-        write=from0 * 1024,
-        rows=16032,
-        columns=1024,
-        read_row=8192,
-        write_row=1024,
-        block=block,
-        BLOCK=BLOCK,
-    )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 8, place // 8
+        # 8 shards of 16032 meet one of 128256; devices begin with different ones, end with their own.
+        a0 = (number + receiver + 1) % 8
+        from0 = a0 * 16032
+        to1 = receiver * 1024
+        copy_rows(
+            shard_at(peers, a0, out, BLOCK),
+            out,
+            read=to1,
+            write=from0 * 1024,
+            rows=16032,
+            columns=1024,
+            read_row=8192,
+            write_row=1024,
+            block=tl.cast(block, tl.int32),
+            BLOCK=BLOCK,
+        )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

@@ -40,11 +40,10 @@ import triton.language as tl
 from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
 
@@ -87,27 +86,28 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
-    to0 = receiver // 2 * 64
-    # 2 shards of 32 meet one of 64; devices begin with different ones, end with their own.
-    a0 = to0 // 32 + (number + receiver + 1) % 2
-    from0 = a0 * 32
-    to2 = receiver % 2 * 896
-    copy_rows(
-        shard_at(peers, a0, out, BLOCK),
-        out,
-        read=to2,
-        write=(from0 * 2048 - to0 * 2048) * 896,
-        rows=65536,
-        columns=896,
-        read_row=1792,
-        write_row=896,
-        block=block,
-        BLOCK=BLOCK,
-    )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 2, place // 2
+        to0 = receiver // 2 * 64
+        # 2 shards of 32 meet one of 64; devices begin with different ones, end with their own.
+        a0 = to0 // 32 + (number + receiver + 1) % 2
+        from0 = a0 * 32
+        to2 = receiver % 2 * 896
+        copy_rows(
+            shard_at(peers, a0, out, BLOCK),
+            out,
+            read=to2,
+            write=(from0 * 2048 - to0 * 2048) * 896,
+            rows=65536,
+            columns=896,
+            read_row=1792,
+            write_row=896,
+            block=tl.cast(block, tl.int32),
+            BLOCK=BLOCK,
+        )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

@@ -47,11 +47,10 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (4, 4, 4)
@@ -98,30 +97,31 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 8, tl.program_id(0) // 8
-    index0, block = block % 1, block // 1
-    to0 = receiver // 8 * 2
-    # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
-    a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
-    to1 = receiver // 2 % 4
-    # 4 shards of 1 meet one of 4; devices begin with different ones, end with their own.
-    a2 = (receiver // 4 + number % 4 + 1) % 4
-    sender = a2 * 4 + a0 % 2 * 2 + a0 // 2
-    copy_rows(
-        shard_at(peers, sender, out, BLOCK),
-        out,
-        read=index0 * 4 + to1,
-        write=(a0 + index0 - to0) * 4 + a2,
-        rows=1,
-        columns=1,
-        read_row=1,
-        write_row=4,
-        block=block,
-        BLOCK=BLOCK,
-    )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 8, place // 8
+        index0, block = block % 1, block // 1
+        to0 = receiver // 8 * 2
+        # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
+        to1 = receiver // 2 % 4
+        # 4 shards of 1 meet one of 4; devices begin with different ones, end with their own.
+        a2 = (receiver // 4 + number % 4 + 1) % 4
+        sender = a2 * 4 + a0 % 2 * 2 + a0 // 2
+        copy_rows(
+            shard_at(peers, sender, out, BLOCK),
+            out,
+            read=index0 * 4 + to1,
+            write=(a0 + index0 - to0) * 4 + a2,
+            rows=1,
+            columns=1,
+            read_row=1,
+            write_row=4,
+            block=tl.cast(block, tl.int32),
+            BLOCK=BLOCK,
+        )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

@@ -35,11 +35,10 @@ import triton.language as tl
 from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
 
@@ -84,23 +83,23 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    block = tl.program_id(0)
-    to0 = receiver % 3 * 2
-    copy_rows(
-        shard_at(peers, receiver, out, BLOCK),
-        out,
-        read=to0,
-        write=0,
-        rows=1,
-        columns=2,
-        read_row=0,
-        write_row=0,
-        block=block,
-        BLOCK=BLOCK,
-    )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        to0 = receiver % 3 * 2
+        copy_rows(
+            shard_at(peers, receiver, out, BLOCK),
+            out,
+            read=to0,
+            write=0,
+            rows=1,
+            columns=2,
+            read_row=0,
+            write_row=0,
+            block=tl.cast(place, tl.int32),
+            BLOCK=BLOCK,
+        )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

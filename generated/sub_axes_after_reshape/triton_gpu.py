@@ -37,11 +37,10 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (64, 96)
@@ -86,28 +85,29 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
-    to0 = receiver // 4 * 32
-    # 2 shards of 16 meet one of 32; devices begin with different ones, end with their own.
-    a0 = to0 // 16 + (receiver // 2 + number + 1) % 2
-    from0 = a0 * 16
-    to1 = receiver % 4 * 24
-    sender = a0 * 2 + receiver % 2
-    copy_rows(
-        shard_at(peers, sender, out, BLOCK),
-        out,
-        read=to1,
-        write=(from0 - to0) * 24,
-        rows=16,
-        columns=24,
-        read_row=96,
-        write_row=24,
-        block=block,
-        BLOCK=BLOCK,
-    )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 2, place // 2
+        to0 = receiver // 4 * 32
+        # 2 shards of 16 meet one of 32; devices begin with different ones, end with their own.
+        a0 = to0 // 16 + (receiver // 2 + number + 1) % 2
+        from0 = a0 * 16
+        to1 = receiver % 4 * 24
+        sender = a0 * 2 + receiver % 2
+        copy_rows(
+            shard_at(peers, sender, out, BLOCK),
+            out,
+            read=to1,
+            write=(from0 - to0) * 24,
+            rows=16,
+            columns=24,
+            read_row=96,
+            write_row=24,
+            block=tl.cast(block, tl.int32),
+            BLOCK=BLOCK,
+        )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

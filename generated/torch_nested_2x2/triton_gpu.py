@@ -35,11 +35,10 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (5, 3)
@@ -100,39 +99,40 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 2, tl.program_id(0) // 2
-    to0 = receiver * 2
-    first_digit0 = to0 // 3
-    first_rest0 = to0 - first_digit0 * 3
-    first_length0 = min(3, 5 - first_digit0 * 3)
-    first_chunk0 = (first_length0 + 1) // 2
-    first_index0 = first_digit0 * 2 + first_rest0 // first_chunk0
-    # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
-    a0 = (number + receiver) % 2 + first_index0
-    source_offset0 = a0 // 2 * 3
-    source_length0 = min(3, 5 - source_offset0)
-    source_chunk0 = (source_length0 + 1) // 2
-    source_offset0_1 = min(a0 % 2 * source_chunk0, source_length0)
-    source_lo0 = source_offset0 + source_offset0_1
-    source_length0_1 = min(source_chunk0, source_length0 - source_offset0_1)
-    high0 = min(source_length0_1 + source_lo0, min(to0 + 2, 5))
-    width0 = high0 - source_lo0
-    if (a0 < 4) & (source_lo0 < high0):
-        copy_rows(
-            shard_at(peers, a0, out, BLOCK),
-            out,
-            read=0,
-            write=source_lo0 * 3 - to0 * 3,
-            rows=1,
-            columns=width0 * 3,
-            read_row=0,
-            write_row=0,
-            block=block,
-            BLOCK=BLOCK,
-        )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 2, place // 2
+        to0 = receiver * 2
+        first_digit0 = to0 // 3
+        first_rest0 = to0 - first_digit0 * 3
+        first_length0 = min(3, 5 - first_digit0 * 3)
+        first_chunk0 = (first_length0 + 1) // 2
+        first_index0 = first_digit0 * 2 + first_rest0 // first_chunk0
+        # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
+        a0 = (number + receiver) % 2 + first_index0
+        source_offset0 = a0 // 2 * 3
+        source_length0 = min(3, 5 - source_offset0)
+        source_chunk0 = (source_length0 + 1) // 2
+        source_offset0_1 = min(a0 % 2 * source_chunk0, source_length0)
+        source_lo0 = source_offset0 + source_offset0_1
+        source_length0_1 = min(source_chunk0, source_length0 - source_offset0_1)
+        high0 = min(source_length0_1 + source_lo0, min(to0 + 2, 5))
+        width0 = high0 - source_lo0
+        if (a0 < 4) & (source_lo0 < high0):
+            copy_rows(
+                shard_at(peers, a0, out, BLOCK),
+                out,
+                read=0,
+                write=source_lo0 * 3 - to0 * 3,
+                rows=1,
+                columns=width0 * 3,
+                read_row=0,
+                write_row=0,
+                block=tl.cast(block, tl.int32),
+                BLOCK=BLOCK,
+            )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

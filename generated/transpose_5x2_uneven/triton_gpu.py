@@ -53,11 +53,10 @@ import triton.language as tl
 from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 __all__ += ["reshard_dtensor"]
 
@@ -111,38 +110,39 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
-    to0 = receiver % 2 * 14
-    # 3 shards of 6 meet one of 14; devices begin with different ones.
-    a0 = to0 // 6 + (number // 2 + receiver // 2) % 3
-    from0 = a0 * 6
-    low0 = max(from0, to0)
-    width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
-    to1 = receiver // 2 * 3
-    # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
-    a1 = to1 // 7 + (number % 2 + receiver % 2) % 2
-    from1 = a1 * 7
-    low1 = max(from1, to1)
-    high1 = min(from1 + 7, min(to1 + 3, 14))
-    width1 = high1 - low1
-    wanted1 = min(to1 + 3, 14) - to1
-    sender = a0 * 2 + a1
-    if low1 < high1:
-        copy_rows(
-            shard_at(peers, sender, out, BLOCK),
-            out,
-            read=(low0 - from0) * 7 + low1 - from1,
-            write=(low0 - to0) * wanted1 + low1 - to1,
-            rows=width0,
-            columns=width1,
-            read_row=7,
-            write_row=wanted1,
-            block=block,
-            BLOCK=BLOCK,
-        )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 6, place // 6
+        to0 = receiver % 2 * 14
+        # 3 shards of 6 meet one of 14; devices begin with different ones.
+        a0 = to0 // 6 + (number // 2 + receiver // 2) % 3
+        from0 = a0 * 6
+        low0 = max(from0, to0)
+        width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
+        to1 = receiver // 2 * 3
+        # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
+        a1 = to1 // 7 + (number % 2 + receiver % 2) % 2
+        from1 = a1 * 7
+        low1 = max(from1, to1)
+        high1 = min(from1 + 7, min(to1 + 3, 14))
+        width1 = high1 - low1
+        wanted1 = min(to1 + 3, 14) - to1
+        sender = a0 * 2 + a1
+        if low1 < high1:
+            copy_rows(
+                shard_at(peers, sender, out, BLOCK),
+                out,
+                read=(low0 - from0) * 7 + low1 - from1,
+                write=(low0 - to0) * wanted1 + low1 - to1,
+                rows=width0,
+                columns=width1,
+                read_row=7,
+                write_row=wanted1,
+                block=tl.cast(block, tl.int32),
+                BLOCK=BLOCK,
+            )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

@@ -59,11 +59,10 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
-from .._support.torch_gpu import Reshard, Tiles
-from .._support.triton_rows import copy_rows, shard_at
+from .._support.torch_gpu import Reshard
+from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "be850f44436ffd13", __name__)
-
+require("triton_gpu", "6239f890f97b26f1", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (7, 13, 29)
@@ -110,40 +109,41 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies: see `Block`
+    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
 ):
-    """Copy one block of one tile out of the source shard that has it. Offsets are in elements."""
-    number, block = tl.program_id(0) % 6, tl.program_id(0) // 6
-    index0, block = block % 4, block // 4
-    # 2 shards of 4 meet one of 7; devices begin with different ones, end with their own.
-    a0 = (number // 3 + receiver // 4 + 1) % 2
-    from0 = a0 * 4
-    width0 = min(from0 + 4, 7) - from0
-    to1 = receiver % 2 * 7
-    # Up to 3 shards of 4 meet one of 7; devices begin with different ones.
-    a1 = to1 // 4 + (number % 3 + receiver % 4) % 3
-    from1 = a1 * 4
-    low1 = max(from1, to1)
-    high1 = min(from1 + 4, min(to1 + 7, 13))
-    width1 = high1 - low1
-    held1 = min(from1 + 4, 13) - from1
-    wanted1 = min(to1 + 7, 13) - to1
-    to2 = receiver // 2 % 2 * 16 + receiver // 4 * 8
-    width2 = min(to2 + 8, 29) - to2
-    sender = a0 * 4 + a1
-    if (low1 < high1) & (index0 < width0):
-        copy_rows(
-            shard_at(peers, sender, out, BLOCK),
-            out,
-            read=index0 * (held1 * 29) + (low1 - from1) * 29 + to2,
-            write=(from0 + index0) * (wanted1 * width2) + (low1 - to1) * width2,
-            rows=width1,
-            columns=width2,
-            read_row=29,
-            write_row=width2,
-            block=block,
-            BLOCK=BLOCK,
-        )
+    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        number, block = place % 6, place // 6
+        index0, block = block % 4, block // 4
+        # 2 shards of 4 meet one of 7; devices begin with different ones, end with their own.
+        a0 = (number // 3 + receiver // 4 + 1) % 2
+        from0 = a0 * 4
+        width0 = min(from0 + 4, 7) - from0
+        to1 = receiver % 2 * 7
+        # Up to 3 shards of 4 meet one of 7; devices begin with different ones.
+        a1 = to1 // 4 + (number % 3 + receiver % 4) % 3
+        from1 = a1 * 4
+        low1 = max(from1, to1)
+        high1 = min(from1 + 4, min(to1 + 7, 13))
+        width1 = high1 - low1
+        held1 = min(from1 + 4, 13) - from1
+        wanted1 = min(to1 + 7, 13) - to1
+        to2 = receiver // 2 % 2 * 16 + receiver // 4 * 8
+        width2 = min(to2 + 8, 29) - to2
+        sender = a0 * 4 + a1
+        if (low1 < high1) & (index0 < width0):
+            copy_rows(
+                shard_at(peers, sender, out, BLOCK),
+                out,
+                read=index0 * (held1 * 29) + (low1 - from1) * 29 + to2,
+                write=(from0 + index0) * (wanted1 * width2) + (low1 - to1) * width2,
+                rows=width1,
+                columns=width2,
+                read_row=29,
+                write_row=width2,
+                block=tl.cast(block, tl.int32),
+                BLOCK=BLOCK,
+            )
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)

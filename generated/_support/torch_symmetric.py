@@ -1,0 +1,156 @@
+"""What all modules have of a group: memory that its ranks read, and the call that is under way."""
+
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric_memory
+
+# How long ranks wait for each other at a barrier of symmetric memory.
+BARRIER_MS = 600_000
+# Tensors of callers meet at so many channels in turn, so that ranks with different ones do not.
+CHANNELS = 4
+
+
+class Place(NamedTuple):
+    """Memory of this rank that every rank of a group reads: its handle, where that of each rank
+    begins for this one, and the channel at which those meet that use it."""
+
+    held: torch.Tensor
+    handle: Any
+    addresses: list[int]
+    channel: int = 0
+
+    def meet(self):
+        """Wait, on the current stream, until all ranks are here."""
+        self.handle.barrier(channel=self.channel, timeout_ms=BARRIER_MS)
+
+
+class Shared:
+    """What modules share of a group. `offered`: the places of callers' tensors by address;
+    `under_way`: a call that nobody has waited for yet."""
+
+    def __init__(self):
+        self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
+
+    def remembered(self):
+        """Return a dict for calls that are remembered, until the workspace is another."""
+        self._remembered.append({})
+        return self._remembered[-1]
+
+    def grown(self, size, home, group):
+        """Return the workspace, of so many bytes at least; all ranks ask for the same."""
+        if self.workspace is None or len(self.workspace.held) < size:
+            self.workspace = placed(lambda: symmetric(size, home), group)
+            for calls in self._remembered:
+                calls.clear()
+        return self.workspace
+
+    def offer(self, shard, group):
+        """Let all ranks read tensors of theirs where they are; every rank calls this."""
+
+        def given():
+            if not symmetric_memory.is_symm_mem_tensor(shard):
+                raise RuntimeError("got a tensor that is not in symmetric memory")
+            return shard
+
+        channel = 1 + len(self.offered) % (CHANNELS - 1)
+        self.offered[shard.data_ptr()] = placed(given, group)._replace(channel=channel)
+
+
+# By group, for as long as that is there.
+_SHARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def shared(group):
+    """Return what all modules share of a group."""
+    found = _SHARED.get(group)
+    return _SHARED.setdefault(group, Shared()) if found is None else found
+
+
+def placed(make, group):
+    """Return the place of the tensor that this rank makes. Every rank calls this; where one cannot,
+    RuntimeError is raised on all, with its reason."""
+    held: Any = None
+    handle: Any = None
+    try:
+        held = make()
+        handle = symmetric_memory.rendezvous(held, group)
+        # Not `handle.offset`: in memory that is pooled, tensors of ranks may begin elsewhere.
+        mine = held.data_ptr() - handle.buffer_ptrs[dist.get_rank(group)]
+    except RuntimeError as error:
+        mine = next(iter(str(error).splitlines()), type(error).__name__)
+    said = [None] * dist.get_world_size(group)
+    dist.all_gather_object(said, mine, group=group)
+    for number, why in enumerate(said):
+        if isinstance(why, str):
+            raise RuntimeError(f"rank {number}: {why}")
+    return Place(held, handle, [*map(sum, zip(handle.buffer_ptrs, said, strict=True))])
+
+
+def foreign(home):
+    """Return why a process's backend of symmetric memory is not to be used, "" where it is."""
+    # The barrier of another, NVSHMEM, has been known to do nothing.
+    backend = symmetric_memory.get_backend(home)
+    return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
+
+
+def symmetric(size, home):
+    """Return so many bytes that peers can map. Raises RuntimeError for a `foreign` backend."""
+    if why := foreign(home):
+        raise RuntimeError(why)
+    if symmetric_memory.get_backend(home) is None:
+        symmetric_memory.set_backend("CUDA")
+    return symmetric_memory.empty(size, dtype=torch.uint8, device=home)
+
+
+class Work:
+    """A call of `reshard` that is under way, by the `steps` of a generator. Until `wait` tensors
+    that it was given are not to be written, and its result is not to be read."""
+
+    def __init__(self, steps, home, given, group, then):
+        self._steps, self._then, self._shared = steps, then, shared(group)
+        self._result = self._error = self._event = None
+        if home.type == "cuda":
+            side = torch.cuda.Stream(home)
+            side.wait_stream(torch.cuda.current_stream(home))
+            with torch.cuda.stream(side):
+                self._finish()
+                self._event = side.record_event()
+            for tensor in given:  # which may be freed before the stream is done with them
+                tensor.record_stream(side)
+        else:
+            next(steps)
+        self._shared.under_way = self
+
+    def wait(self):
+        """Return the result: on a GPU the current stream waits for it, on a CPU this thread."""
+        if self._shared.under_way is self:
+            self._shared.under_way = None
+        if self._event is None:
+            self._finish()
+        else:
+            torch.cuda.current_stream(self._event.device).wait_event(self._event)
+        if self._error is not None:
+            raise self._error
+        return self._then(self._result)
+
+    def _finish(self):
+        """Make what is left of the call."""
+        steps, self._steps = self._steps, None
+        if steps is None:
+            return
+        try:
+            self._result = finished(steps)
+        except RuntimeError as error:
+            self._error = error
+
+
+def finished(steps):
+    """Make the steps that a generator has left; return what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
