@@ -1,9 +1,10 @@
 """What the busiest link carries of TPU modules, all their rounds together, over a direct exchange.
 
 Modules forward on v5e, where devices send directly over a power of two of hops only; what a direct
-exchange would load links with is the least that any module there can be held to. The corpus and 50
-random reshards on eight chips of three generations, and what is usual on 16 x 16. By the model of
-`codegen/hardware/torus.py`; the table is written to `link_loads.md`.
+exchange would load links with is what a module there is held to. XLA's plan is what it compiles
+the identity to, where jax takes the reshard; the model takes the best way of each collective. The
+corpus and random reshards on eight chips of three generations, and what is usual on 16 x 16. By
+the model of `codegen/hardware/torus.py`; the tables are written to `link_loads.md`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import shardwright as sw
+from bench.peers import by_xla
+from bench.reasons import busiest
 from bench.reshards import corpus, random_reshards
+from bench.verdicts import asked
 from shardwright.codegen.backends import registry
+from shardwright.codegen.planner.compare import why_not_xla
 from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.timeline import Sends, cost_of
 from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.ir.errors import InputError
 
 RESULT = Path(__file__).parent / "link_loads.md"
@@ -27,7 +33,7 @@ RANDOM = 50
 LEAST = 1 << 20
 """Bytes of the busiest link, directly, of those that count: less is mostly what tiles of memory are
 padded by."""
-LARGE = "v5e:16x16"
+LARGE = ("v5e:16x16", "v6e:16x16")
 FLAT, GRID = sw.Mesh({"x": 256}), sw.Mesh({"x": 16, "y": 16})
 SIDES = {
     "all to all over 256": (FLAT, '[{"x"}, {}]', '[{}, {"x"}]'),
@@ -37,31 +43,41 @@ SIDES = {
     "transpose": (GRID, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
 }
 SHAPE = (8192, 8192)
-# What the same modules carried when a round was one hop, digit after digit of all numbers in twos:
-# MiB and microseconds, by the run of this table on 2026-11-23 that came before.
+# What the same modules carried when all devices made all hops, wanted or not, axis after axis, by
+# the run of this table on 2026-11-23 that came before: MiB and microseconds.
 BEFORE = {
-    "all to all over 256": (5.50, 2943),
-    "all to all over a ring of 16": (44.00, 1096),
-    "all to all over both rings": (5.50, 2943),
-    "gather over 256": (450.50, 11333),
-    "transpose": (70.50, 1655),
+    "all to all over 256": (1.01, 617),
+    "all to all over a ring of 16": (16.00, 457),
+    "all to all over both rings": (1.01, 617),
+    "gather over 256": (68.00, 2547),
+    "transpose": (18.00, 459),
 }
-BEFORE_OF_SMALL = {"v5e:2x4": "3.14, 8.42", "v5p:2x2x2": "", "v6e:2x4": ""}
+BEFORE_OF_SMALL = {"v5e:2x4": "2.18, 6.32", "v5p:2x2x2": "", "v6e:2x4": ""}
 
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """One module: rounds, bytes of the busiest links of all of them and of the busiest link of a
-    direct exchange, and the predicted seconds."""
+    """One module: rounds, bytes of the busiest links of all of them, of the busiest link of a
+    direct exchange and of XLA's plan, None where there is none; and the predicted seconds."""
 
     name: str
+    topology: str
     rounds: int
     carried: float
     direct: float
+    xla: float | None
     seconds: float
 
 
-def loads(reshards: dict[str, sw.Reshard], topology: str) -> Iterator[LinkLoad]:
+def compiled(reshards: dict[str, sw.Reshard]) -> dict[str, XlaCollectives]:
+    """Return XLA's plans of the reshards that jax takes."""
+    even = {name: each for name, each in reshards.items() if why_not_xla(each) is None}
+    return dict(zip(even, by_xla(list(even.values())), strict=True))
+
+
+def loads(
+    reshards: dict[str, sw.Reshard], xla: dict[str, XlaCollectives], topology: str
+) -> Iterator[LinkLoad]:
     """Yield what links carry of each reshard that has a module there and moves enough."""
     backend = registry.backend("pallas_tpu")
     for name, reshard in reshards.items():
@@ -71,25 +87,34 @@ def loads(reshards: dict[str, sw.Reshard], topology: str) -> Iterator[LinkLoad]:
         except InputError:  # other devices, or a mesh whose order is that of no axis
             continue
         network, timeline = network_of(reshard, topology), backend.timeline(made)
-        load = network.total(flows(made.exchange, reshard.itemsize))
-        if load.nbytes.max() < LEAST and len(reshard.source.mesh.device_ids) <= 8:
+        load = network.total(flows(made.exchange, reshard.itemsize)).nbytes.max()
+        if load < LEAST and len(reshard.source.mesh.device_ids) <= 8:
             continue
         cost = cost_of(timeline, network)
         sends = [stage for stage in timeline.stages if isinstance(stage, Sends)]
         carried = sum(stage.link_bytes or 0.0 for stage in cost.stages)
-        yield LinkLoad(name, len(sends), carried, float(load.nbytes.max()), cost.seconds)
+        theirs = busiest(reshard, xla[name], network) if name in xla else None
+        yield LinkLoad(
+            name, topology, len(sends), carried, float(load), theirs, float(cost.seconds)
+        )
 
 
 def summary(topology: str, found: Iterable[LinkLoad]) -> str:
-    """Return a line: modules that forward, or send at once, and their links over direct ones."""
+    """Return a line: modules that forward, or send at once, and their links over direct ones; and
+    over XLA's plan, of all."""
     listed = list(found)
     cells = [topology]
     for some in ([one for one in listed if one.rounds > 1], [o for o in listed if o.rounds == 1]):
         ratios = [one.carried / one.direct for one in some]
-        figures = f"{geometric_mean(ratios):.2f}, {max(ratios):.2f}" if ratios else ""
-        cells += [str(len(some)), figures]
+        cells += [str(len(some)), _mean(ratios)]
     cells.insert(3, BEFORE_OF_SMALL[topology])
+    over = [one.carried / one.xla for one in listed if one.xla]
+    cells += [str(len(over)), _mean(over), str(sum(each <= 1 + 1e-9 for each in over))]
     return f"| {' | '.join(cells)} |"
+
+
+def _mean(ratios: list[float]) -> str:
+    return f"{geometric_mean(ratios):.2f}, {max(ratios):.2f}" if ratios else ""
 
 
 def large() -> Iterator[str]:
@@ -98,29 +123,51 @@ def large() -> Iterator[str]:
         name: sw.Reshard(SHAPE, "bfloat16", mesh.sharding(source), mesh.sharding(target))
         for name, (mesh, source, target) in SIDES.items()
     }
-    for one in loads(cases, LARGE):
-        mib = f"{one.carried / 2**20:.2f} | {one.direct / 2**20:.2f}"
-        before, took = BEFORE[one.name]
-        yield f"| {one.name} | {mib} | {before:.2f} | {1e6 * one.seconds:.0f} | {took} |"
+    xla = compiled(cases)
+    for one in (one for topology in LARGE for one in loads(cases, xla, topology)):
+        before, took = BEFORE[one.name] if one.topology == LARGE[0] else ("", "")
+        cells = [one.name, one.topology, *_mib(one.carried, one.direct, one.xla), str(before)]
+        yield f"| {' | '.join([*cells, f'{1e6 * one.seconds:.0f}', str(took)])} |"
+
+
+def _mib(*values: float | None) -> list[str]:
+    return ["" if value is None else f"{value / 2**20:.2f}" for value in values]
+
+
+def each_of(found: Iterable[LinkLoad]) -> Iterator[str]:
+    """Yield a line for each module."""
+    for one in found:
+        cells = [one.name, one.topology, str(one.rounds)]
+        yield f"| {' | '.join([*cells, *_mib(one.carried, one.direct, one.xla)])} |"
 
 
 def main() -> None:
     """Print the tables, and write them."""
-    reshards = {**corpus(), **random_reshards(RANDOM)}
+    reshards = {**corpus(), **random_reshards(RANDOM), **asked(RANDOM)}
+    xla = compiled(reshards)
+    found = {topology: list(loads(reshards, xla, topology)) for topology in TOPOLOGIES}
     lines = [
-        "# The busiest link of TPU modules over that of a direct exchange",
+        "# The busiest link of TPU modules over that of a direct exchange, and of XLA's plan",
         "",
-        "All rounds together: geometric mean and worst. The corpus and 50 random reshards.",
+        f"All rounds together: geometric mean and worst. The corpus, {RANDOM} random reshards, and "
+        f"{RANDOM} that jax takes.",
         "",
-        "| topology | forward | over direct | before | send at once | over direct |",
-        "| --- " * 6 + "|",
-        *(summary(topology, loads(reshards, topology)) for topology in TOPOLOGIES),
+        "| topology | forward | over direct | before | send at once | over direct | beside XLA's "
+        "| over XLA's | at most XLA's |",
+        "| --- " * 9 + "|",
+        *(summary(topology, each) for topology, each in found.items()),
         "",
-        f"Of {SHAPE[0]} x {SHAPE[1]} bfloat16 on {LARGE}:",
+        f"Of {SHAPE[0]} x {SHAPE[1]} bfloat16; MiB of the busiest links, predicted microseconds:",
         "",
-        "| reshard | MiB, busiest links | directly | before | microseconds, predicted | before |",
-        "| --- " * 6 + "|",
+        "| reshard | on | MiB | directly | XLA's | before | microseconds | before |",
+        "| --- " * 8 + "|",
         *large(),
+        "",
+        "Each module, MiB of the busiest links:",
+        "",
+        "| reshard | on | rounds | MiB | directly | XLA's |",
+        "| --- " * 6 + "|",
+        *(line for each in found.values() for line in each_of(each)),
     ]
     RESULT.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

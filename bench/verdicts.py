@@ -1,5 +1,8 @@
 """Predicted seconds of what is emitted, beside XLA's own plan and Shardy's sequence, by one model.
 
+A second table lists the kernels that take longer than XLA's own plan, each with the reason, which
+the model gives (`reasons.py`).
+
 The corpus, and the first random reshards that jax takes (each dimension divides). Kernels are those
 of direct plans, plain JAX is what `auto` takes. The peers are priced at their best: nothing is
 counted of what XLA copies around its collectives, where it is counted of ours. The table is
@@ -9,6 +12,8 @@ written to `verdicts.md` beside this file.
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp, log
@@ -16,6 +21,7 @@ from pathlib import Path
 
 import shardwright as sw
 from bench.peers import PeerStep, by_shardy, by_xla, shardy_seconds, versions, xla_seconds
+from bench.reasons import reason
 from bench.reshards import corpus, random_reshard
 from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.emit.verdict import Peer, Priced, priced, verdict, xla_peer
@@ -25,9 +31,11 @@ from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 
+KERNELS = NAMES[:2]
 TOPOLOGIES = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4", "h100")
 RANDOM = 50
 DEVICES = 8
+NEARLY = 1.25
 RESULT = Path(__file__).parent / "verdicts.md"
 
 
@@ -40,6 +48,12 @@ class Row:
     modules: tuple[tuple[Priced, Plan], ...]
     xla: Peer
     shardy: float | None
+    reason: str
+
+    @property
+    def kernel(self) -> Priced | None:
+        """The module that is a kernel, if there is one."""
+        return next((one for one, _ in self.modules if one.backend in KERNELS), None)
 
     @property
     def best(self) -> tuple[Priced, Plan]:
@@ -80,7 +94,7 @@ def _row(
 ) -> Row:
     network = network_of(reshard, topology)
     kernels = sw.plan(reshard, "direct", topology=topology)
-    modules = [(one, kernels) for one in priced(kernels, NAMES[:2], network)]
+    modules = [(one, kernels) for one in priced(kernels, KERNELS, network)]
     try:
         plain = sw.emit(reshard, ("jax_xla",), topology=topology).plan
         modules += [(one, plain) for one in priced(plain, ("jax_xla",), network)]
@@ -89,7 +103,8 @@ def _row(
     peer = xla_peer(reshard, compiled, network)
     assert peer.seconds == xla_seconds(reshard, compiled, network)
     shardy = None if steps is None else shardy_seconds(reshard, steps, topology)
-    return Row(name, topology, tuple(modules), peer, shardy)
+    why = [reason(each.backend, plan, compiled, network) for each, plan in modules[:1]]
+    return Row(name, topology, tuple(modules), peer, shardy, "".join(why))
 
 
 def _lines(found: list[Row]) -> Iterator[str]:
@@ -97,7 +112,7 @@ def _lines(found: list[Row]) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for row in found:
         by_name = {one.backend: f"{1e3 * one.cost.seconds:.3g}" for one, _ in row.modules}
-        kernel = by_name.get("pallas_tpu") or by_name.get("triton_gpu") or "-"
+        kernel = by_name[row.kernel.backend] if row.kernel else "-"
         others = (row.xla.seconds, row.shardy)
         peers = ("-" if seconds is None else f"{1e3 * seconds:.3g}" for seconds in others)
         plain = by_name.get("jax_xla", "-")
@@ -120,6 +135,30 @@ def _summary(found: list[Row]) -> Iterator[str]:
         )
 
 
+def _kernels(found: list[Row]) -> Iterator[str]:
+    """Yield how many kernels take at most what XLA's own plan takes, and the others."""
+    for topology in TOPOLOGIES:
+        there = [row for row in found if row.topology == topology and row.kernel]
+        slower = [row for row in there if row.reason]
+        recommended = sum(row.best[0].cost.seconds <= row.xla.seconds for row in there)
+        nearly = sum(row.kernel.cost.seconds <= NEARLY * row.xla.seconds for row in there)  # type: ignore[union-attr]
+        yield (
+            f"{topology}: the module that is recommended takes at most XLA's seconds in "
+            f"{recommended} of {len(there)}, the kernel alone in {len(there) - len(slower)}, and "
+            f"{NEARLY} times them in {nearly}. Why the others take longer: {_counted(slower)}."
+        )
+    yield from ("", "| reshard | on | kernel over XLA's own | most of it |", "| --- " * 4 + "|")
+    for row in (row for row in found if row.reason and row.kernel):
+        over = f"{row.kernel.cost.seconds / row.xla.seconds:.2f}" if row.xla.seconds else "-"
+        yield f"| {row.name} | {row.topology} | {over} | {row.reason} |"
+
+
+def _counted(rows: list[Row]) -> str:
+    """Return how often each kind of reason is given."""
+    kinds = Counter(re.split(r"[,:]| of | in ", row.reason)[0] for row in rows)
+    return "; ".join(f"{kind} ({times})" for kind, times in kinds.most_common()) or "none"
+
+
 def main(count: int = RANDOM) -> None:
     """Print the summary, and write the table."""
     found = list(rows(count))
@@ -136,5 +175,6 @@ def main(count: int = RANDOM) -> None:
         *summary,
         "",
     ]
-    RESULT.write_text("\n".join([*text, *_lines(found)]) + "\n")
-    print("\n".join(summary))
+    kernels = ["", "## Kernels that take longer than XLA's own plan", "", *_kernels(found)]
+    RESULT.write_text("\n".join([*text, *_lines(found), *kernels]) + "\n")
+    print("\n".join([*summary, *kernels[3 : 3 + len(TOPOLOGIES)]]))

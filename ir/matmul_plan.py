@@ -57,7 +57,7 @@ class MatmulCost:
     """What a candidate takes: of the busiest device the flops, the bytes that arrive at it before
     the product and after it, and the bytes of memory that the product reads and writes; seconds of
     each on a topology. `hidden`: seconds of moving while devices multiply; `apart`: what a
-    candidate with a loop would take without it."""
+    candidate with a loop, or a kernel that pulls, would take without it."""
 
     flops: int
     received: tuple[int, int, int]  # with lhs, with rhs, with the result
@@ -98,12 +98,14 @@ class MatmulCost:
 @dataclass(frozen=True)
 class MatmulCandidate:
     """One way to carry a matmul out: where devices multiply, the plans of what moves, and which
-    step of these goes on meanwhile."""
+    step of these goes on meanwhile. `pulled`: whether a kernel takes the place of all steps, that
+    pulls parts of operands and pushes sums while devices multiply; its cost is of that."""
 
     multiplication: Multiplication
     moves: tuple[Plan, Plan, Plan]  # of lhs, rhs and the result
     cost: MatmulCost
     loop: Loop | None = None
+    pulled: bool = False
 
     def move(self, side: Side) -> Plan:
         """Return the plan of a side."""
@@ -171,6 +173,7 @@ def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
         "moves": {side: _steps(candidate.move(side), transfers) for side in SIDES},
         "product": {side: str(product.shardings[side]) for side in SIDES},
         "loop": None if candidate.loop is None else asdict(candidate.loop),
+        **({"pulled": True, "apart_seconds": cost.apart} if candidate.pulled else {}),
         "flops": cost.flops,
         "received_max": cost.received_max,
         "seconds": cost.seconds,

@@ -83,6 +83,10 @@ def added(mode: str) -> Fn:
     return lambda t, i, u: jnp.asarray(t).at[i * 40 - 30].add(u, mode=mode)
 
 
+def combined(how: str) -> Fn:
+    return lambda t, u: getattr(jnp.asarray(t).at[jnp.array([3, 63, 63, 0])], how)(u)
+
+
 def put(mode: str) -> Fn:
     return lambda t, u: jnp.asarray(t).at[jnp.array([3, 70, 63, 0])].set(u, mode=mode)
 
@@ -112,6 +116,9 @@ def indexed() -> Iterator[FormCase]:
         yield FormCase(f"scatter-add, {mode}", added(mode), more, (ROWS, None, None), ROWS, 0)
         both = (given[0], f32(4, 16))
         yield FormCase(f"scatter, {mode}", put(mode), both, (ROWS, None), ROWS, 0)
+    for how in ("multiply", "max", "min"):
+        both = (given[0], f32(4, 16))
+        yield FormCase(f"scatter, {how}", combined(how), both, (ROWS, None), ROWS, 0)
     yield FormCase(
         *("the label's score", lambda x, i: jnp.take_along_axis(x, i[:, None] * 20, -1)),
         *((f32(16, 64), i32(16)), (COLUMNS, None), PAIR, 2 * 7 * 16 * 4 // 8),
@@ -236,6 +243,30 @@ def along_others() -> Iterator[FormCase]:
     yield FormCase("gradient of softmax", gradient, x, (COLUMNS,), COLUMNS, 4 * reduced)
 
 
+def reductions() -> Iterator[FormCase]:
+    """What no collective makes, 7 results of 4 columns, and truth values, by a maximum."""
+    x = (f32(32, 4),)
+    yield FormCase("product", lambda x: jnp.prod(x, 0), x, (ROWS,), "[{}]", 7 * 16)
+    bits = lambda x: lax.reduce_xor(x, axes=(0,))  # noqa: E731
+    yield FormCase("parity", bits, (i32(32, 4),), (ROWS,), "[{}]", 7 * 16)
+    both = lambda x: jnp.prod(x * 2)  # noqa: E731
+    yield FormCase("product of all", both, x, ('[{"d"}, {"t"}]',), "[]", 3 * 4 + 4, "two")
+    for fn in (jnp.any, jnp.all):
+        name = f"{fn.__name__} of rows"
+        yield FormCase(name, lambda x, f=fn: f(x > 0.1, 0), x, (ROWS,), "[{}]", 6)
+        whole = lambda x, f=fn: f(jnp.isfinite(x))  # noqa: E731
+        yield FormCase(f"{fn.__name__} of all", whole, x, (ROWS,), "[]", 0)
+
+
+def copied() -> Iterator[FormCase]:
+    """Copies put together, split by the copy; along a dimension that is split it is gathered."""
+    tiled = lambda x: jnp.tile(x, (4, 2))  # noqa: E731
+    both = '[{"d", "t"}, {}]'
+    yield FormCase("copies", tiled, (f32(6, 4),), ('[{"t"}, {}]',), both, 0, "two")
+    yield FormCase("copies of rows", tiled, (f32(32, 4),), (ROWS,), PAIR, 7 * 4 * 16)
+
+
 def cases() -> Iterator[FormCase]:
-    for group in (scans, choices, indexed, sliced, random_ones, shifted, along_others):
+    groups = (scans, choices, indexed, sliced, random_ones, shifted, along_others)
+    for group in (*groups, reductions, copied):
         yield from group()

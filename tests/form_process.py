@@ -51,6 +51,8 @@ FAULTS = {
     "a carry of the next block": ("cumsum", r"_number - 1", "_number"),
     "a carry that is not added up": ("cumsum", r"lax\.cumsum\((\w+_totals), axis=0\)", r"\1"),
     "a place in the shard": ("argmax", r" \+ lax\.axis_index\(\"d\"\).*? \* 8", ""),
+    "a product of one shard": ("product", r"lax\.reduce_prod\((\w+_every)", r"lax.reduce_max(\1"),
+    "any of one shard": ("any of rows", r"lax\.pmax", "lax.pmin"),
     "places in the shard": ("top 3", r" \+ lax\.axis_index\(\"d\"\) \* 8", ""),
     "rows of other devices": ("embedding", r"jnp\.where\(.*?, (\w+_own), 0\)", r"\1"),
     "the index of another shard": ("embedding", r"(\w+) - lax\.axis_index\(\"d\"\) \* 8", r"\1"),

@@ -57,6 +57,21 @@ def layers(x: Any, *weights: Any) -> Any:
     return x
 
 
+def back(x: Any, w: Any, v: Any) -> Any:
+    """Products with weights of which one is transposed."""
+    return jnp.einsum("sf,df->sd", jnp.tanh(x @ w / 16), v)
+
+
+def trained(x: Any, w: Any, v: Any) -> Any:
+    """Gradients of both weights, of which the first is computed by a product with the second."""
+    return jax.grad(lambda w, v: ((jnp.tanh(x @ w / 16) @ v) ** 2).mean(), (0, 1))(w, v)
+
+
+def several(q: Any, k: Any) -> Any:
+    """A product for each head, of which both operands are transposed."""
+    return jnp.einsum("bhks,bhkt->bhst", q, k) / 8
+
+
 class Kernels(NamedTuple):
     """A function, what it is given, and the kernels that it has."""
 
@@ -73,6 +88,14 @@ CASES = {
     "looped": Kernels(looped, ((512, 1024), (1024, 1024), (1024, 1024)), 2),
     "batch": Kernels(mlp, ((2, 256, 1024), (1024, 1024), (1024, 1024)), 2, (1, 1, 0)),
     "heads": Kernels(heads, ((1, 512, 1024), (1024, 8, 128), (8, 128, 1024)), 2, (1, 1, 0)),
+    "back": Kernels(back, ((1024, 512), (512, 512), (512, 512)), 2, (0, 0, 0)),
+    "trained": Kernels(trained, ((1024, 1024), (1024, 1024), (1024, 1024)), 3, (0, 0, 0)),
+    "several": Kernels(
+        several,
+        ((2, 2, 512, 256), (2, 2, 512, 1024)),
+        1,
+        given=('[{"d"}, {}, {}, {"t"}]', '[{"d"}, {}, {}, {"t"}]', '[{"d"}, {}, {}, {"t"}]'),
+    ),
     "layers": Kernels(layers, ((512, 1024), *((1024, 1024),) * 6), 2, (0, *(1, 0) * 3)),
     "terms": Kernels(
         product,
@@ -91,6 +114,13 @@ CASES = {
 COMPILED = {
     "matrices": Kernels(mlp, ((8192, 8192),) * 3, 2),
     "batch": Kernels(mlp, ((4, 2048, 8192), (8192, 8192), (8192, 8192)), 2, (1, 1, 0)),
+    "trained": Kernels(trained, ((8192, 8192),) * 3, 3, (0, 0, 0)),
+    "several": Kernels(
+        several,
+        ((8, 2, 2048, 512), (8, 2, 2048, 8192)),
+        1,
+        given=('[{}, {}, {}, {"t"}]', '[{}, {}, {}, {"t"}]', '[{}, {}, {}, {"t"}]'),
+    ),
     "heads": Kernels(heads, ((1, 8192, 8192), (8192, 64, 128), (64, 128, 8192)), 2, (1, 1, 0)),
 }
 
@@ -151,15 +181,18 @@ def of_compiled() -> dict[str, str]:
 def compiled(case: Kernels) -> str:
     program = partitioned(case, 8, "v5e:2x4", jnp.bfloat16)
     found = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
-    mesh = jax.sharding.Mesh(np.array(found.devices), ("t",))
+    sizes = program.mesh.sizes
+    mesh = jax.sharding.Mesh(np.array(found.devices).reshape(*sizes.values()), tuple(sizes))
     step = emitted.module_of(program)["program"](mesh)
     avals = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in case.shapes]
     text = step.lower(*avals).compile().as_text()
     wanted = sum(each.plan is not None for each in program.kernel_choices)
     made = text.count('custom_call_target="tpu_custom_call"')
     gathers = text.count("all-gather")
-    right = made == wanted == case.kernels and not gathers
-    return "" if right else f"{made} of {wanted}, {gathers} gathers"
+    inside = sum(c.plan is not None and c.side != "out" for c in program.kernel_choices)
+    apart = sum(each.op == "all_gather" for each in program.communications) - inside
+    right = made == wanted == case.kernels and bool(gathers) == bool(apart)
+    return "" if right else f"{made} of {wanted}, {gathers} gathers, {apart} apart"
 
 
 RUNS: dict[str, Any] = {"values": of_values, "compiled": of_compiled}

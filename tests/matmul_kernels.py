@@ -45,8 +45,8 @@ def along_j(keeps: bool, root: Path) -> MatmulCase:
 def of_several_blocks() -> dict[str, MatmulPlan]:
     """Plans of a gather and of a scatter whose parts are several blocks each."""
     found = {
-        "gather": plan_matmul(gathers("float32", (4 * 2 * 520, 1100, 10)), loop="both", listed=0),
-        "scatter": plan_matmul(scatters("float32", (64, 4400, 1100)), loop="both", listed=0),
+        "gather": plan_matmul(gathers("float32", (4 * 2 * 600, 1100, 10)), loop="both", listed=0),
+        "scatter": plan_matmul(scatters("float32", (64, 4400, 1300)), loop="both", listed=0),
     }
     loops = {kind: plan.chosen.loop for kind, plan in found.items()}
     assert {kind: loop and loop.side for kind, loop in loops.items()} == {

@@ -32,7 +32,7 @@ def matrix_shardings(axes: Sequence[str]) -> list[str]:
     return sorted(set(found))
 
 
-def random_matmul(rng: random.Random, batch: int = 0) -> sw.Matmul:
+def random_matmul(rng: random.Random, batch: int = 0, dtypes: Sequence[str] = DTYPES) -> sw.Matmul:
     """Return a matmul of small tensors with so many batch dimensions, some sides unreduced."""
     mesh = sw.Mesh(rng.choice([{"x": 2, "y": 2}, {"x": 2, "y": 3}, {"x": 4, "y": 2}, {"x": 6}]))
     extents = [rng.choice((1, 2, 3, 4, 6, 7, 8, 12)) for _ in range(batch + 3)]
@@ -40,7 +40,7 @@ def random_matmul(rng: random.Random, batch: int = 0) -> sw.Matmul:
     lead = tuple(extents[:batch])
     shapes = ((*lead, i, j), (*lead, j, k), (*lead, i, k))
     lhs, rhs, out = (random_sharding(rng, mesh, batch + 2) for _ in shapes)
-    dtype = rng.choice(DTYPES)
+    dtype = rng.choice(dtypes)
     return sw.Matmul(dtype, (shapes[0], lhs), (shapes[1], rhs), out, mesh=mesh)
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import ROOT
@@ -47,7 +48,13 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+def scripts() -> list[Any]:
+    """Them all; the longest, of eleven processes that load torch, are for the long sweep."""
+    long = {"weights/sync_torch.py"}
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in long)) for name in SCRIPTS]
+
+
+@pytest.mark.parametrize("name", scripts())
 def test_it_runs_as_its_docstring_says(name: str, tmp_path: Path) -> None:
     said = commands(EXAMPLES / name)
     assert any(f"examples/{name}" in words for words in said)

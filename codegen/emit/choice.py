@@ -49,9 +49,9 @@ def plan(
     execute; without a topology the one that moves least. `topology` is a text as `v5e:4x4` or
     `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: bytes of
     the tensor that a device may hold at once. `loop`, of a matmul: whether parts move while devices
-    multiply, "one" or "both" directions round a ring, "never", or "auto". Raises InputError for an
-    unknown strategy or backend, or a strategy that cannot do it, a topology that lacks devices, and
-    a limit below what source and target take together.
+    multiply, "one" or "both" directions round a ring, "pulled" by a kernel, "never", or "auto".
+    Raises InputError for an unknown strategy or backend, or a strategy that cannot do it, a
+    topology that lacks devices, and a limit below what source and target take together.
     """
     if isinstance(what, Matmul):
         check_reshards_own(strategy, memory_limit)

@@ -16,6 +16,7 @@ from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, maximum, minimum
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout, Let, unnamed
+from shardwright.ir.mesh import Mesh
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,14 @@ def box_function(side: str, layout: Layout) -> IndexFunction:
         what = "Ranges (low, high) of terms, then of the tensor,"
     doc = f"{what} of the {side} shard at a position."
     return _function(f"{side}_box", (position,), doc, derive)
+
+
+def position_function(
+    name: str, mesh: Mesh, doc: str, derive: Callable[[Index], tuple[Value, ...]]
+) -> IndexFunction:
+    """Return a function of a position of a mesh."""
+    position = Index("position", mesh.size)
+    return _function(name, (position,), doc, lambda body: derive(position))
 
 
 def _range(side: str, layout: Layout, letter: str) -> IndexFunction:

@@ -126,7 +126,7 @@ def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, 
 def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
     """Return the plans of the cotangents of lhs and of rhs, chosen as a plan is; loops where they
     take less."""
-    asked = "never" if plan.asked == "never" else "auto"
+    asked = plan.asked if plan.asked in ("never", "pulled") else "auto"
     lhs, rhs = (
         plan_matmul(each, plan.topology, loop=asked, listed=0)
         for each in backward_matmuls(plan.matmul)

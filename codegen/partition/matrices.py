@@ -1,4 +1,5 @@
-"""Matmuls of tensors as matmuls of matrices: dimensions that lie side by side are one.
+"""Matmuls of tensors as matmuls of matrices: dimensions of one kind are one, and a tensor in which
+they do not lie side by side, or columns before rows, is transposed.
 
 In which order rows stand does not matter to a product, as long as its tensors agree. What is
 gathered or scattered has the parts of devices one after another, so that another tensor may have to
@@ -7,36 +8,44 @@ be turned: parts of its dimension before the dimensions that stand before it.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.ir.errors import InputError
-from shardwright.ir.matmul import Side
+from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.program import Op
 
 Group = tuple[int, ...]
+Groups = tuple[Group, Group, Group]
+"""The dimensions of a tensor that number the product, if there are several, that are the rows of a
+matrix, and that are its columns."""
 Ends = tuple[Side, int]
-"""A tensor, and whether its rows (0) or its columns (1)."""
+"""A tensor, and whether its rows (1) or its columns (2)."""
 
-MATRIX: tuple[Group, Group] = ((0,), (1,))
-"""The rows and columns of what is a matrix already."""
+MATRIX: Groups = ((), (0,), (1,))
+"""Those of what is a matrix already."""
 
 PARTNERS: dict[Ends, Ends] = {
-    ("lhs", 0): ("out", 0),
-    ("lhs", 1): ("rhs", 0),
-    ("rhs", 0): ("lhs", 1),
-    ("rhs", 1): ("out", 1),
-    ("out", 0): ("lhs", 0),
-    ("out", 1): ("rhs", 1),
+    ("lhs", 1): ("out", 1),
+    ("lhs", 2): ("rhs", 1),
+    ("rhs", 1): ("lhs", 2),
+    ("rhs", 2): ("out", 2),
+    ("out", 1): ("lhs", 1),
+    ("out", 2): ("rhs", 2),
 }
 """Which dimensions of a product are the same."""
+
+OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
+"""Which tensor of a product each is of the product of the transposed operands."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The tensor whose `parts` of dimension `dim` come before dimension `first`."""
+    """The tensor whose `parts` of dimension `dim` come before dimension `first`, these numbered as
+    they lie in its matrices."""
 
     side: Side
     first: int
@@ -61,59 +70,92 @@ class Turn:
 
 @dataclass(frozen=True)
 class AsMatrices:
-    """A product of matrices: for each tensor, which dimensions are the rows of its matrix, and
-    which are the columns."""
+    """A product of matrices, or several: for each of its tensors which dimensions are which.
 
-    lhs: tuple[Group, Group] = MATRIX
-    rhs: tuple[Group, Group] = MATRIX
-    out: tuple[Group, Group] = MATRIX
+    `swapped`: lhs and rhs are those of the op in the other order, and the product is transposed.
+    """
+
+    lhs: Groups = MATRIX
+    rhs: Groups = MATRIX
+    out: Groups = MATRIX
+    swapped: bool = False
 
     @staticmethod
-    def of(op: Op, ranks: tuple[int, int, int]) -> AsMatrices | None:
-        """Return the product of a dot_general; None where an operand would have to be transposed,
-        or there are several products."""
-        left, right, out = ranks
-        ends = op.integers("contract_lhs"), op.integers("contract_rhs")
-        pairs, count = sorted(zip(*ends, strict=True)), len(ends[0])
-        rows, columns = left - count, right - count
-        fits = pairs == [(rows + n, n) for n in range(count)]
-        if op.integers("batch_lhs") or not fits or not (count and rows and columns):
-            return None
-        lhs, rhs, made = (
-            (tuple(range(cut)), tuple(range(cut, rank)))
-            for cut, rank in ((rows, left), (count, right), (rows, out))
-        )
-        return AsMatrices(lhs, rhs, made)
+    def every(op: Op, ranks: tuple[int, int]) -> Iterator[AsMatrices]:
+        """Yield the ways to multiply the operands of a dot_general, of these ranks, as matrices;
+        none where there is a vector."""
+        batch = tuple(op.integers(f"batch_{side}") for side in SIDES[:2])
+        pairs = [*zip(*(op.integers(f"contract_{side}") for side in SIDES[:2]), strict=True)]
+        free = [
+            tuple(d for d in range(rank) if d not in batch[n] and all(d != p[n] for p in pairs))
+            for n, rank in enumerate(ranks)
+        ]
+        if not (pairs and all(free)):
+            return
+        ends = len(batch[0]), len(batch[0]) + len(free[0])
+        numbers, rows = tuple(range(ends[0])), tuple(range(*ends))
+        columns = tuple(range(ends[1], ends[1] + len(free[1])))
+        for order in dict.fromkeys(tuple(sorted(pairs, key=lambda p: p[n])) for n in range(2)):
+            left, right = (tuple(pair[n] for pair in order) for n in range(2))
+            lhs, rhs = (batch[0], free[0], left), (batch[1], right, free[1])
+            plain = AsMatrices(lhs, rhs, (numbers, rows, columns))
+            yield from (plain, plain.transposed)
 
-    def groups(self, side: Side) -> tuple[Group, Group]:
-        """Return the dimensions of a tensor that are its rows, and its columns."""
+    @property
+    def transposed(self) -> AsMatrices:
+        """The product of the transposed operands, in the other order."""
+        lhs, rhs, out = (
+            (groups[0], groups[2], groups[1]) for groups in (self.rhs, self.lhs, self.out)
+        )
+        return AsMatrices(lhs, rhs, out, not self.swapped)
+
+    def side(self, side: Side) -> Side:
+        """Return which tensor of the product is one of the op, and the other way round."""
+        return OTHERS[side] if self.swapped else side
+
+    def groups(self, side: Side) -> Groups:
+        """Return the dimensions of a tensor that are its numbers, its rows, and its columns."""
         return {"lhs": self.lhs, "rhs": self.rhs, "out": self.out}[side]
 
-    def shape(self, side: Side, shape: Sequence[int]) -> tuple[int, int]:
-        """Return the shape of the matrix of a tensor of this shape."""
-        rows, columns = (math.prod(shape[d] for d in group) for group in self.groups(side))
-        return rows, columns
+    def order(self, side: Side) -> Group:
+        """Return the dimensions of a tensor in the order of its matrices."""
+        return tuple(itertools.chain.from_iterable(self.groups(side)))
+
+    def is_in_order(self, side: Side) -> bool:
+        """Return whether a tensor lies as its matrices do."""
+        return self.order(side) == tuple(range(len(self.order(side))))
+
+    def shape(self, side: Side, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the matrices of a tensor of this shape."""
+        groups = self.groups(side)
+        return tuple(math.prod(shape[d] for d in own) for own in groups[not groups[0] :])
 
     def turn(self, side: Side, dim: int, parts: int, shape: Sequence[int]) -> Turn | None:
         """Return which tensor is turned where parts of a dimension travel; `shape`: of the tensor
         with all of them. None where nothing stands before them."""
-        which, group = self._group(side, dim)
-        if math.prod(shape[d] for d in group if d < dim) == 1:
+        groups = self.groups(side)
+        end = next(n for n, own in enumerate(groups) if dim in own)
+        at = groups[end].index(dim)
+        if math.prod(shape[d] for d in groups[end][:at]) == 1:
             return None
-        to, end = PARTNERS[side, which]
-        dims = self.groups(to)[end]
-        return Turn(to, dims[0], dims[group.index(dim)], parts)
+        to, end = PARTNERS[side, end]
+        first = sum(map(len, self.groups(to)[:end]))
+        return Turn(to, first, first + at, parts)
 
     def sharding(self, side: Side, layout: LocalLayout, dim: int, axes: Names) -> str:
-        """Return the sharding of the matrix of a tensor; `axes`, of what travels, split dimension
+        """Return the sharding of the matrices of a tensor; `axes`, of what travels, split dimension
         `dim`, and are the last of its group's: in what is whole along them, there are none.
 
-        Raises InputError for operands that are terms, and where a part is not one block.
+        Raises InputError for operands that are terms, and where a part is not one block of a
+        matrix.
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
             raise InputError("an operand of it is terms", argument="matmul")
+        numbers, *_ = groups = self.groups(side)
+        if axes and dim in numbers:
+            raise InputError("what travels is whole products", argument="matmul")
         texts = []
-        for group in self.groups(side):
+        for group in groups[not numbers :]:
             names = [name for d in group for name in layout.dims[d]]
             if axes and dim in group:
                 if layout.dims[dim][-len(axes) :] != axes:
@@ -122,10 +164,6 @@ class AsMatrices:
             texts.append("{" + ", ".join(f'"{name}"' for name in names) + "}")
         terms = ", ".join(f'"{name}"' for name in layout.partial)
         return f"[{', '.join(texts)}]" + (f", unreduced={{{terms}}}" if terms else "")
-
-    def _group(self, side: Side, dim: int) -> tuple[int, Group]:
-        rows, columns = self.groups(side)
-        return (0, rows) if dim in rows else (1, columns)
 
 
 PLAIN = AsMatrices()

@@ -30,8 +30,8 @@ class BesideMatmul:
     """A matmul and what is gathered for it or scattered of it; `side`: which tensor that is.
 
     `plan` is that of a kernel which does both, None where there is none; `reason`: why, in words.
-    The kernel multiplies `matrices`, of tensors of which one may be turned before or after;
-    `saving`: the seconds that it takes less, each time.
+    The kernel multiplies `matrices`, of tensors that may be transposed, and one of them turned,
+    before or after; `saving`: the seconds that it takes less, each time.
     """
 
     product: Compute
@@ -103,18 +103,18 @@ class _Finder:
         if uses[moved] > 1:
             return replace(none, reason="what is gathered is used again")
         try:
-            matrices = self._matrices(step)
-            plan = self._plan(step, move, side, matrices)
+            found = _MatricesBeside.of(self.local, step, move, side)
+            plan = self._plan(found)
         except InputError as error:
             return replace(none, reason=error.rule)
         if plan is None:
             return none
-        (dim,), parts = move.change.dims, self.local.axes.parts_of(move.change.axes)
-        turn = matrices.turn(side, dim, parts, self.local.shape(moved))
-        cost, turning = plan.chosen.cost, self._turning(step, turn)
+        cost, turning = plan.chosen.cost, self._turning(found)
         seconds = cost.seconds + turning
         if seconds >= cost.apart:
-            return replace(none, reason=f"turning its {turn and turn.side} takes what it saves")
+            names = " and ".join(found.turned)
+            return replace(none, reason=f"turning its {names} takes what it saves")
+        matrices, turn = found.matrices, found.turn
         saving, times = cost.apart - seconds, self.times.get(move.result, 1)
         often = f", {times} times" if times > 1 else ""
         reason = (
@@ -122,44 +122,28 @@ class _Finder:
         )
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
-    def _matrices(self, step: Compute) -> AsMatrices:
-        """Return a matmul as one of matrices. Raises InputError where it is none of a kernel."""
-        lhs, rhs, out = (self.local.of(v) for v in (*step.operands, *step.results))
-        ranks = len(lhs.shape), len(rhs.shape), len(out.shape)
-        found = AsMatrices.of(step.op, ranks)
-        if found is None:
-            raise InputError(TRANSPOSED, argument="matmul")
-        if lhs.dtype != rhs.dtype or not self.local.axes.whole:
-            raise InputError(
-                "its operands are of two dtypes, or an axis is cut in pieces", argument="matmul"
-            )
-        return found
-
-    def _plan(
-        self, step: Compute, move: MoveValue, side: Side, matrices: AsMatrices
-    ) -> MatmulPlan | None:
+    def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
         """Return the plan of what moves and multiplies at once, None where apart takes less."""
-        own = dict(zip(SIDES, (*step.operands, *step.results), strict=True))
-        own[side] = move.result if side == "out" else move.operand
-        values = {name: self.local.of(v) for name, v in own.items()}
+        matrices, move = found.matrices, found.move
+        values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh
-        found = {
+        laid = {
             name: mesh.sharding(
                 matrices.sharding(
                     name,
-                    self.local.values[own[name]].layout,
+                    self.local.values[found.own[name]].layout,
                     dim,
-                    move.change.axes if name == side else (),
+                    move.change.axes if name == found.side else (),
                 )
             )
             for name in SIDES
         }
-        lhs, rhs = ((matrices.shape(s, values[s].shape), found[s]) for s in SIDES[:2])
+        lhs, rhs = ((matrices.shape(s, values[s].shape), laid[s]) for s in SIDES[:2])
         long = {short: name for name, short in _SHORT.items()}
         dtypes = [long.get(values[s].dtype, values[s].dtype) for s in ("lhs", "out")]
-        matmul = Matmul(dtypes[0], lhs, rhs, found["out"], dtypes[1])
+        matmul = Matmul(dtypes[0], lhs, rhs, laid["out"], dtypes[1])
         plan = plan_matmul(matmul, self.topology)
-        chosen = plan.chosen
+        chosen, side = plan.chosen, found.side
         others = [chosen.move(s).reshard for s in SIDES if s != side]
         if chosen.loop is None or chosen.loop.side != side or len(chosen.move(side).steps) != 1:
             return None
@@ -167,14 +151,68 @@ class _Finder:
             return None
         return plan
 
-    def _turning(self, step: Compute, turn: Turn | None) -> float:
-        """Return the seconds in which a tensor is read and written once more."""
-        if turn is None:
-            return 0.0
+    def _turning(self, found: _MatricesBeside) -> float:
+        """Return the seconds in which tensors are read and written once more."""
         memory = topology_of(self.topology).memory
-        local = dict(zip(SIDES, (*step.operands, *step.results), strict=True))[turn.side]
-        size = math.prod(self.local.shape(local)) * item_bytes(self.local.of(local).dtype)
-        return 2 * size / memory if memory else 0.0
+        return 2 * found.turned_bytes / memory if memory else 0.0
+
+
+@dataclass(frozen=True)
+class _MatricesBeside:
+    """A matmul and what moves as one of matrices: `side` is of these, `own` what a device has of
+    each tensor of theirs before and after the kernel."""
+
+    local: LocalProgram
+    move: MoveValue
+    matrices: AsMatrices
+    side: Side
+    own: dict[Side, int]
+    turn: Turn | None
+
+    @staticmethod
+    def of(local: LocalProgram, step: Compute, move: MoveValue, side: Side) -> _MatricesBeside:
+        """Return the one for which the fewest bytes are transposed or turned. Raises InputError
+        for a matmul that is none of a kernel."""
+        lhs, rhs = (local.of(v) for v in step.operands)
+        if lhs.dtype != rhs.dtype or not local.axes.whole:
+            raise InputError(
+                "its operands are of two dtypes, or an axis is cut in pieces", argument="matmul"
+            )
+        every = AsMatrices.every(step.op, (len(lhs.shape), len(rhs.shape)))
+        found = [
+            _MatricesBeside._as(local, step, move, matrices, matrices.side(side))
+            for matrices in every
+        ]
+        if not found:
+            raise InputError("kernels multiply matrices, and a vector is none", argument="matmul")
+        return min(found, key=lambda each: each.turned_bytes)
+
+    @staticmethod
+    def _as(
+        local: LocalProgram, step: Compute, move: MoveValue, matrices: AsMatrices, side: Side
+    ) -> _MatricesBeside:
+        tensors = (*step.operands, *step.results)
+        own = {matrices.side(s): v for s, v in zip(SIDES, tensors, strict=True)}
+        whole = own[side] if side == "out" else move.result
+        own[side] = move.result if side == "out" else move.operand
+        (dim,), parts = move.change.dims, local.axes.parts_of(move.change.axes)
+        turn = None
+        if dim not in matrices.groups(side)[0]:
+            turn = matrices.turn(side, dim, parts, local.shape(whole))
+        return _MatricesBeside(local, move, matrices, side, own, turn)
+
+    @property
+    def turned(self) -> tuple[Side, ...]:
+        """The tensors that are transposed or turned, by their names of the op."""
+        turned = None if self.turn is None else self.turn.side
+        sides = (s for s in SIDES if s == turned or not self.matrices.is_in_order(s))
+        return tuple(map(self.matrices.side, sides))
+
+    @property
+    def turned_bytes(self) -> int:
+        """What a device has of these."""
+        own = (self.own[self.matrices.side(side)] for side in self.turned)
+        return sum(math.prod(self.local.shape(v)) * item_bytes(self.local.of(v).dtype) for v in own)
 
 
 def _other(choice: BesideMatmul) -> BesideMatmul:
@@ -184,8 +222,6 @@ def _other(choice: BesideMatmul) -> BesideMatmul:
 
 MOVES: dict[Side, str] = {"lhs": "all_gather", "rhs": "all_gather", "out": "reduce_scatter"}
 """What happens to a tensor in a kernel."""
-
-TRANSPOSED = "kernels multiply tensors as they lie: no batches, nothing transposed"
 
 _SHORT = {"bfloat16": "bf16", "float32": "f32", "int8": "i8", "int32": "i32", "float16": "f16"}
 """How jaxprs print the types that matmuls have."""

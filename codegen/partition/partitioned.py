@@ -19,6 +19,7 @@ from shardwright.codegen.partition.local.fold import folded
 from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.prices import Ratings
+from shardwright.codegen.partition.local.products import with_transposed_products
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
@@ -73,6 +74,8 @@ class Partitioned:
         ratings = Ratings(regather=self.gather == "regather", topology=self.topology)
         program = with_shifts(with_padding(self.program))
         local = planned(program, self.mesh, self.mode, ratings, self.memory_limit)
+        if self.kernels:
+            local = with_transposed_products(local)
         arguments = owners(self.inputs, len(local.body.arguments), "arguments")
         results = owners(self.outputs, len(local.body.results), "results")
         return folded(local, arguments, results)

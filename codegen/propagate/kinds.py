@@ -33,7 +33,7 @@ LINEAR: dict[str, tuple[int, ...] | str] = {
     **dict.fromkeys(
         _words(
             """broadcast_in_dim constrain conj convert_element_type copy cumsum imag neg pad real
-    reduce_sum reduce_window_sum reshape rev slice split squeeze transpose dynamic_slice
+    reduce_sum reduce_window_sum reshape rev slice split squeeze tile transpose dynamic_slice
     gather reduce_precision"""
         ),
         (0,),

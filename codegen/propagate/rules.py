@@ -91,6 +91,15 @@ def _broadcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
     return build.rule()
 
 
+def _tile(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of copies put together: the number of the copy is the major factor."""
+    build = Builder(operands, results)
+    for dim, count in enumerate(op.integers("reps")):
+        build.factor(count, {1: dim})
+        build.factor(operands[0][dim], {0: dim, 1: dim})
+    return build.rule()
+
+
 def _transpose(op: Op, operands: Shapes, results: Shapes) -> Rule:
     build = Builder(operands, results)
     for to, dim in enumerate(op.integers("permutation")):
@@ -286,6 +295,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "optimization_barrier": _elementwise,
     "bitcast_convert_type": _bitcast,
     "broadcast_in_dim": _broadcast,
+    "tile": _tile,
     "reshape": _reshape,
     "squeeze": _reshape,
     "transpose": _transpose,

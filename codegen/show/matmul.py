@@ -55,11 +55,12 @@ def why_line(plan: MatmulPlan) -> str:
     count = f"{plan.considered} candidates" if plan.considered > 1 else "the only candidate"
     text = f"Chosen of {count}: {what}."
     cost, loop = plan.chosen.cost, plan.chosen.loop
-    if plan.topology is None or loop is None:
+    if plan.topology is None or (loop is None and not plan.chosen.pulled):
         return text
     less = f"{1 - cost.seconds / cost.apart:.0%} less" if cost.seconds < cost.apart else "no less"
     apart = f"{less} than the {cost.apart:.3g} s of moving first and multiplying then"
-    return f"{text} With the loop it takes {cost.seconds:.3g} s, {apart}."
+    how = "the loop" if loop is not None else "a kernel that pulls and pushes meanwhile"
+    return f"{text} With {how} it takes {cost.seconds:.3g} s, {apart}."
 
 
 def instead_line(plan: MatmulPlan) -> str:
@@ -93,6 +94,7 @@ def candidate_row(candidate: MatmulCandidate) -> Row:
     cost = candidate.cost
     before = [_moves(candidate, side) for side in ("lhs", "rhs")]
     loop = "" if candidate.loop is None else f", {_loop_words(candidate.loop)}"
+    loop += ", while a kernel pulls and pushes parts" * candidate.pulled
     return (
         "; ".join(each for each in before if each) or "nothing",
         product_words(candidate.multiplication) + loop,

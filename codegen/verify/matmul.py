@@ -107,7 +107,8 @@ def twin(plan: MatmulPlan) -> MatmulPlan:
         for side in SIDES[:2]
     )
     small = Matmul(matmul.dtype, lhs, rhs, matmul.out, matmul.out_dtype)
-    return plan_matmul(small, plan.topology, like=plan.chosen, listed=0)
+    found = plan_matmul(small, plan.topology, like=plan.chosen, listed=0)
+    return dataclasses.replace(found, asked=plan.asked)
 
 
 def _smaller(plan: MatmulPlan, factor: int) -> int:

@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "9b10e84074e95ac3",
-    "triton_gpu": "01b0a2fbfa390525",
+    "pallas_tpu": "4b24b778e9185493",
+    "triton_gpu": "be850f44436ffd13",
 }
 
 

@@ -5,7 +5,8 @@ neighbour, while the MXU multiplies: the blocks of all parts are one sequence, w
 anew with a part. Every part has a place of its own where it comes, so that no device waits for
 another to free one, and a semaphore: of two steps bytes must not be counted together.
 
-A matmul is a[batch, i, j] b[batch, j, k] here, all extents padded to blocks.
+A matmul is a[batch, i, j] b[batch, j, k] here. Of blocks at the ends copies bring what there is:
+what is behind it in VMEM is zero along j, and makes what is not stored along i and k.
 """
 
 import functools
@@ -16,11 +17,10 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from .pallas_blocks import BATCH, DIM_I, DIM_J, DIM_K, DIMS, LANES, by_way, mask
 from .pallas_peers import LOGICAL, digits_of, div, each, multiple, operand, rem
 
-BATCH, DIM_I, DIM_J, DIM_K = range(4)
-STRETCH = 1024  # of j
-DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
+STRETCH = 1024  # of j, at most
 
 
 class Block(NamedTuple):
@@ -68,9 +68,8 @@ class RingKernel(NamedTuple):
         of = self.of
         self.meet()
         if of.gathers:
-            own = self.memory.a if of.travels == "a" else self.memory.b
-            for way in map(np.int32, range(of.ways)):
-                self.pass_on(way, np.int32(0), own.at[self.half(way)])
+            own, array = getattr(self.memory, of.travels), of.arrays[of.travels]
+            each(of.ways, lambda way: self.pass_on(way, np.int32(0), own.at[array.half(way)]))
         total = of.rounds * of.tiles * of.counts[DIM_J]
         self.load(self.numbered(np.int32(0)))
 
@@ -80,8 +79,8 @@ class RingKernel(NamedTuple):
 
         each(total, one)
         stores = of.tiles * (1 if of.keeps_sums else of.rounds)
-        for number in range(max(0, stores - 2), stores):
-            self.stored(np.int32(number % 2)).wait()
+        for last in range(min(stores, 2)):
+            self.stored(self.numbered(np.int32(total - 1 - last * of.counts[DIM_J]))).wait()
         if of.gathers:
             for way in map(np.int32, range(of.ways)):
                 each(of.size - 1, lambda _, way=way: self.gone(way).wait())
@@ -91,7 +90,7 @@ class RingKernel(NamedTuple):
         that it sends to."""
         barrier = pltpu.get_barrier_semaphore()
         for way in range(self.of.ways):
-            self.signal(barrier, self.rings[2 - way])
+            self.signal(barrier, self.rings[0, 2 - way])
         pl.semaphore_wait(barrier, self.of.ways)
 
     def signal(self, semaphore, device):
@@ -114,39 +113,34 @@ class RingKernel(NamedTuple):
         """Return the part that is multiplied, or that a term is added to: upwards what a device
         before this one had first, or what is that one's after all other devices."""
         shift, size = block.step + (0 if self.of.gathers else 1), self.of.size
-        place = self.rings[0]
+        place = self.rings[0, 0]
         by = size - shift
         if self.of.ways == 2:
             by = jnp.where(block.way == 0, by, shift)
-        return self.rings[3 + rem(place + by, size)]
+        return self.rings[0, 3 + rem(place + by, size)]
 
-    def window(self, side, block):
-        """Return where a block is in an array, or in what comes of it."""
-        of, found = self.of, []
+    def window(self, side, block, array=None):
+        """Return where a block is in an array, of its side's if of no other, and how much of it
+        there is, by dimension of a matrix."""
+        of, starts, sizes = self.of, [], []
+        array = array or of.arrays[side]
         for f in DIMS[side]:
-            start = block.place[f] * of.blocks[f]
-            if f == of.factor:
-                half = block.way
-                if side != of.travels:
-                    half = self.part(block) * of.ways + block.way
-                start = start + half * of.padded[f]
-            found.append(pl.ds(multiple(start, of.blocks[f]), of.blocks[f]) if f else start)
-        return tuple(found)
-
-    def half(self, way):
-        """Return what goes on a way of a part."""
-        of, found = self.of, []
-        for f, extent in zip(DIMS[of.travels], of.shape(of.travels), strict=True):
-            size = of.padded[f] if f == of.factor else extent
-            start = way * size if f == of.factor else 0
-            found.append(pl.ds(multiple(start, size), size))
-        return tuple(found)
+            part = self.part(block) if f == of.factor and array.parts > 1 else 0
+            size = of.blocks[f]
+            starts.append(array.start(f, part, block.way) + block.place[f] * size)
+            sizes.append(array.size(f, block.way, block.place[f], size))
+        tiles = (array.tiles[f] for f in DIMS[side])
+        found = [
+            pl.ds(multiple(*each), size)
+            for *each, size in list(zip(starts, tiles, sizes, strict=True))[1:]
+        ]
+        return (starts[0], *found), sizes[1:]
 
     def pass_on(self, way, step, half):
         """Send the half of a part that is here in a step to the next device on its way."""
         pltpu.make_async_remote_copy(
             half,
-            self.memory.come.at[(step, *self.half(way))],
+            self.memory.come.at[(step, *self.of.come.half(way))],
             self.memory.sent.at[way],
             self.memory.came.at[way, step],
             device_id=self.neighbour(way),
@@ -155,11 +149,11 @@ class RingKernel(NamedTuple):
 
     def neighbour(self, way):
         """Return the device that parts go to on a way."""
-        return jnp.where(way == 0, self.rings[1], self.rings[2])
+        return jnp.where(way == 0, self.rings[0, 1], self.rings[0, 2])
 
     def gone(self, way):
         """Return a copy to wait for until half a part has left."""
-        half = self.memory.come.at[(np.int32(0), *self.half(way))]
+        half = self.memory.come.at[(np.int32(0), *self.of.come.half(way))]
         return pltpu.make_async_copy(half, half, self.memory.sent.at[way])
 
     def load(self, block):
@@ -177,7 +171,7 @@ class RingKernel(NamedTuple):
 
         @pl.when(first & (step > 0))
         def wait():
-            come = memory.come.at[(step - 1, *self.half(way))]
+            come = memory.come.at[(step - 1, *self.of.come.half(way))]
             pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()
             if self.of.gathers:
                 pl.when(step < self.of.size - 1)(lambda: self.pass_on(way, step, come))
@@ -199,14 +193,17 @@ class RingKernel(NamedTuple):
             if side == "a"
             else (memory.b, memory.b_blocks, memory.loaded_b)
         )
-        slot, window = self.slot(side, block), self.window(side, block)
+        slot = self.slot(side, block)
+        window, sizes = self.window(side, block)
 
         def copy(source):
-            visit(pltpu.make_async_copy(source, places.at[slot], semaphores.at[slot]))
+            into = cut(places, slot, sizes)
+            visit(pltpu.make_async_copy(source, into, semaphores.at[slot]))
 
         if side == of.travels:
+            come, _ = self.window(side, block, of.come)
             pl.when(block.step == 0)(lambda: copy(ref.at[window]))
-            pl.when(block.step > 0)(lambda: copy(memory.come.at[(block.step - 1, *window)]))
+            pl.when(block.step > 0)(lambda: copy(memory.come.at[(block.step - 1, *come)]))
         elif of.stays(side):
             other = block.place[DIM_I if side == "b" else DIM_K]
             pl.when((block.step == 0) & (block.way == 0) & (other == 0))(
@@ -214,6 +211,20 @@ class RingKernel(NamedTuple):
             )
         else:
             copy(ref.at[window])
+
+    def take(self, side, block):
+        """Wait until an operand's block is in VMEM, and let it be zero behind the end of j."""
+        of, axis = self.of, DIMS[side].index(DIM_J) - 1
+        places = self.memory.a_blocks if side == "a" else self.memory.b_blocks
+
+        def waited(copy):
+            copy.wait()
+            if of.ends:
+                is_last = block.place[DIM_J] == of.counts[DIM_J] - 1
+                whole, end = places.at[self.slot(side, block)], by_way(block.way, of.ends)
+                pl.when(is_last)(lambda: mask(whole, axis, end, min(of.ends) // LANES))
+
+        self.loaded(side, block, waited)
 
     def later(self, block):
         """Return whether a block of sums is added to terms."""
@@ -225,13 +236,15 @@ class RingKernel(NamedTuple):
         of, memory = self.of, self.memory
         if not of.adds:
             return
-        slot, window = rem(div(block.number, of.counts[DIM_J]), 2), self.window("c", block)
+        slot = rem(div(block.number, of.counts[DIM_J]), 2)
+        window, sizes = self.window("c", block, None if of.gathers else of.come)
 
         def copy():
             source = (
                 memory.c.at[window] if of.gathers else memory.come.at[(block.step - 1, *window)]
             )
-            visit(pltpu.make_async_copy(source, memory.terms.at[slot], memory.added.at[slot]))
+            terms = cut(memory.terms, slot, sizes)
+            visit(pltpu.make_async_copy(source, terms, memory.added.at[slot]))
 
         pl.when(wanted & self.later(block))(copy)
 
@@ -239,11 +252,10 @@ class RingKernel(NamedTuple):
         """Add the product of two blocks to their sums, of which the last one is stored."""
         of, memory, j = self.of, self.memory, block.place[DIM_J]
         for side in "ab":
-            self.loaded(side, block, lambda copy: copy.wait())
-        number = div(block.number, of.counts[DIM_J])
+            self.take(side, block)
+        number = self.number(block)
         begins, ends = j == 0, j == of.counts[DIM_J] - 1
         if of.keeps_sums:
-            number = operand(rem(number, of.tiles))
             begins = begins & (block.step == 0) & (block.way == 0)
             ends = ends & (block.step == of.size - 1) & (block.way == of.ways - 1)
         total = memory.sums.at[number if of.keeps_sums else np.int32(0)]
@@ -257,13 +269,19 @@ class RingKernel(NamedTuple):
             for side, places in (("a", memory.a_blocks), ("b", memory.b_blocks))
         )
         (put_product if of.is_whole else add_product)(total, *operands)
-        pl.when(ends)(lambda: self.finish(block, total, number))
+        pl.when(ends)(lambda: self.finish(block, total))
 
-    def finish(self, block, total, number):
+    def number(self, block):
+        """Return the number of a block of sums: as they are made, or in VMEM where all are kept."""
+        number = div(block.number, self.of.counts[DIM_J])
+        return operand(rem(number, self.of.tiles)) if self.of.keeps_sums else number
+
+    def finish(self, block, total):
         """Store sums, or send them on as terms of the next device."""
-        of, memory, slot = self.of, self.memory, rem(number, 2)
+        of, memory, number = self.of, self.memory, self.number(block)
+        slot, before = rem(number, 2), block.number - 2 * of.counts[DIM_J]
         made = memory.made.at[slot]
-        pl.when(number >= 2)(lambda: self.stored(slot).wait())
+        pl.when(number >= 2)(lambda: self.stored(self.numbered(before)).wait())
         if of.adds:
             self.added(block, True, lambda copy: copy.wait())
             terms, later = memory.terms.at[slot], self.later(block)
@@ -271,8 +289,9 @@ class RingKernel(NamedTuple):
             pl.when(later ^ True)(lambda: put_sum(made, total))
         else:
             put_sum(made, total)
-        window = self.window("c", block)
         is_kept = True if of.gathers else block.step == of.size - 1
+        window, sizes = self.window("c", block)
+        made = cut(memory.made, slot, sizes)
 
         @pl.when(is_kept)
         def keep():
@@ -280,19 +299,26 @@ class RingKernel(NamedTuple):
 
         @pl.when(is_kept ^ True)
         def send():
+            come, _ = self.window("c", block, of.come)
             pltpu.make_async_remote_copy(
                 made,
-                memory.come.at[(block.step, *window)],
+                memory.come.at[(block.step, *come)],
                 memory.stored.at[slot],
                 memory.came.at[block.way, block.step],
                 device_id=self.neighbour(block.way),
                 device_id_type=LOGICAL,
             ).start()
 
-    def stored(self, slot):
+    def stored(self, block):
         """Return a copy to wait for until a block of the result has left its place."""
-        made = self.memory.made.at[slot]
+        slot, (_, sizes) = rem(self.number(block), 2), self.window("c", block)
+        made = cut(self.memory.made, slot, sizes)
         return pltpu.make_async_copy(made, made, self.memory.stored.at[slot])
+
+
+def cut(places, slot, sizes):
+    """Return what there is of a block in a slot."""
+    return places.at[(slot, *(pl.ds(0, size) for size in sizes))]
 
 
 def clear(total):
@@ -308,7 +334,7 @@ def put_product(total, a, b):
 def add_product(total, a, b):
     """Add the product of two blocks to a block of sums, so much of them at a time that the code is
     short and the MXU hardly waits for the next."""
-    size = min(a.shape[-1], STRETCH)
+    size = stretch_of(a.shape[-1])
 
     def one(number):
         along = pl.ds(multiple(number * size, size), size)
@@ -323,3 +349,8 @@ def put_sum(into, total, *terms):
     for term in terms:
         value = value + term[...].astype(value.dtype)
     into[...] = value.astype(into.dtype)
+
+
+def stretch_of(size):
+    """Return how much of a block is multiplied at a time along j: the most that divides it."""
+    return max(one for one in range(LANES, min(size, STRETCH) + 1, LANES) if size % one == 0)

@@ -43,7 +43,11 @@ class Call(NamedTuple):
         tables = () if self.order is None else (self.order,)
         # Without an index of its own a grid's block has one of 64 bits where JAX has those.
         smem = [
-            pl.BlockSpec(table.shape, lambda *_: (np.int32(0),), memory_space=pltpu.SMEM)
+            pl.BlockSpec(
+                table.shape,
+                lambda *_, rank=table.ndim: (np.int32(0),) * rank,
+                memory_space=pltpu.SMEM,
+            )
             for table in tables
         ]
         # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may

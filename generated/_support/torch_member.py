@@ -10,7 +10,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .matmul_parts import elements, place_in
 from .torch_tensors import LINE, UNITS, on
-from .triton_matmul import Tiling, add, announce, multiply, offer, pull
+from .triton_matmul import Tiling, add, announce, multiply, offer, pull, pull_terms
 from .triton_rows import Block
 
 PULLERS = 16  # programs that pull, to which as many SMs are left
@@ -18,6 +18,7 @@ SIZE = 2048  # elements of a block that is copied, or added
 GROUP = 8  # rows of tiles that are multiplied in turn, for the sake of the cache
 TMA_SINCE = 9, 0  # compute capability
 TMA_ITEM = 2  # bytes of what is described: of int8 wgmma takes b by columns, of float32 none
+HOW = "sum", "max", "min"  # terms are combined, by number
 POLLS = 500  # of a GPU in the time of one in the interpreter
 
 
@@ -69,8 +70,9 @@ class Member:
         self.arena = torch.empty(total, dtype=self.of.dtype, device=self.home)
 
     def _list_jobs(self):
-        """List what `pull` copies: rows of each part, for each index of the batch."""
-        jobs, widest = [], 1
+        """List what `pull` copies, and `pull_terms` adds: rows of each part, for each index of the
+        batch, and for each term."""
+        jobs, widest, self.job_count = [], 1, 0
         for number, (side, part) in enumerate(self.incoming):
             *batch, rows, columns = part.ranges
             source = self.parts.held[side][part.holder]
@@ -79,8 +81,8 @@ class Member:
             widest = max(widest, columns[1] - columns[0])
             for at in places:
                 first = (*at, rows[0], columns[0])
-                jobs.append((
-                    part.holder,
+                jobs += [(
+                    holder,
                     place_in(first, source) + self.rhs_at * (side == "b"),
                     place_in(first, target) + self.starts[side],
                     rows[1] - rows[0],
@@ -88,16 +90,21 @@ class Member:
                     source[-1][1] - source[-1][0],
                     target[-1][1] - target[-1][0],
                     number if at == places[-1] else -1,
-                ))  # fmt: skip
+                    len(part.holders),
+                    HOW.index(self.of.operators["ab".index(side)]),
+                ) for holder in part.holders]  # fmt: skip
+            self.job_count += len(places)
         line = LINE // self.of.dtype.itemsize
         numbers = (n for job in jobs for n in (job[1], job[2], *job[4:7]))
         unit = math.gcd(line, *numbers)
-        width = min(unit, 8 // self.of.dtype.itemsize)
+        # What is added is no units of several elements.
+        self.adds = len(jobs) > self.job_count
+        width = 1 if self.adds else min(unit, 8 // self.of.dtype.itemsize)
         units = widest // width
         columns = min(128, 1 << (units - 1).bit_length()) if units else 1
         lanes = line // width if unit == line else 1
         self.block = Block(width, lanes, SIZE // columns, columns, -(-units // columns))
-        self.jobs, self.job_count = self._table(itertools.chain.from_iterable(jobs)), len(jobs)
+        self.jobs = self._table(itertools.chain.from_iterable(jobs))
 
     def _list_tiles(self):
         """List what `multiply` multiplies: tiles, the stretches of j that they are summed over, and
@@ -290,7 +297,8 @@ class Member:
             if beside:
                 self._side.wait_stream(torch.cuda.current_stream(self.home))
             with torch.cuda.stream(self._side) if beside else contextlib.nullcontext():
-                pull[(self._pullers,)](
+                kernel = pull_terms if self.adds else pull
+                kernel[(self._pullers,)](
                     self.peers, self._arena, self.jobs, self.flags, self.come, self.state,
                     self.job_count, len(self.of.ids), self.slot, self._polls, self.block,
                 )  # fmt: skip
@@ -298,6 +306,8 @@ class Member:
     @property
     def _arena(self):
         """What operands come to, in the units in which they are copied."""
+        if self.adds:
+            return self.arena
         return self.arena.view(UNITS[self.block.width * self.of.dtype.itemsize])
 
     def _multiply(self, a, b, out, overlap):
@@ -329,7 +339,8 @@ class Member:
             with on(self.home):
                 add[(programs,)](
                     self.sums, out, self.told, self.tiles, self.state, out.numel(), self.sum_slot,
-                    len(self.parts.terms), len(self.of.ids), self._polls, code, SIZE,
+                    self.parts.terms(self.position), len(self.of.ids), self._polls, code,
+                    self.of.neutral, SIZE,
                 )  # fmt: skip
         return out
 
@@ -357,7 +368,8 @@ class Member:
         side, part = self.incoming[number]
         ranges = " x ".join(f"[{low}, {high})" for low, high in part.ranges)
         name = {"a": "lhs", "b": "rhs"}[side]
-        return f"{name} {ranges} of device {self.of.ids[part.holder]}"
+        holders = ", ".join(str(self.of.ids[holder]) for holder in part.holders)
+        return f"{name} {ranges} of device{'s' * (len(part.holders) > 1)} {holders}"
 
 
 def _in_groups(cell, blocks):

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .triton_rows import copy_rows, shard_at
+from .triton_rows import copy_rows, rows_at, shard_at
 
 HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 TILE_FIELDS = tl.constexpr(10)
-JOB_FIELDS = tl.constexpr(8)
+JOB_FIELDS = tl.constexpr(10)
 # Numbers that differ from device to device, of which none gets a kernel of its own.
 MULTIPLIED = "number", "stretched", "a_row", "b_row", "slot", "pullers", "polls", "code"
 POLL_NS = tl.constexpr(1000)  # of one poll
@@ -142,6 +142,55 @@ def pull(peers, into, jobs, flags, come, state, number, devices, slot, polls, BL
 
 
 @triton.jit
+def combined(total, more, how):
+    """Return what two terms make: their sum, the larger (1), or the smaller (2), NaN before all."""
+    high = tl.maximum(total, more, propagate_nan=tl.PropagateNan.ALL)
+    low = tl.minimum(total, more, propagate_nan=tl.PropagateNan.ALL)
+    return tl.where(how == 0, total + more, tl.where(how == 1, high, low))
+
+
+@triton.jit(do_not_specialize=["number", "devices", "slot", "polls"])
+def pull_terms(
+    peers, into, jobs, flags, come, state, number, devices, slot, polls, BLOCK: tl.constexpr
+):
+    """Take parts of operands, as `pull` does; of some, rows of several devices that are added in
+    the order in which they are listed, and rounded once."""
+    epoch, row = tl.load(state), jobs
+    wide: tl.constexpr = tl.int32 if into.dtype.element_ty.is_int() else tl.float32
+    lanes: tl.constexpr = BLOCK.lanes
+    offset = (epoch & 1) * tl.cast(slot, tl.int64)
+    for _ in range(number):
+        terms, how = tl.load(row + 8), tl.load(row + 9)
+        for term in range(terms):
+            holder = tl.load(row + term * JOB_FIELDS)
+            wait(flags + (epoch & 1) * devices + holder, epoch, state, polls, 1 + devices + holder)
+        write, rows = tl.multiple_of(tl.load(row + 2), lanes), tl.load(row + 3)
+        columns = tl.multiple_of(tl.load(row + 4), lanes)
+        read_row = tl.multiple_of(tl.load(row + 5), lanes)
+        write_row = tl.multiple_of(tl.load(row + 6), lanes)
+        blocks = tl.cdiv(rows, BLOCK.rows) * BLOCK.column_blocks
+        for number_of in range(tl.program_id(0), blocks, tl.num_programs(0)):
+            block = tl.cast(number_of, tl.int64)
+            first = tl.multiple_of(tl.load(row + 1) + offset, lanes)
+            at, to, inside = rows_at(
+                first, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
+            )
+            source = shard_at(peers, tl.load(row), into, BLOCK)
+            total = tl.load(source + at, mask=inside).to(wide)
+            for term in range(1, terms):
+                other = row + term * JOB_FIELDS
+                source = shard_at(peers, tl.load(other), into, BLOCK)
+                apart = tl.multiple_of(tl.load(other + 1) + offset - first, lanes)
+                more = tl.load(source + (at + apart), mask=inside).to(wide)
+                total = combined(total, more, how)
+            tl.store(into + to, total.to(into.dtype.element_ty), mask=inside)
+        part = tl.load(row + 7)
+        if part >= 0:
+            count(come + part)
+        row += terms * JOB_FIELDS
+
+
+@triton.jit
 def product(total, a, b, b_row, columns, depth, TILE: tl.constexpr):
     """Return a sum with the product of rows of a and columns of b over so much of j."""
     k, column = tl.arange(0, TILE.depth), tl.arange(0, TILE.columns)[None, :]
@@ -254,11 +303,13 @@ def multiply(
         give(c, total, tile, owners, places, epoch, slot, row, column, inside, TILE=TILE)
 
 
-@triton.jit(do_not_specialize=["terms", "devices", "polls", "code"])
+@triton.jit(do_not_specialize=["terms", "devices", "polls", "code", "neutral"])
 def add(
-    sums, out, told, tiles, state, size, slot, terms, devices, polls, code, SIZE: tl.constexpr
+    sums, out, told, tiles, state, size, slot, terms, devices, polls, code, neutral,
+    SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Add terms in their order, once all `tiles` of each device have come."""
+    """Add terms in their order, once all `tiles` of each device have come; where there are none,
+    the result is `neutral`."""
     epoch = tl.load(state)
     for name in range(devices):
         wait(told + name, epoch * tl.load(tiles + name), state, polls, code + name)
@@ -267,7 +318,8 @@ def add(
     for start in range(tl.program_id(0) * SIZE, size, tl.num_programs(0) * SIZE):
         place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
         inside = place < size
-        total = tl.load(sums + place, mask=inside).to(wide)
+        none = tl.cast(neutral, out.dtype.element_ty)
+        total = tl.load(sums + place, mask=inside & (terms > 0), other=none).to(wide)
         for term in range(1, terms):
             more = sums + tl.cast(term, tl.int64) * size + place
             total += tl.load(more, mask=inside).to(wide)

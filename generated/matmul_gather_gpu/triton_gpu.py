@@ -37,7 +37,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "01b0a2fbfa390525", __name__)
+require("triton_gpu", "be850f44436ffd13", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

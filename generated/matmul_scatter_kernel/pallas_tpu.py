@@ -47,7 +47,7 @@ from .._support import require
 from .._support.jax_meshes import Sharded
 from .._support.pallas_matmul import PallasMatmul, RingMatmul
 
-require("pallas_tpu", "9b10e84074e95ac3", __name__)
+require("pallas_tpu", "4b24b778e9185493", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

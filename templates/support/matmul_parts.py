@@ -13,10 +13,16 @@ from .boxes import ranges
 
 
 class Part(NamedTuple):
-    """A part of a tensor that a device takes from the one at a position, its own among them."""
+    """A part of a tensor that a device takes from those at some positions, its own among them: one
+    where it is taken as it is, one for each term in their order where it is added."""
 
-    holder: int
+    holders: tuple
     ranges: tuple
+
+    @property
+    def holder(self):
+        """The one that it is taken from as it is."""
+        return self.holders[0]
 
 
 class Cell(NamedTuple):
@@ -34,11 +40,15 @@ class Cell(NamedTuple):
 
 class Parts:
     """All of a matmul over some devices. `boxes`: functions of a position, of lhs, rhs, the result
-    and the product, that one with a range for each of batch, i, j and k."""
+    and the product, that one with a range for each of batch, i, j and k. `terms`: functions of a
+    position, of lhs, rhs and the result, or None: the number of the term that it has (of the
+    result: that its product is), and the range of those that it adds."""
 
-    def __init__(self, devices, boxes, batch):
+    def __init__(self, devices, boxes, batch, terms=(None, None, None)):
         found = [[tuple(map(tuple, ranges(box(p)))) for p in range(devices)] for box in boxes]
         self.devices, self.batch, self.product = devices, batch, found.pop()
+        rank = batch + 2  # what is before these dimensions numbers terms
+        found = [[box[-rank:] for box in each] for each in found]
         self.held = dict(zip("abc", found, strict=True))
         lead, (i, j, k) = range(batch), range(batch, batch + 3)
         dims = {"a": (*lead, i, j), "b": (*lead, j, k), "c": (*lead, i, k)}
@@ -46,17 +56,40 @@ class Parts:
             side: [tuple(each[dim] for dim in along) for each in self.product]
             for side, along in dims.items()
         }
-        stretches = [each[j] for each in self.product]
-        # The terms of a sum, in the order in which they are added.
-        self.terms = sorted({each for each in stretches if each[0] < each[1]})
-        self._adding = [[p for p in range(devices) if stretches[p] == t] for t in self.terms]
-        self.moved = [side for side in "ab" if self.held[side] != self.used[side]]
+        said = {side: each for side, each in zip("abc", terms, strict=True) if each is not None}
+        self._terms = dict.fromkeys("ab", [(0, 0, 1)] * devices)
+        self._terms["c"] = _by_stretches([each[j] for each in self.product])
+        self._terms |= {side: [*map(each, range(devices))] for side, each in said.items()}
+        self.moved = [side for side in "ab" if self._moves(side)]
         self.pushes = any(self._gets(position) for position in range(devices))
+
+    def _moves(self, side):
+        """Return whether devices multiply another part of an operand than they have."""
+        adds = any(high - low > 1 for _, low, high in self._terms[side])
+        return adds or self.held[side] != self.used[side]
+
+    @functools.cached_property
+    def _who(self):
+        """Who has each term, by side and number; of the result, whose product has elements."""
+        found: dict = {side: {} for side in "abc"}
+        for side, position in itertools.product("abc", range(self.devices)):
+            if side != "c" or elements(self.product[position]):
+                found[side].setdefault(self._terms[side][position][0], []).append(position)
+        return found
+
+    def _having(self, side, position):
+        """Return who has each of the terms that a device adds, in the order in which it does."""
+        _, low, high = self._terms[side][position]
+        return [self._who[side][term] for term in range(low, high) if term in self._who[side]]
+
+    def terms(self, position):
+        """Return how many terms a device's result is the sum of."""
+        return len(self._having("c", position))
 
     def _gets(self, position):
         """Return whether a device's result is another than its own product."""
         own = self.held["c"][position]
-        return bool(elements(own)) and self.added(position) != [(0, Part(position, own))]
+        return bool(elements(own)) and self.added(position) != [(0, Part((position,), own))]
 
     def _nearest(self, boxes, wanted, position, among):
         """Yield parts that make up what a device wants, its own first, then those of the devices
@@ -67,7 +100,17 @@ class Parts:
             part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
             if elements(part) and boxes[holder] not in seen:
                 seen.add(boxes[holder])
-                yield Part(holder, part)
+                yield Part((holder,), part)
+
+    def _added(self, side, position):
+        """Return the parts of an operand that a device takes, each from one that has it, or from
+        one for each term."""
+        boxes, wanted = self.held[side], self.used[side][position]
+        holders: dict = {}
+        for among in self._having(side, position):
+            for part in self._nearest(boxes, wanted, position, among):
+                holders.setdefault(part.ranges, []).append(part.holder)
+        return [Part(tuple(each), part) for part, each in holders.items()]
 
     @functools.cache  # noqa: B019
     def incoming(self, position):
@@ -75,14 +118,12 @@ class Parts:
         of a side and a part."""
         if not elements(self.product[position]):
             return []
-        found = [
-            (side, part)
-            for side in self.moved
-            for part in self._nearest(
-                self.held[side], self.used[side][position], position, range(self.devices)
-            )
-        ]
-        return sorted(found, key=lambda each: (position - each[1].holder) % self.devices)
+        found = [(side, part) for side in self.moved for part in self._added(side, position)]
+
+        def far(each):
+            return max((position - holder) % self.devices for holder in each[1].holders)
+
+        return sorted(found, key=far)
 
     @functools.cache  # noqa: B019
     def added(self, position):
@@ -90,7 +131,7 @@ class Parts:
         own = self.held["c"][position]
         return [
             (number, part)
-            for number, among in enumerate(self._adding)
+            for number, among in enumerate(self._having("c", position))
             for part in self._nearest(self.used["c"], own, position, among)
         ]
 
@@ -109,7 +150,7 @@ class Parts:
         found = {position}
         for one, other in itertools.product(range(self.devices), repeat=2):
             if position in (one, other):
-                takes = any(part.holder == other for _, part in self.incoming(one))
+                takes = any(other in part.holders for _, part in self.incoming(one))
                 if takes or any(part.holder == other for _, part in self.added(one)):
                     found |= {one, other}
         return sorted(found)
@@ -158,7 +199,10 @@ class Parts:
 
     def received(self, position):
         """Return the elements that come to a device: of operands, and of terms."""
-        comes = sum(elements(p.ranges) for _, p in self.incoming(position) if p.holder != position)
+        comes = sum(
+            elements(p.ranges) * sum(holder != position for holder in p.holders)
+            for _, p in self.incoming(position)
+        )
         added = sum(elements(p.ranges) for _, p in self.added(position) if p.holder != position)
         return comes, added
 
@@ -177,6 +221,12 @@ def place_in(place, part):
     for index, (low, high) in zip(place, part, strict=True):
         found = found * (high - low) + index - low
     return found
+
+
+def _by_stretches(stretches):
+    """Return terms by the ranges of j that devices multiply: all are added, in their order."""
+    every = sorted({each for each in stretches if each[0] < each[1]})
+    return [(every.index(each) if each in every else 0, 0, len(every)) for each in stretches]
 
 
 def _inside(place, part):

@@ -3,7 +3,7 @@
 Either parts of an operand travel, and every device multiplies each of them as it comes by; or parts
 of the result do, and every device adds its term to each (`pallas_products`).
 
-A matmul is a[batch, i, j] b[batch, j, k] here, all extents padded to blocks.
+A matmul is a[batch, i, j] b[batch, j, k] here.
 """
 
 import math
@@ -14,7 +14,8 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
-from .pallas_products import DIM_J, DIMS, STRETCH, Memory, RingKernel
+from .pallas_blocks import DIM_J, DIMS, LANES, BlockedArray, halves_of
+from .pallas_products import STRETCH, Memory, RingKernel
 from .pallas_program import HBM, Call, are_near, is_v5e, refuse_far
 from .xla_program import at
 from .xla_steps import groups_along
@@ -68,29 +69,37 @@ class RingMatmul:
         self.extents, self.blocks, self.has_stayed = extents, blocks, stays
         self.dtype, self.wide, self.out = map(jnp.dtype, dtypes)
         self.vmem, self.collective_id, self.lead = vmem, collective_id, lead
-        parts = [self.size * ways if f == self.factor else 1 for f in range(4)]
-        self.exact = [extent // count for extent, count in zip(extents, parts, strict=True)]
+        own = list(extents)
+        own[self.factor] //= self.size
+        unit = (1, 32 // min(self.dtype.itemsize, self.out.itemsize), LANES, LANES)[self.factor]
+        halves = halves_of(own[self.factor], ways, unit, blocks[self.factor])
+        # The largest of what goes on one way of a part.
+        self.exact = [halves[0] if f == self.factor else own[f] for f in range(4)]
         self.counts = [-(-size // block) for size, block in zip(self.exact, blocks, strict=True)]
-        # What is of one way: a part, or half of one.
-        self.padded = [n * block for n, block in zip(self.counts, blocks, strict=True)]
+        # Where the last block along j ends, by way, if it is not whole.
+        ends = halves if self.factor == DIM_J else (own[DIM_J],)
+        before = (self.counts[DIM_J] - 1) * blocks[DIM_J]
+        self.ends = tuple(end - before for end in ends)
+        if all(end == blocks[DIM_J] for end in self.ends):
+            self.ends = ()
         self.tiles = math.prod(self.counts) // self.counts[DIM_J]  # blocks of the result
         self.rounds = self.size * ways
         # Parts along j all add to the whole result: to sums in VMEM, or to what is in HBM of it.
         self.keeps_sums = self.factor == DIM_J and keeps
         self.sums_in_hbm = self.factor == DIM_J and not keeps
         self.adds = self.sums_in_hbm or not self.gathers
+        # What is added to in HBM is wide.
+        self._stored = self.wide if self.sums_in_hbm else self.out
+        self.arrays = {
+            side: BlockedArray(
+                DIMS[side], own, self.factor, 1 if side == travels else self.size, halves, unit,
+                (self._stored if side == "c" else self.dtype).itemsize,
+            )
+            for side in "abc"
+        }  # fmt: skip
+        self.come = self.arrays[travels].apart()
         # One product makes all of a block's sums, which then need not begin as zero.
         self.is_whole = not self.keeps_sums and self.exact[DIM_J] <= blocks[DIM_J] <= STRETCH
-
-    def pieces(self, side):
-        """Return how many halves of parts an array has along the factor."""
-        return self.ways if side == self.travels else self.rounds
-
-    def shape(self, side):
-        """Return the padded shape of an array."""
-        return tuple(
-            self.padded[f] * (self.pieces(side) if f == self.factor else 1) for f in DIMS[side]
-        )
 
     def block(self, side):
         """Return the shape of a block in VMEM."""
@@ -119,12 +128,13 @@ class RingMatmul:
     def product(self, a, b, interpret):
         """Return the product of what a device has of a and b, padding of both along j zero."""
         rest = tuple(size for axis, size in enumerate(a.shape[:-2]) if axis != self.lead)
-        table = jnp.asarray(at(self.rings(), lax.axis_index(self.axes)))
+        table = jnp.asarray(at(self.rings(), lax.axis_index(self.axes)))[None]
+        a_array, b_array, c_array = self.arrays.values()
         c, _ = Call(table, interpret, self.collective_id).run(
             self.kernel,
-            self._packed("a", a),
-            self._packed("b", b),
-            out_shape=[pltpu.HBM(*self.result()), pltpu.HBM(*self.places())],
+            a_array.packed(self._flat(a), interpret),
+            b_array.packed(self._flat(b), interpret),
+            out_shape=[pltpu.HBM(*each) for each in self.made(interpret)],
             out_specs=[HBM, HBM],
             scratch_shapes=self.scratch(),
             compiler_params=pltpu.CompilerParams(
@@ -133,7 +143,7 @@ class RingMatmul:
                 vmem_limit_bytes=self.vmem,
             ),
         )
-        c = self._resized("c", c, self.padded, self.exact).astype(self.out)
+        c = c_array.unpacked(c).astype(self.out)
         if a.ndim == 2:
             return c[0]
         return jnp.moveaxis(c.reshape(-1, *rest, *c.shape[1:]), 0, self.lead)
@@ -149,18 +159,15 @@ class RingMatmul:
             near = are_near(devices, np.arange(len(devices)), after)
             refuse_far(near, "emit the module with the topology of its devices")
 
-    def result(self):
-        """Return shape and dtype of the result; sums that are added to there are wide."""
-        return self.shape("c"), self.wide if self.sums_in_hbm else self.out
-
-    def places(self):
-        """Return shape and dtype of the places for parts that come."""
+    def made(self, interpret):
+        """Return shape and dtype of the result, and of the places for parts that come."""
+        c, come = self.arrays["c"].given(interpret), self.come.given(interpret)
         dtype = self.dtype if self.gathers else self.out
-        return (self.size - 1, *self.shape(self.travels)), dtype
+        return (c, self._stored), ((self.size - 1, *come), dtype)
 
     def scratch(self):
         """Return what the kernel has in VMEM, and its semaphores: see `Memory`."""
-        dma, tile, out = pltpu.SemaphoreType.DMA, self.block("c"), self.result()[1]
+        dma, tile, out = pltpu.SemaphoreType.DMA, self.block("c"), self._stored
         sums, terms = self.tiles if self.keeps_sums else 1, tile if self.adds else (8, 128)
         return [
             *(pltpu.VMEM((self.slots(side), *self.block(side)), self.dtype) for side in "ab"),
@@ -170,22 +177,10 @@ class RingMatmul:
             *(dma((2,)), dma((2,)), dma((self.ways,)), dma((self.ways, self.size - 1))),
         ]
 
-    def _packed(self, side, x):
-        """Return an operand as the kernel takes it: halves of parts, each padded to blocks."""
+    def _flat(self, x):
+        """Return an operand with one dimension for those of the batch."""
         x = jnp.moveaxis(x, self.lead, 0) if x.ndim > 2 else x
-        return self._resized(side, x.reshape(-1, *x.shape[-2:]), self.exact, self.padded)
-
-    def _resized(self, side, x, old, new):
-        """Return an array with halves of parts of other extents: with zeros, or cut."""
-        for axis, f in enumerate(DIMS[side]):
-            if old[f] != new[f]:
-                count = self.pieces(side) if f == self.factor else 1
-                before, after = x.shape[:axis], x.shape[axis + 1 :]
-                x = x.reshape(*before, count, old[f], *after)
-                x = lax.slice_in_dim(x, 0, min(old[f], new[f]), axis=axis + 1)
-                wider = [(0, max(0, new[f] - old[f]) * (n == axis + 1)) for n in range(x.ndim)]
-                x = jnp.pad(x, wider).reshape(*before, count * new[f], *after)
-        return x
+        return x.reshape(-1, *x.shape[-2:])
 
     memory = Memory
 

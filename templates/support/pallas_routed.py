@@ -7,15 +7,17 @@ a round devices send over several hops, both ways and along all axes at once.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_peers import LOGICAL, div, each, rem
+from .boxes import ranges
+from .pallas_peers import LOGICAL, div, each, is_full, is_traced, maximum, rem
 from .pallas_slots import Packed
 
 
@@ -33,7 +35,9 @@ class Schedule(NamedTuple):
     half, its extents); `offsets`: how much farther
     on, digit by digit, the devices are that slots are for, or have wanted of; `arrives`: the slots
     in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
-    to those that a device sends to or gets of; `slots`: how many there are."""
+    to those that a device sends to or gets of; `slots`: how many there are; `starts`: where not
+    every device sends over every offset, the slots in which what goes over each is at first, and
+    the moves end with its number."""
 
     digits: tuple[tuple[int, int], ...]
     offsets: tuple[int, ...]
@@ -42,6 +46,7 @@ class Schedule(NamedTuple):
     moves: tuple[tuple[int, ...], ...]
     partners: tuple[tuple[int, int, int], ...]
     slots: int
+    starts: tuple[int, ...] | None = None
 
     def farther(self, device, offset, sign=1):
         """Return the device that is so much farther on, digit by digit; by -1, farther back: that
@@ -53,6 +58,26 @@ class Schedule(NamedTuple):
         return found
 
 
+class Sometimes(NamedTuple):
+    """A copy that some devices do not make: `sends`, `comes`: whether this one sends, and gets."""
+
+    copy: Any
+    sends: Any
+    comes: Any
+
+    def start(self):
+        """Start it."""
+        pl.when(self.sends > 0)(self.copy.start)
+
+    def wait_send(self):
+        """Wait until it has left."""
+        pl.when(self.sends > 0)(self.copy.wait_send)
+
+    def wait_recv(self):
+        """Wait until it has come."""
+        pl.when(self.comes > 0)(self.copy.wait_recv)
+
+
 class Routed(Packed):
     """Slots hold pieces: slot n at first what goes to the device that is offsets[n] farther on, and
     slot arrives[n] in the end what comes from the one as much farther back."""
@@ -62,30 +87,79 @@ class Routed(Packed):
 
     def __init__(self, peers, schedule, *given, **settings):
         super().__init__(peers, *given, powers_of_two=True, **settings)
-        self.schedule = schedule
+        self.schedule, self.shares = schedule, schedule.starts is not None
 
     def fault(self):
         """Return what is wrong with where slots come, on all devices alike; "" if nothing is."""
-        # What is in each half of a slot: how much farther back it comes from, and the slot it left
-        # there. Of a slot that is left twice in a round a half goes each way.
+        schedule, (held, _) = self.schedule, self._carried()
+        ends = zip(schedule.offsets, schedule.arrives, strict=True)
+        for number, (offset, slot) in enumerate(ends):
+            place, wanted = slot, (offset, 0 if self.spreads else number)
+            if self.shares:
+                place, wanted = number, (offset, slot)
+            for half in (0, 1):
+                if held[place, half] != wanted:
+                    return f"slot {slot} holds what left {held[place, half]}, expected {wanted}"
+        return ""
+
+    def _carried(self):
+        """Return what is in each half of a slot in the end, how much farther back it comes from and
+        the slot it left there, and of every move how far what it moves has come before it, and
+        after it. Where offsets share slots: of each number how far it has come, and its slot."""
         schedule, moves = self.schedule, iter(self.schedule.moves)
-        held = {(slot, half): (0, slot) for slot in range(schedule.slots) for half in (0, 1)}
+        first = schedule.starts or range(schedule.slots)
+        held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
+        come = []
         for hops in schedule.rounds:
             before = dict(held)
             made = [(way, next(moves)) for *way, count in hops for _ in range(count)]
-            left = [here for _, (here, *_) in made]
-            for way, (here, there, *part) in made:
-                halved = self.slot.halves and left.count(here) > 1
+            keys = [row[-1] if self.shares else row[0] for _, row in made]
+            for key, (way, (here, there, *part)) in zip(keys, made, strict=True):
+                # Of what is moved twice in a round a half goes each way.
+                halved = self.slot.halves and keys.count(key) > 1
                 for half in (int(part[0] > 0),) if halved else (0, 1):
-                    offset, slot = before[here, half]
-                    held[there, half] = hop(offset, *way), slot
-        ends = zip(schedule.offsets, schedule.arrives, strict=True)
-        for number, (offset, slot) in enumerate(ends):
-            wanted = offset, 0 if self.spreads else number
-            for half in (0, 1):
-                if held[slot, half] != wanted:
-                    return f"slot {slot} holds what left {held[slot, half]}, expected {wanted}"
-        return ""
+                    offset, slot = before[key, half]
+                    after = hop(offset, *way)
+                    if self.shares:
+                        held[key, half] = after, there if slot == here else None
+                    else:
+                        held[there, half] = after, slot
+                come.append((offset, after))
+        return held, come
+
+    def has(self, device, offset, order=None):
+        """Return whether a device sends something to the one that is so much farther on."""
+        peers, (me, _) = self.peers, self.peers.here(order, device)
+        same, receiver = peers.here(order, self.schedule.farther(device, offset))
+        inside = True
+        if not peers.one_order:
+            inside = peers.within(me, peers.source) & peers.within(receiver, peers.target)
+            me, receiver = maximum(me, 0), maximum(receiver, 0)
+        own, wanted = peers.forms.source_shard(me), peers.forms.target_shard(receiver)
+        sends = False
+        for piece in range(peers.count):
+            full = is_full(ranges(peers.tile(own, wanted, piece)))
+            sends = sends | (full & (peers.holder(own, receiver, piece) == me))
+        return sends & inside & (peers.holds(same, own) ^ True) if peers.kept else sends & inside
+
+    def table(self, device, order=None):
+        """Return what the kernel is told of moves: the schedule's rows, and where offsets share
+        slots, in place of the last number, whether a device sends, and gets, what a row moves."""
+        moves, offsets = self.schedule.moves, self.schedule.offsets
+        if not self.shares:
+            return moves
+        (_, come), traced = self._carried(), is_traced(device)
+
+        def ends(before, after, number):
+            starts = (self.schedule.farther(device, gone, -1) for gone in (before, after))
+            return [self.has(start, number, order) for start in starts]
+
+        rows = [(*gone, offsets[row[-1]]) for gone, row in zip(come, moves, strict=True)]
+        if traced:
+            found = jax.vmap(ends)(*jnp.array(rows, jnp.int32).T)
+            rows = jnp.array([row[:-1] for row in moves], jnp.int32)
+            return jnp.concatenate([rows, jnp.int32(jnp.stack(found, axis=1))], axis=1)
+        return [(*row[:-1], *map(int, ends(*gone))) for row, gone in zip(moves, rows, strict=True)]
 
     def pairs(self):
         """Return the ranks of senders and of receivers, of every hop, as arrays."""
@@ -112,12 +186,15 @@ class Routed(Packed):
 
         def push(move, receiver):
             """Return the copy of a move."""
-            first = (2 + self.slot.halves + len(self.slot.sized)) * move
+            columns = 2 + self.slot.halves + len(self.slot.sized)
+            first = (columns + 2 * self.shares) * move
             part = self.slot.part(moves, first)
             read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
-            return pltpu.make_async_remote_copy(
+            copy = pltpu.make_async_remote_copy(
                 read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
             )
+            flags = (moves[first + columns + end] for end in range(2))
+            return Sometimes(copy, *flags) if self.shares else copy
 
         def start(receiver, move):
             push(move, receiver).start()
@@ -143,16 +220,23 @@ class Routed(Packed):
         peers, (me, _) = self.peers, self.peers.here(order, device)
         own, within = peers.forms.source_shard(me), self.host.source.box(me)
         offsets = jnp.array(self.schedule.offsets, jnp.int32)
+        count, listed = offsets.size, None
+        if self.shares:  # those first that this device sends over
+            sends = jax.vmap(lambda offset: self.has(device, offset, order))(offsets)
+            count, listed = sends.sum(), jnp.argsort(jnp.logical_not(sends), stable=True)
+            starts = jnp.array(self.schedule.starts, jnp.int32)
 
-        def tile(number):
+        def tile(place):
+            number = place if listed is None else jnp.int32(listed[place])
+            place = place if listed is None else starts[number]
             _, receiver = peers.here(order, self.schedule.farther(device, offsets[number]))
             # Of a tile that others hold too this device sends one piece.
             sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
             piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
-            return number, self.window_at(x, box, within)
+            return place, self.window_at(x, box, within)
 
-        return self.filled(self.schedule.slots, len(self.schedule.offsets), tile, x.dtype)
+        return self.filled(self.schedule.slots, count, tile, x.dtype)
 
     def _window(self, slot, _):
         """Return the tile that a slot holds, with what is beyond it in its window."""
@@ -164,7 +248,8 @@ class Routed(Packed):
         me, receiver = peers.here(call.order, device)
         x, shape, dma = self.padded(x), self.slot.shape, pltpu.SemaphoreType.DMA
         ready = pltpu.SemaphoreType.REGULAR((len(schedule.rounds),))
-        slots = call._replace(order=jnp.array(schedule.moves, jnp.int32).reshape(-1)).pushed(
+        table = jnp.array(self.table(device, call.order), jnp.int32)
+        slots = call._replace(order=table.reshape(-1)).pushed(
             self.kernel,
             self._start(x, device, call.order),
             (schedule.slots, *shape),

@@ -33,8 +33,10 @@ MOST_FLOPS = 2**24  # more are not done in a self-check
 class TritonMatmul:
     """One emitted matmul. `name`: its module's; `said`: what all ranks must have; `ids` and `boxes`
     by position: of lhs, rhs, the result and the product; `blocks` of i, k and j, `warps` and
-    `stages` of the kernel; `overlap`: whether it multiplies while parts come; `backward`: the
-    modules beside it whose results are the cotangents of lhs and of rhs. `polls`: how often a
+    `stages` of the kernel; `terms` of lhs, rhs and the result, functions of a position or None, see
+    `Parts`, and the `operators` that combine them; `overlap`: whether it multiplies while parts
+    come; `backward`: the modules beside it whose results are the cotangents of lhs and of rhs.
+    `polls`: how often a
     kernel looks for what it waits for. `tma`: False where blocks of operands are to be loaded
     through pointers, though TMA could copy them."""
 
@@ -42,25 +44,36 @@ class TritonMatmul:
     tma = True
 
     def __init__(
-        self, name, said, shapes, dtypes, ids, boxes, *, blocks, warps, stages, overlap=True,
-        backward=(),
+        self, name, said, shapes, dtypes, ids, boxes, *, blocks, warps, stages,
+        terms=(None, None, None), operators=("sum", "sum", "sum"), overlap=True, backward=(),
     ):  # fmt: skip
         self.name, self.said, self.shapes, self.backward = name, said, shapes, backward
         self.dtype, self.out_dtype = (getattr(torch, each) for each in dtypes)
         self.ids, self.boxes, self.batch = list(ids), boxes, len(shapes[0]) - 2
         self.blocks, self.options = blocks, {"num_warps": warps, "num_stages": stages}
-        self.overlap = overlap
+        self.terms, self.operators, self.overlap = terms, operators, overlap
         # By group: its device of this matmul, whose calls come one after another.
         self._met: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     @functools.cached_property
     def parts(self):
         """What devices give each other."""
-        return Parts(len(self.ids), self.boxes, self.batch)
+        return Parts(len(self.ids), self.boxes, self.batch, self.terms)
+
+    @property
+    def neutral(self):
+        """What a result is that is the sum of no terms, or their maximum or minimum."""
+        if self.operators[2] == "sum":
+            return 0.0 if self.out_dtype.is_floating_point else 0
+        about = torch.finfo if self.out_dtype.is_floating_point else torch.iinfo
+        lowest = -math.inf if about is torch.finfo else about(self.out_dtype).min
+        highest = math.inf if about is torch.finfo else about(self.out_dtype).max
+        return lowest if self.operators[2] == "max" else highest
 
     def shape(self, side, position):
-        """Return the exact shape of a shard: of lhs (0), rhs (1), or the result (2)."""
-        return tuple(extents(self.boxes[side](position)))
+        """Return the exact shape of a shard: of lhs (0), rhs (1), or the result (2), of one term
+        where it is unreduced."""
+        return tuple(extents(self.boxes[side](position)))[-self.batch - 2 :]
 
     @property
     def layout(self):
@@ -74,7 +87,7 @@ class TritonMatmul:
             _up(size * (name in self.parts.moved), ALIGNED // item)
             for size, name in zip(sizes, "ab", strict=False)
         )
-        terms = len(self.parts.terms) * self.parts.pushes
+        terms = max(map(self.parts.terms, range(len(self.ids)))) * self.parts.pushes
         sums = _up(sizes[2] * terms, ALIGNED // out_item)
         offered = _up(12 * len(self.ids), ALIGNED)
         summed = offered + _up(2 * (lhs + rhs) * item, ALIGNED)
@@ -227,20 +240,46 @@ class TritonMatmul:
         for turn in range(2):
             whole = [
                 (torch.arange(math.prod(shape)) * (turn + side + 2) % 7 - 3).view(shape)
-                for side, shape in enumerate(self.shapes[:2])
+                for side, shape in enumerate(map(self._array, range(2)))
             ]
             given = [
-                [_shard(x, self.boxes[side](p)).to(self.dtype).to(home) for p in self.order]
+                [
+                    _shard(x, self.boxes[side](p)).view(self.shape(side, p)).to(home, self.dtype)
+                    for p in self.order
+                ]
                 for side, x in enumerate(whole)
             ]
-            wanted = (whole[0] @ whole[1]).to(self.out_dtype)
-            for position, found in zip(self.order, self.matmul_local(*given), strict=True):
-                right = _shard(wanted, self.boxes[2](position))
-                within = 0.05 * self.out_dtype.is_floating_point
-                far = (found.cpu().double() - right.double()).abs() > within * (1 + right.abs())
-                if far.any():
-                    raise SystemExit(f"device {self.ids[position]}: wrong product")
+            a, b = (self._value(side, x) for side, x in enumerate(whole))
+            results = [each.cpu() for each in self.matmul_local(*given)]
+            self._check_results(results, (a @ b).to(self.out_dtype).double())
         return f"{flops} flops done twice, every element of the product right"
+
+    def _check_results(self, results, wanted):
+        """Exit where results, all their terms together, are not what is wanted."""
+        array = torch.zeros(self._array(2), dtype=torch.float64)
+        for position, found in zip(self.order, results, strict=True):
+            part = _part(self.boxes[2](position))
+            array[part] = found.double().view_as(array[part])
+        value, within = self._value(2, array), 0.05 * self.out_dtype.is_floating_point
+        far = (value - wanted).abs() > within * (1 + wanted.abs())
+        for position, found in zip(self.order, results, strict=True):
+            box = self.boxes[2](position)
+            same = found.double().equal(array[_part(box)].view(found.shape))
+            if not same or far[_part(box[-2 * wanted.dim() :])].any():
+                raise SystemExit(f"device {self.ids[position]}: wrong product")
+
+    def _array(self, side):
+        """Return the shape of all of a side, terms first where there are any."""
+        ends = [self.boxes[side](position)[1::2] for position in self.order]
+        return [max(each) for each in zip(*ends, strict=True)]
+
+    def _value(self, side, array):
+        """Return the tensor that an array is, or the terms of it are."""
+        if array.dim() == len(self.shapes[side]):
+            return array
+        return {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[self.operators[side]](
+            array, 0
+        )
 
 
 class _Multiplied(torch.autograd.Function):
@@ -263,8 +302,11 @@ class _Multiplied(torch.autograd.Function):
 
 
 def _shard(tensor, box):
-    pairs = zip(box[::2], box[1::2], strict=True)
-    return tensor[tuple(slice(*ends) for ends in pairs)].contiguous()
+    return tensor[_part(box)].contiguous()
+
+
+def _part(box):
+    return tuple(slice(*ends) for ends in zip(box[::2], box[1::2], strict=True))
 
 
 def _up(size, unit):

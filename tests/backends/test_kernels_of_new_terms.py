@@ -88,6 +88,7 @@ def test_forms(name: str, backend: str, tmp_path: Path) -> None:
     check(backend, [direct(*NAMED[name])], tmp_path)
 
 
+@pytest.mark.slow
 def test_bundles_with_derivatives(tmp_path: Path) -> None:
     """The cotangent of a value is that of the term that has it."""
     for name in ("alone", "reduced_too", "kept_too"):

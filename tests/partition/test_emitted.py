@@ -118,7 +118,7 @@ def test_the_bytes_of_every_step_are_those_of_the_hlo(mode: str) -> None:
     assert wrong(run("bytes", mode, *names)) == {}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param("as_shardy", marks=pytest.mark.slow), "cheapest"])
 def test_layers_that_are_functions_have_one_devices_values(mode: str) -> None:
     assert wrong(run("layers", mode, "4", "fsdp+tp")) == {}
 

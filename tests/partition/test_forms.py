@@ -13,6 +13,7 @@ MODES = ("as_shardy", "cheapest")
 QUICK = (
     *("cumsum", "gradient of cumsum", "argmax", "top 3", "embedding", "gradient of embedding"),
     *("gradient of a convolution", "gradient of pool over a border", "halves put together"),
+    "product",
 )
 
 

@@ -31,22 +31,26 @@ def run(*words: str) -> dict[str, str]:
 
 
 def test_interpreted_kernels_have_one_devices_values() -> None:
-    found = run("values", "lhs and out", "rhs", "rhs:fault")
+    found = run("values", "lhs and out", "trained", "rhs:fault")
     assert "off by" in found.pop("rhs:fault")
-    assert found == {"lhs and out": "", "rhs": ""}
+    assert found == {"lhs and out": "", "trained": ""}
 
 
 @pytest.mark.slow
 def test_interpreted_kernels_in_loops_and_of_tensors() -> None:
-    """In a scan, in a function of equal layers, of a batch, of heads, of terms of a sum."""
+    """In a scan, in a function of equal layers, of a batch, of heads, of terms of a sum; of
+    transposed operands, and several products."""
     names = ("looped", "layers", "batch", "heads", "terms", "a batch on two axes")
+    names = (*names, "rhs", "back", "several")
     assert run("values", *names) == dict.fromkeys(names, "")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
 def test_a_program_with_kernels_compiles_for_tpus() -> None:
-    """As many kernels as it says, and nothing is gathered apart."""
-    assert run("compiled") == dict.fromkeys(("matrices", "batch", "heads"), "")
+    """As many kernels as it says, and nothing is gathered apart but what it says."""
+    assert run("compiled") == dict.fromkeys(
+        ("matrices", "batch", "trained", "several", "heads"), ""
+    )
 
 
 def shaped(*extents: int) -> Any:
@@ -84,10 +88,33 @@ def test_other_matmuls_say_why() -> None:
     squares = shaped(4096, 1024), shaped(1024, 1024)
     said = choices(twice, *squares, given=(ROWS, ROWS))
     assert said == ["no kernel, what is gathered is used again"] * 2
-    said = choices(lambda x, y: jnp.einsum("sd,sf->df", x, y), *squares[:1] * 2, given=(ROWS, ROWS))
-    assert said == [
-        "no kernel, kernels multiply tensors as they lie: no batches, nothing transposed"
-    ]
+    vector = shaped(4096, 1024), shaped(1024)
+    said = choices(lambda x, v: x @ v, *vector, given=(ROWS, '[{"t"}]'), out='[{"t"}]')
+    assert said == ["no kernel, kernels multiply matrices, and a vector is none"]
+
+
+def test_operands_are_transposed_where_that_takes_less() -> None:
+    """A gradient of weights, of inputs, and several products; the smaller tensors are transposed:
+    of the latter the weights, or what they are multiplied by and the result."""
+
+    def gradient(x: Any, g: Any) -> Any:
+        return jnp.einsum("sd,sf->df", x, g)
+
+    def back(g: Any, w: Any) -> Any:
+        return g @ w.T
+
+    (weights,) = choices(gradient, shaped(8192, 2048), shaped(8192, 4096), given=(ROWS, ROWS))
+    assert weights.startswith("a kernel, ")
+    (inputs,) = choices(back, shaped(8192, 4096), shaped(4096, 4096), given=(ROWS, ROWS))
+    assert inputs.startswith("a kernel, ")
+    sequences = '[{}, {"t"}, {}]'
+    (several,) = choices(
+        lambda q, k: jnp.einsum("bsk,btk->bst", q, k),
+        *(shaped(8, 4096, 512),) * 2,
+        given=(sequences, sequences),
+        out=sequences,
+    )
+    assert several.startswith("a kernel, ")
 
 
 def test_a_batch_is_multiplied_as_rows() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers, number
+from shardwright.codegen.propagate.kinds import SCATTERS
 
 PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -145,6 +146,5 @@ CONTRACTIONS: dict[str, Callable[[OpText], Expression]] = {
     "dot_general": dot,
     "conv_general_dilated": convolution,
     "gather": gather,
-    "scatter": _scatter("lax.scatter"),
-    **{f"scatter-{how}": _scatter(f"lax.scatter_{how}") for how in ("add", "max", "min", "mul")},
+    **{kind: _scatter(f"lax.{kind.replace('-', '_')}") for kind in SCATTERS},
 }

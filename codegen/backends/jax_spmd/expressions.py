@@ -89,6 +89,7 @@ FUNCTIONS = {
     "conj": "jnp.conj",
     "is_finite": "jnp.isfinite",
     "clamp": "lax.clamp",
+    **{name: f"lax.{name}_p.bind" for name in ("eq_to", "le_to", "lt_to")},
     "copy": "jnp.copy",
     "copy_p": "jnp.copy",
     "stop_gradient": "lax.stop_gradient",
@@ -103,7 +104,6 @@ FUNCTIONS = {
             "optimization_barrier",
         )
     },
-    **{f"{name}_to": f"lax.{name}_to_p.bind" for name in ("eq", "le", "lt")},
 }
 
 
@@ -160,6 +160,11 @@ def expanded_shape(text: OpText) -> Shape:
     """Return the shape of the operand of a broadcast where it has the rank of the result."""
     place = {to: dim for dim, to in enumerate(text.op.integers("broadcast_dimensions"))}
     return tuple(text.shapes[0][place[to]] if to in place else 1 for to in range(len(text.shape)))
+
+
+def _tile(text: OpText) -> Expression:
+    pairs = zip(text.shape, text.shapes[0], strict=True)
+    return _call("jnp.tile", text, integers(tuple(made // max(own, 1) for made, own in pairs)))
 
 
 def _reshape(text: OpText) -> Expression:
@@ -329,6 +334,7 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "round": _round,
     "reduce_precision": _reduce_precision,
     "broadcast_in_dim": _broadcast,
+    "tile": _tile,
     "reshape": _reshape,
     "squeeze": _reshape,
     "transpose": _transpose,

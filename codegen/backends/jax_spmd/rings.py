@@ -14,8 +14,11 @@ from shardwright.codegen.partition.local.steps import Compute, LocalBody
 from shardwright.codegen.partition.overlapped import BesideMatmul
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError
-from shardwright.ir.matmul import SIDES
+from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.matmul_plan import MatmulPlan
+
+Step = Callable[[str], Expression]
+"""Makes an expression of the text of an array."""
 
 RingOf = Callable[[MatmulPlan, str, str, int], RingText]
 """Gives a kernel from its plan, its name, the axes of devices and its collective id."""
@@ -31,9 +34,10 @@ class ProgramRing:
 
     def operands(self) -> tuple[int, ...]:
         """Return the local values that it multiplies: one that it gathers as it was before."""
-        lhs, rhs = self.beside.product.operands
-        own = self.beside.move.operand
-        return {"lhs": (own, rhs), "rhs": (lhs, own), "out": (lhs, rhs)}[self.beside.side]
+        own = dict(zip(SIDES, self.beside.product.operands, strict=False))
+        if self.beside.side != "out":
+            own[self.beside.side] = self.beside.move.operand
+        return tuple(own[self.beside.matrices.side(side)] for side in SIDES[:2])
 
     def statements(
         self,
@@ -45,34 +49,69 @@ class ProgramRing:
         """Yield assignments, the last of which is of `target`: tensors become matrices, the kernel
         multiplies them, the product becomes a tensor. `shapes`: of what operands and the result are
         on a device; `fresh` gives names for what is made on the way."""
-        matrices, turn, own = self.beside.matrices, self.beside.turn, shapes[-1]
         operands = []
         for side, text, shape in zip(SIDES, given, shapes[:2], strict=False):
-            if turn is not None and turn.side == side:
-                ends = [f"{text}.reshape({integers(turn.apart(shape))})", *map(str, turn.ends)]
-                text = fresh(f"{target}_{side}")
-                yield text, ("jnp.moveaxis", ends)
-            rows = matrices.shape(side, shape)
-            is_matrix = len(shape) == 2 and text in given
-            operands.append(text if is_matrix else f"{text}.reshape({integers(rows)})")
+            for step in self._ordered(side, shape):
+                name = fresh(f"{target}_{side}")
+                yield name, step(text)
+                text = name
+            flat = self.beside.matrices.shape(side, shape)
+            turn = self.beside.turn
+            is_flat = len(flat) == len(shape) and (turn is None or turn.side != side)
+            operands.append(text if is_flat else f"{text}.reshape({integers(flat)})")
         product = f"{self.name}.product", [*operands, "interpret"]
-        turns = turn is not None and turn.side == "out"
-        if len(own) == 2 and not turns:
-            yield target, product
-            return
-        made = fresh(f"{target}_matrix")
+        steps = list(self._to_tensor(shapes[-1]))
+        made = fresh(f"{target}_matrix") if steps else target
         yield made, product
-        if turn is not None and turns:
-            ends = [f"{made}.reshape({integers(turn.turned(own))})", *map(str, turn.ends[::-1])]
-            made = fresh(f"{target}_parts")
-            yield made, ("jnp.moveaxis", ends)
-        yield target, (f"{made}.reshape", [integers(own)])
+        for number, step in enumerate(steps, 1):
+            name = target if number == len(steps) else fresh(f"{target}_parts")
+            yield name, step(made)
+            made = name
+
+    def _ordered(self, side: Side, shape: tuple[int, ...]) -> Iterator[Step]:
+        """Yield how an operand gets the order of its matrices."""
+        matrices, turn = self.beside.matrices, self.beside.turn
+        order = matrices.order(side)
+        if not matrices.is_in_order(side):
+            yield _transposed(order)
+        if turn is not None and turn.side == side:
+            parts = turn.apart([shape[d] for d in order])
+            yield _moved(parts, *turn.ends)
+
+    def _to_tensor(self, shape: tuple[int, ...]) -> Iterator[Step]:
+        """Yield how a product becomes a tensor of this shape."""
+        matrices, turn = self.beside.matrices, self.beside.turn
+        order = matrices.order("out")
+        lying = tuple(shape[d] for d in order)
+        turned = turn is not None and turn.side == "out"
+        if turn is not None and turned:
+            yield _moved(turn.turned(lying), *turn.ends[::-1])
+        if turned or len(matrices.shape("out", shape)) != len(shape):
+            yield _reshaped(lying)
+        if not matrices.is_in_order("out"):
+            yield _transposed(tuple(map(order.index, range(len(order)))))
 
     @property
     def result(self) -> int:
         """The local value that it makes."""
         scattered = self.beside.side == "out"
         return self.beside.move.result if scattered else self.beside.product.results[0]
+
+
+def _transposed(order: tuple[int, ...]) -> Step:
+    if order == (1, 0):
+        return lambda text: f"{text}.T"
+    return lambda text: f"{text}.transpose({integers(order)})"
+
+
+def _reshaped(shape: tuple[int, ...]) -> Step:
+    return lambda text: f"{text}.reshape({integers(shape)})"
+
+
+def _moved(shape: tuple[int, ...], source: int, target: int) -> Step:
+    """Return what moves a dimension of an array of this shape to another place."""
+    ends = str(source), str(target)
+    return lambda text: ("jnp.moveaxis", [f"{text}.reshape({integers(shape)})", *ends])
 
 
 @dataclass(frozen=True)

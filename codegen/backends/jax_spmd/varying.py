@@ -12,11 +12,10 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
 )
 
-BOUND = ("eq_to", "le_to", "lt_to", "select_and_scatter_add")
-"""Ops that modules call as primitives, which take only operands that differ along the same axes."""
-
 LOCAL = ("slice", "mask")
 """Changes of layout that are no collectives."""
+BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
+"""Ops that are bound as they are: jax wants their operands to differ along the same axes."""
 
 
 def is_checked(program: LocalProgram) -> bool:
@@ -57,10 +56,10 @@ class _Follow:
                     varying.update(zip(results, found, strict=True))
                 case Compute():
                     self._note(step)
-                    each = [varying[operand] for operand in step.operands]
-                    if step.op.kind in BOUND and len({*each}) > 1:
+                    given = [varying[operand] for operand in step.operands]
+                    if step.op.kind in BOUND and len(set(given)) > 1:
                         self.is_taken = False
-                    own = frozenset().union(*each)
+                    own = frozenset().union(*given)
                     own = _computed(step, own, self.program)
                     varying.update(dict.fromkeys(step.results, own))
         return [varying[result] for result in body.results]

@@ -86,7 +86,7 @@ class PallasTpu(Backend):
         "xla_program",
         "xla_steps",
     )
-    matmul_support = ("jax_matmul", "pallas_matmul", "pallas_products")
+    matmul_support = ("jax_matmul", "pallas_blocks", "pallas_matmul", "pallas_products")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

@@ -40,13 +40,21 @@ def tile_rows(rows: int, itemsize: int) -> int:
     return max(least, min(8, 1 << (rows - 1).bit_length()))
 
 
+def in_memory(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return what memory has of an array: whole tiles of its last two dimensions.
+
+    >>> in_memory((2, 1030, 1000), 2), in_memory((3, 5), 4)
+    ((2, 1032, 1024), (4, 128))
+    """
+    *leading, rows, lanes = shape
+    return (*leading, round_up(rows, tile_rows(rows, itemsize)), round_up(lanes, LANES))
+
+
 def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
     """Return elements that an array takes in memory when it is laid out in the order of a view."""
     if len(shape) == 1:
         return round_up(shape[0], FLAT_UNIT)
-    *leading, rows, lanes = (shape[axis] for axis in view)
-    tiled = round_up(rows, tile_rows(rows, itemsize)) * round_up(lanes, LANES)
-    return math.prod(leading) * tiled
+    return math.prod(in_memory(tuple(shape[axis] for axis in view), itemsize))
 
 
 def views(rank: int) -> Iterator[View]:

@@ -349,6 +349,9 @@ def _by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
+STARTS = "STARTS"
+
+
 def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
     name, slot = "Spread" if form.spreads else "Routed", form.slot
     held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
@@ -368,7 +371,9 @@ def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
         *_reaches(form, exchange),
     ]
     tables = form.tables
-    named = [*map(ends.own, tables), f"slots={form.schedule.places}"]
+    named = [ends.own(each) for each in tables if each != STARTS]
+    named += [f"slots={form.schedule.places}"]
+    named += [f"starts={ends.own(STARTS)}"] if STARTS in tables else []
     before = (
         "# Who sends which slots on to whom, round by round: see `Schedule`.",
         *(line for each in tables for line in constant_lines(ends.own(each), tables[each])),

@@ -159,7 +159,7 @@ def _route_facts(form: Routed) -> list[str]:
 def _example(form: Routed) -> Iterator[str]:
     """Yield the way of a piece that makes most hops."""
     schedule = form.schedule
-    far = max(range(schedule.starts), key=lambda number: len(schedule.path(number)))
+    far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
     yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
     for hop, move in schedule.path(far):
         yield (

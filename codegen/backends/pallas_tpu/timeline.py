@@ -5,10 +5,10 @@ HBM is counted a device, on average over all.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from typing import assert_never
 
 import numpy as np
@@ -18,7 +18,6 @@ from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices, grid_of
@@ -139,22 +138,19 @@ def _reduced(plan: DirectPlan) -> Iterator[Stage]:
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the rounds: in each, every device sends what it has for one hop."""
-    slot, devices = form.slot, ids.size
-    moved = 2 * form.itemsize * form.sent
-    rest = figures.hbm_bytes / devices - moved
-    yield Copies("XLA packs slots and unpacks them", rest)
-    for number, each in enumerate(form.schedule.rounds, 1):
-        sizes = [form.itemsize * slot.sent(move.number, move.halves) for move in each.moves]
-        sends = partial(_hops, each, ids, tuple(sizes))
-        what = f"round {number} of {len(form.schedule.rounds)}"
-        yield Sends(what, sends, 2.0 * sum(sizes))
+    """Yield the rounds: in each, every device sends what it has for its hops."""
+    rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
+    yield Copies("XLA packs slots and unpacks them", rest / ids.size)
+    for turn, some in groupby(form.hops(), key=lambda each: each[0]):
+        parts = tuple(
+            _messages(ids[device], ids[hop.to(device)], form.itemsize * size)
+            for _, hop, size, device in some
+        )
+        sent = sum(float(part.weight.sum()) for part in parts)
+        what = f"round {turn + 1} of {len(form.schedule.rounds)}"
+        yield Sends(what, partial(tuple, parts), 2 * sent / ids.size)
 
 
-def _hops(each: Round, ids: Integers, sizes: tuple[int, ...]) -> Iterator[Flows]:
-    """Yield what all devices send in a round, a slot, or half of one, a message."""
-    device, left = np.arange(ids.size), iter(sizes)
-    for hop, moves in each.sends:
-        sender, receiver = ids[device], ids[hop.to(device)]
-        for size in itertools.islice(left, len(moves)):
-            yield Flows(sender, receiver, np.full(ids.size, float(size)))
+def _messages(sender: Integers, receiver: Integers, nbytes: int) -> Flows:
+    """Return messages of one size."""
+    return Flows(sender, receiver, np.full(sender.size, float(nbytes)))

@@ -31,6 +31,8 @@ OPERATORS = {
     **dict.fromkeys(("dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"), "sum"),
     "reduce_max": "max",
     "reduce_min": "min",
+    "reduce_or": "max",
+    "reduce_and": "min",
 }
 """Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
 
@@ -275,7 +277,8 @@ def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
     """Yield the factors along which shards are computed by the op itself."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
-    if op.kind not in OPERATORS or not tensors.is_added:
+    operator = OPERATORS.get(op.kind)
+    if operator is None or (operator == "sum" and not tensors.is_added):
         held.update(rule.reduction)
     if op.kind == "iota":
         held.clear()

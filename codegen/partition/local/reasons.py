@@ -14,7 +14,12 @@ from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.codegen.propagate.collectives import COLLECTIVES
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
-REDUCING = {"reduce_max": "takes the maximum over", "reduce_min": "takes the minimum over"}
+REDUCING = {
+    "reduce_max": "takes the maximum over",
+    "reduce_min": "takes the minimum over",
+    "reduce_and": "holds for all of",
+    "reduce_or": "holds for any of",
+}
 
 Reason = Callable[[LayoutChange], str]
 

@@ -86,8 +86,9 @@ class MoveValue:
     @property
     def is_sent(self) -> bool:
         """Do devices send each other anything? Of what is inside an op the busiest device may
-        receive nothing more."""
-        sent = self.change.received > 0 or (self.change.inside and self.change.kind == "permute")
+        receive nothing more; of a truth value its share of a sum is no whole byte."""
+        sent = self.change.received > 0 or self.change.kind == "all_reduce"
+        sent = sent or (self.change.inside and self.change.kind == "permute")
         return sent and not self.known
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.codegen.hardware.presets import (
     MOST_DEVICES,
@@ -23,6 +23,7 @@ from shardwright.codegen.planner.matmul.candidates import multiplications
 from shardwright.codegen.planner.matmul.cases import cases_of
 from shardwright.codegen.planner.matmul.loops import looped
 from shardwright.codegen.planner.matmul.moves import Movements
+from shardwright.codegen.planner.matmul.pulled import pulled, reads_peers
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, InternalError, check_type, one_of
@@ -35,9 +36,10 @@ LISTED = 5
 """Candidates that a plan lists beside the one that was chosen, each of another kind."""
 
 WAYS = ("one", "both")
-LOOPS = ("auto", "never", *WAYS)
+LOOPS = ("auto", "never", *WAYS, "pulled")
 FASTER = 0.95
-"""A loop is taken where it takes less than this part of what the candidate takes without."""
+"""A loop, or a kernel, is taken where it takes less than this part of what the candidate takes
+without."""
 
 BYTES = "switch,latency=1e-10"
 """What movements are planned on where no topology is given: bytes are what takes time there."""
@@ -58,11 +60,13 @@ def plan_matmul(
     into the busiest device, of as many the fewest flops.
 
     `loop`: whether parts move while devices multiply: "one" or "both" directions round a ring,
-    "never", or "auto", where that takes less on a topology that is given. `like`: the candidate of
-    another matmul, split alike, to take. `listed`: how many others it lists.
+    "never", or "auto", where that takes less on a topology that is given; "pulled" by a kernel,
+    where that does. `like`: the candidate of another matmul, split alike, to take. `listed`: how
+    many others it lists, besides the chosen one by a kernel that pulls, or without it, where
+    devices read each other's memory.
 
     Raises InputError for a topology that lacks devices, or whose devices cannot multiply such
-    elements, and where no candidate has such a loop.
+    elements, and where no candidate has such a loop, or no kernel can pull.
     Some candidate always gives the result: all of both operands, multiplied on every device.
     """
     check_type(matmul, Matmul, "Matmul(dtype, lhs, rhs, out)", "matmul")
@@ -70,13 +74,17 @@ def plan_matmul(
         raise InputError("no such loop", argument="loop", got=loop, expected=one_of(LOOPS))
     if like is not None:
         loop = "never" if like.loop is None else WAYS[like.loop.directions - 1]
+        loop = "pulled" if like.pulled else loop
     search = _Search.of(matmul, topology, loop)
+    search.check_pulls()
     bounded = sorted(search.bounded(), key=lambda each: each.rank)
     if like is not None:
         bounded = [each for each in bounded if each.is_like(like)]
     if not bounded:
         raise InternalError("no candidate multiplies where the one of another matmul does")
     chosen = search.best(bounded)
+    if like is not None:
+        chosen = replace(chosen, pulled=like.pulled)
     others = search.others(bounded, chosen, listed)
     named = None if topology is None else str(search.network.topology)
     return MatmulPlan(matmul, cases_of(matmul), chosen, others, len(bounded), named, loop)
@@ -138,6 +146,22 @@ class _Search:
         """Whether devices are known to move parts while they multiply."""
         return not self.by_bytes and not is_processor(self.network.topology)
 
+    @property
+    def pulls(self) -> bool:
+        """Whether kernels can pull parts, and are priced."""
+        return not self.by_bytes and reads_peers(self.network, self.matmul.mesh)
+
+    def check_pulls(self) -> None:
+        """Raise InputError where kernels are to pull, and cannot."""
+        if self.loop == "pulled" and not self.pulls:
+            named = "no topology" if self.by_bytes else str(self.network.topology)
+            raise InputError(
+                "kernels pull where they take less, between devices that read each other's memory",
+                argument="loop",
+                got=f"pulled, {named}",
+                expected="a topology of GPUs of one host, as h100:8",
+            )
+
     def bounded(self) -> Iterator[_Bounded]:
         """Yield the candidates that exist, with bounds."""
         for each in multiplications(self.matmul):
@@ -169,9 +193,11 @@ class _Search:
     def variants(self, bounded: _Bounded) -> Iterator[MatmulCandidate]:
         """Yield a candidate as it may be carried out, with and without a loop."""
         plain = self.priced(bounded)
-        if self.loop in ("auto", "never"):
+        if self.loop in ("auto", "never", "pulled"):
             yield plain
-        if self.loop == "never" or (self.loop == "auto" and not self.overlaps):
+        if self.loop == "pulled":
+            yield from self.faster(plain)
+        if self.loop in ("never", "pulled") or (self.loop == "auto" and not self.overlaps):
             return
         for each in looped(plain, self.network):
             is_wanted = self.loop != "auto" or each.cost.seconds < FASTER * plain.cost.seconds
@@ -179,12 +205,24 @@ class _Search:
             if is_wanted and self.loop in ("auto", WAYS[each.loop.directions - 1]):
                 yield each
 
+    def faster(self, plain: MatmulCandidate) -> Iterator[MatmulCandidate]:
+        """Yield a candidate by a kernel that pulls, where that takes less."""
+        found = pulled(plain, self.network)
+        if found.cost.seconds < FASTER * plain.cost.seconds:
+            yield found
+
     def others(
         self, bounded: list[_Bounded], chosen: MatmulCandidate, count: int
     ) -> tuple[MatmulCandidate, ...]:
-        """Return the most promising candidates of other kinds, the best first."""
+        """Return the most promising candidates of other kinds, and the chosen one with a kernel
+        that pulls, or without it, where such are priced; the best first."""
         taken = {each.kind for each in bounded if each.multiplication == chosen.multiplication}
         found: list[MatmulCandidate] = []
+        if self.pulls and count:
+            same = [each for each in bounded if each.multiplication == chosen.multiplication]
+            plain = self.priced(same[0])
+            found.append(plain if chosen.pulled else pulled(plain, self.network))
+            count += 1
         for each in bounded:
             if each.kind not in taken and len(found) < count:
                 taken.add(each.kind)

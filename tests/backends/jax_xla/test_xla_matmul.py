@@ -95,6 +95,7 @@ def test_the_tutorials_matmuls(
     assert (plan.chosen.loop is None) == (loop == "never")
 
 
+@pytest.mark.slow
 def test_loops_over_every_factor(tmp_path: Path) -> None:
     """Gathers along i, j, k and a batch dimension; scatters along i, k and a batch dimension."""
     mesh = sw.Mesh({"i": 4})

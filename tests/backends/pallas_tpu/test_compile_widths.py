@@ -97,6 +97,7 @@ def summed(dtype: str, shape: tuple[int, int], operator: str = "") -> Plan:
     return plan(reshard, "direct", in_two=False)
 
 
+@pytest.mark.slow
 def test_sums_compile_in_both_widths(tmp_path: Path) -> None:
     plans = [summed("bfloat16", (16, 512)), summed("int64", (5, 30)), summed("bool", (4, 6), "max")]
     assert {"direct", "windows", "slots"} <= check_compile(plans, tmp_path)
@@ -145,7 +146,10 @@ def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     assert dataclasses.asdict(report.code)["code_bytes"] > 0
 
 
-@pytest.mark.parametrize("name", ["aligned", "unaligned", "kept"])
+@pytest.mark.parametrize(
+    "name",
+    ["kept", *(pytest.param(name, marks=pytest.mark.slow) for name in ("aligned", "unaligned"))],
+)
 def test_sums_in_two_exchanges_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     skip_without_the_compiler()
     path, widths = tmp_path / f"{name}.py", list[What](["module", "x64"])

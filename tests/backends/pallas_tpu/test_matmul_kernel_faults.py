@@ -29,7 +29,8 @@ def plans() -> dict[str, MatmulPlan]:
 
 
 COMES = "pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()"
-LOADED = 'for side in "ab":\n            self.loaded(side, block, lambda copy: copy.wait())\n'
+LOADED = 'for side in "ab":\n            self.take(side, block)\n'
+MASKED = "pl.when(is_last)(lambda: mask(whole, axis, end, min(of.ends) // LANES))"
 FAULTS: dict[str, tuple[Any, ...]] = {
     "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
     "no wait for what leaves": (
@@ -98,7 +99,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "both",
         LOADED,
         LOADED.replace("self", "pl.when(j > 0)(lambda side=side: self").replace(
-            "wait())", "wait()))"
+            "block)", "block))"
         ),
         "semaphore 'loaded_a[",
     ),
@@ -116,16 +117,30 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     ),
     "a block is made while it is being sent": (
         "both",
-        "pl.when(number >= 2)(lambda: self.stored(slot).wait())",
+        "pl.when(number >= 2)(lambda: self.stored(self.numbered(before)).wait())",
         "pass",
         "semaphore 'stored[0]'",
     ),
     "blocks share a place": ("both", "return rem(block.number, 2)", "return 0", "_blocks' of rank"),
     "the last blocks are not waited for": (
         "both",
-        "self.stored(np.int32(number % 2)).wait()",
+        "self.stored(self.numbered(np.int32(total - 1 - last * of.counts[DIM_J]))).wait()",
         "pass",
         "semaphore 'stored[0]'",
+    ),
+    "what is behind the end of j is multiplied": ("both", MASKED, "pass", "not the sum of its"),
+    "zeros begin too late": ("both", MASKED, MASKED.replace("end,", "end + 1,"), "not the sum of"),
+    "blocks at the ends are not cut": (
+        "both",
+        "sizes.append(array.size(f, block.way, block.place[f], size))",
+        "sizes.append(size)",
+        "window outside its buffer",
+    ),
+    "the next block begins too late": (
+        "both",
+        "+ block.place[f] * size)",
+        "+ block.place[f] * (size + array.tiles[f]))",
+        "window outside its buffer",
     ),
 }
 """What is wrong: in which kernels, what is written in place of what, and what is then said."""
@@ -160,6 +175,20 @@ def plant(right: str, wrong: str, root: Path) -> None:
     text = file.read_text()
     assert right in text, right
     file.write_text(text.replace(right, wrong))
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_what_is_behind_the_end_of_an_operand_is_found(
+    side: str, runner: Runner, tmp_path: Path
+) -> None:
+    """Memory has NaN there, in TPU interpret mode too, of which zeros of the other operand make NaN
+    again."""
+    plan = plan_matmul(gathers("bfloat16", (32, 200, 10)), loop="both", listed=0)
+    case = write_module(plan, "m", tmp_path, backend="pallas_tpu")
+    assert runner.run(case).verdict == "ok"
+    plant("if of.ends:", f'if of.ends and side != "{side}":', tmp_path)
+    report = runner.run(case)
+    assert (report.verdict, "nan" in report.detail) == ("failed", True), report.detail
 
 
 ADDED_TO = "return (block.step > 0) | (self.of.gathers & (block.way > 0))"

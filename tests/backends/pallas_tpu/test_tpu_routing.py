@@ -294,6 +294,49 @@ def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
         check_protocol(events_of(load(written(ASKEW, tmp_path / "wrong.py", (old, new))), 6))
 
 
+SHARED_FAULTS = {
+    "all send at every hop": (
+        "return [self.has(start, number, order) for start in starts]",
+        "return [True for start in starts]",
+        EARLY,
+    ),
+    "what is sent taken for what comes": (
+        "flags = (moves[first + columns + end] for end in range(2))",
+        "flags = (moves[first + columns + 1 - end] for end in range(2))",
+        rf"{EARLY}|semaphore '(sent|received)' of rank \d",
+    ),
+    "a wait for what does not come": (
+        "        pl.when(self.comes > 0)(self.copy.wait_recv)",
+        "        self.copy.wait_recv()",
+        r"semaphore 'received' of rank \d",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARED_FAULTS)
+def test_planted_faults_are_found_where_not_all_send(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    old, new, said = SHARED_FAULTS[name]
+    right = load(written(TRANSPOSE, tmp_path / "right.py"))
+    check_protocol(events_of(right, 8))
+    check_deliveries(*programs_of(right), events_of(right, 8))
+    with pytest.raises(MismatchError, match=f"^({said})"):
+        check_protocol(events_of(load(written(TRANSPOSE, tmp_path / "wrong.py", (old, new))), 8))
+
+
+def test_only_what_is_wanted_is_sent(tmp_path: Path) -> None:
+    """A transpose in which each device has few peers: copies are those of tiles, hop by hop."""
+    pytest.importorskip("jax")
+    made = planned(MESH_8, (256, 512), "float32", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+    form = choice_of(made).form
+    assert isinstance(form, Routed)
+    events = events_of(load(written(made, tmp_path / "module.py")), 8)
+    copies = [event for own in events for event in own if isinstance(event, Copy)]
+    assert len(copies) == sum(devices.size for *_, devices in form.schedule.made(form.digits))
+    assert len(copies) <= 8 * len(form.schedule.moves) / 2
+    assert len({*form.schedule.starts}) < len(form.schedule.offsets)
+
+
 def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
     """A first half in place of the second."""
     pytest.importorskip("jax")
@@ -302,7 +345,10 @@ def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
     check_protocol(events)
     check_deliveries(*programs_of(right), events)
     assert right._PROGRAM.fault() == ""
-    wrong = load(written(ON_A_RING, tmp_path / "wrong.py", ("(3, 4, 9, 9)", "(3, 4, 0, 9)")))
+    row = re.search(r"\((\d+, \d+), 9, 9\)", (tmp_path / "right.py").read_text())
+    assert row is not None
+    edit = row[0], f"({row[1]}, 0, 9)"
+    wrong = load(written(ON_A_RING, tmp_path / "wrong.py", edit))
     assert right._PROGRAM.fault() != wrong._PROGRAM.fault()
     with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds what rank"):
         check_deliveries(*programs_of(wrong), events_of(wrong, 8))

@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from matmuls import matrix_shardings, write_module
+from matmuls import matrix_shardings, random_matmul, write_module
 from places import TESTS
 from ranks import answered
 from sweeps import swept
 
 import shardwright as sw
+from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
+from shardwright.ir.matmul import SIDES
 
 pytest.importorskip("torch")
 
@@ -51,6 +53,12 @@ KINDS = {
     "scatter": (RING, '[{}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {}]'),
     "reduce to all": (PAIR, '[{}, {"x"}]', '[{"x"}, {}]', "[{}, {}]"),
     "gather and scatter": (GRID, '[{"y"}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {"y"}]'),
+    "terms come, and stay": (
+        GRID,
+        '[{}, {}], unreduced={"x", "y"}',
+        '[{"x"}, {}]',
+        '[{"y"}, {}], unreduced={"x"}',
+    ),
 }
 """What moves, the mesh, and the shardings of lhs, rhs and the result."""
 
@@ -73,6 +81,47 @@ def test_what_comes_and_what_leaves(kind: str, runner: Runner, tmp_path: Path) -
     report = runner.run(written(matmul(*KINDS[kind], turn), "m", tmp_path))
     assert report.verdict == "ok", report.detail
     assert {"values", "replicas", "stored once", "reads in bounds", "traffic"} <= set(report.checks)
+
+
+TERMS = {
+    "are added": ('[{}, {}], unreduced={"x"}', "[{}, {}]", "[{}, {}]"),
+    "are products": ('[{}, {}], unreduced={"x"}', "[{}, {}]", '[{"x"}, {}]'),
+    "stay terms": ('[{}, {}], unreduced={"x"}', "[{}, {}]", '[{}, {}], unreduced={"x"}'),
+    "of a sum along j": ('[{}, {"x"}]', '[{"x"}, {}]', '[{}, {}], unreduced={"x"}'),
+    "are new": ("[{}, {}]", "[{}, {}]", '[{}, {}], unreduced={"x"}'),
+    "are the larger": ('[{}, {}], unreduced=max{"x"}', '[{"x"}, {}]', '[{"x"}, {}]'),
+    "are infinite": ("[{}, {}]", '[{"x"}, {}]', '[{}, {}], unreduced=max{"x"}'),
+    "have two operators": (
+        '[{"x"}, {}], unreduced=min{"y"}',
+        '[{}, {"y"}], unreduced={"x"}',
+        '[{}, {"x"}]',
+    ),
+}
+"""What becomes of terms, and shardings in which an operand or the result is unreduced."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind == "are new" else pytest.mark.slow) for kind in TERMS],
+)
+@pytest.mark.parametrize("turn", [0, 5])
+def test_terms(kind: str, turn: int, runner: Runner, tmp_path: Path) -> None:
+    mesh = GRID if '"y"' in str(TERMS[kind]) else PAIR
+    report = runner.run(written(matmul(mesh, *TERMS[kind], turn), "m", tmp_path))
+    assert report.verdict == "ok", report.detail
+    assert {"values", "replicas", "traffic", "order"} <= set(report.checks)
+
+
+@pytest.mark.parametrize("seed", swept(range(120), 20))
+def test_random_matmuls(seed: int, runner: Runner, tmp_path: Path) -> None:
+    """Batches, sub-axes, any sides unreduced, gradients of some."""
+    rng = random.Random(seed)
+    for number in range(3):
+        given = random_matmul(rng, batch=rng.choice((0, 0, 1)), dtypes=DTYPES)
+        operators = [given.sharding(side).operator for side in SIDES]
+        gradient = "float" in given.dtype and {*operators} == {"sum"} and rng.random() < 0.3
+        report = runner.run(written(given, f"m{number}", tmp_path, gradient=gradient))
+        assert report.verdict == "ok", f"{given}: {report.detail}"
 
 
 def test_gradients(runner: Runner, tmp_path: Path) -> None:
@@ -119,6 +168,7 @@ def test_processes_with_flags_in_shared_memory(kind: str, tmp_path: Path) -> Non
     mesh, *rest = KINDS[kind]
     cases = [written(matmul(mesh, *rest, 0), "m0", tmp_path)]
     cases += [written(matmul(mesh, *KINDS["scatter"][1:], 4), "m1", tmp_path)]
+    cases += [written(matmul(*KINDS["terms come, and stay"], 5), "m2", tmp_path)]
     for answers in answered(TESTS / "matmul_process.py", mesh.size, cases, tmp_path, mesh.size):
         assert answers == ["ok"] * len(cases)
 
@@ -126,7 +176,7 @@ def test_processes_with_flags_in_shared_memory(kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", swept(range(12), 6))
 def test_random_matmuls_in_processes(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    texts = matrix_shardings(GRID.names)
+    texts = [*matrix_shardings(GRID.names), '[{"x"}, {}], unreduced={"y"}']
     cases = []
     for number in range(6):
         given = matmul(GRID, *(rng.choice(texts) for _ in range(3)), turn=rng.randrange(24))
@@ -135,8 +185,9 @@ def test_random_matmuls_in_processes(seed: int, tmp_path: Path) -> None:
         assert answers == ["ok"] * len(cases)
 
 
-def test_a_module_checks_itself(tmp_path: Path) -> None:
-    written(matmul(*KINDS["gather and scatter"], 4), "m", tmp_path / "generated")
+@pytest.mark.parametrize("kind", ["gather and scatter", "terms come, and stay"])
+def test_a_module_checks_itself(kind: str, tmp_path: Path) -> None:
+    written(matmul(*KINDS[kind], 4), "m", tmp_path / "generated")
     (tmp_path / "generated" / "__init__.py").touch()
     (tmp_path / "generated" / "m" / "__init__.py").touch()
     command = [sys.executable, "-m", f"generated.m.{BACKEND}"]
@@ -147,10 +198,6 @@ def test_a_module_checks_itself(tmp_path: Path) -> None:
 
 REFUSED = {
     "int16": (("int16", '[{"x"}, {}]', "[{}, {}]"), "dtype: triton_gpu does not multiply such"),
-    "terms": (
-        ("float32", '[{}, {}], unreduced={"x"}', "[{}, {}]"),
-        "lhs: triton_gpu multiplies what has been summed, and leaves no sum to be made",
-    ),
 }
 
 

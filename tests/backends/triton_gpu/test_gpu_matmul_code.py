@@ -44,7 +44,7 @@ def check_code(module: ModuleType, target: str, unit: str) -> None:
         assert code.stack_bytes == 0, name
         found[name] = assembly
         # A program of 256 threads copies 2,048 elements: of int8 they have 8 bytes each.
-        if name in ("offer", "pull", "add") and module.DTYPE != "int8":
+        if name in ("offer", "pull", "pull_terms", "add") and module.DTYPE != "int8":
             assert code.wide_stores == code.stores, name
     units = units_of(found["multiply"])
     assert units.get(unit, 0) > 0
@@ -116,3 +116,12 @@ def test_kernels_of_the_corpus(kind: str, target: str) -> None:
 def test_kernels_of_other_types(dtype: str, target: str, tmp_path: Path) -> None:
     case = write_module(plan_matmul(gathered(dtype), listed=0), "m", tmp_path, backend="triton_gpu")
     check_code(load(case.module), target, OTHERS[dtype][target])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", UNITS)
+def test_kernels_that_add_terms(target: str, tmp_path: Path) -> None:
+    sides = ((1024, 1008), '[{}, {}], unreduced={"x"}'), ((1008, 2048), "[{}, {}]")
+    given = sw.Matmul("bfloat16", *sides, '[{"x"}, {}]', mesh=sw.Mesh({"x": 4}))
+    case = write_module(plan_matmul(given, listed=0), "m", tmp_path, backend="triton_gpu")
+    check_code(load(case.module), target, UNITS[target])

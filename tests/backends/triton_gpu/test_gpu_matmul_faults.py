@@ -28,6 +28,7 @@ KINDS = {
     # Of one row: device 0 is given nothing by device 1, or gives it nothing.
     "gather one row": ((1, 12, 24), CASE_4),
     "scatter one row": ((1, 12, 10), CASE_3),
+    "terms": ((16, 12, 24), ('[{}, {}], unreduced={"x"}', "[{}, {}]", '[{"x"}, {}]')),
 }
 """Extents of i, j and k, and shardings."""
 
@@ -87,6 +88,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         KERNELS,
         (('flag, 0, sem="acquire"', 'flag, 0, sem="relaxed"'),),
         "without waiting for what",
+    ),
+    "no wait for another term": (
+        "terms",
+        KERNELS,
+        (("        for term in range(terms):", "        for term in range(1):"),),
+        "reads what is offered of device 1 without waiting for what offer of device 1 writes",
     ),
     "a stale epoch": (
         "gather",
@@ -162,6 +169,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         (("range(1, terms)", "range(2, terms)"),),
         "result at (0, 0): got",
     ),
+    "a term of an operand is left out": (
+        "terms",
+        KERNELS,
+        (("            for term in range(1, terms)", "            for term in range(2, terms)"),),
+        "result at (0, 0): got",
+    ),
     "rows beyond the last are stored": (
         "scatter",
         KERNELS,
@@ -200,6 +213,29 @@ def test_planted_faults_are_found(fault: str, runner: Runner, tmp_path: Path) ->
     report = runner.run(case)
     assert report.verdict == "failed", fault
     assert said in report.detail
+
+
+def test_the_number_of_a_call_in_a_graph(runner: Runner, tmp_path: Path) -> None:
+    """A host that gives kernels the number of a call: right in every call, wrong where a graph
+    makes launches again, all of call 3. By a flag that no call sets so."""
+    case = small("gather", tmp_path)
+    support = tmp_path / "_support"
+    plant(
+        "announce(places, state, partners, devices)",
+        "announce(places, state, partners, devices, turn)",
+        support / f"{KERNELS}.py",
+    )
+    plant(
+        "    epoch = tl.load(state) + 1\n    tl.store(state, epoch)",
+        "    epoch = turn + 1\n    tl.store(state, epoch)",
+        support / f"{KERNELS}.py",
+    )
+    launch = "announce[(1,)](self.announced, self.state, len(self.partners), len(self.of.ids))"
+    counted = launch[:-1] + ", int(self.state[0]))"
+    plant(launch, counted, support / f"{HOST}.py")
+    report = runner.run(case)
+    assert report.verdict == "failed"
+    assert "call 3 waits in vain" in report.detail
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -187,7 +187,7 @@ def test_a_loop_that_there_is_none_of() -> None:
 
 def test_an_unknown_loop() -> None:
     assert message(lambda: planned("P()", "P()", "P()", loop="round")) == (
-        "loop: no such loop\ngot: round\nexpected: one of auto, never, one, both"
+        "loop: no such loop\ngot: round\nexpected: one of auto, never, one, both, pulled"
     )
 
 

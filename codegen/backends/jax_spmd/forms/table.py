@@ -7,6 +7,7 @@ from collections.abc import Callable
 from shardwright.codegen.backends.jax_spmd.forms.bits import random_bits
 from shardwright.codegen.backends.jax_spmd.forms.boxes import boxes
 from shardwright.codegen.backends.jax_spmd.forms.choices import arg, top_k
+from shardwright.codegen.backends.jax_spmd.forms.reductions import reduced
 from shardwright.codegen.backends.jax_spmd.forms.rows import (
     gather,
     is_read_whole,
@@ -28,6 +29,7 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
     **dict.fromkeys(("argmax", "argmin"), arg),
     "top_k": top_k,
+    **dict.fromkeys(("reduce_prod", "reduce_and", "reduce_or", "reduce_xor"), reduced),
     "gather": gather,
     **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda form: (read_slice if is_read_whole(form) else boxes)(form),

@@ -1,8 +1,8 @@
 """Blocks of a matmul's kernel: what of the operands and of the result is in VMEM at a time.
 
 A block has whole tiles of memory and a size that, as often as it takes, reaches little over an
-extent, which is padded to that. It is as large as VMEM allows, up to MOST: between copies the MXU
-has the more to do.
+extent: the MXU multiplies what is behind that too. It is as large as VMEM allows, up to MOST:
+between copies the MXU has the more to do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Extents = tuple[int, int, int, int]
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 MOST: tuple[Extents, ...] = (
-    (1, 512, 4096, 1024),
-    (1, 512, 1024, 1024),
+    (1, 576, 4096, 1152),
+    (1, 576, 1024, 1152),
     (1, 256, 512, 512),
     (1, 128, 256, 256),
 )
@@ -30,7 +30,7 @@ SUM = 4
 SHARE = 5, 8
 """The part of VMEM that a kernel's own blocks take; the compiler takes some for itself."""
 STRETCH = 1024
-"""What kernels multiply at a time along j, where a block has more."""
+"""The most that kernels multiply at a time along j: what divides a block, and no less than half."""
 MOST_SLOTS = 64
 """Blocks that stay in VMEM, each with a semaphore."""
 
@@ -81,10 +81,10 @@ class LocalProduct:
         return tuple(side for side in "ab" if side != self.travels)
 
     def _sizes(self, most: Extents) -> Extents:
-        narrow = min(itemsize(self.dtype), itemsize(self.out))
-        units = 1, 32 // narrow, LANES, LANES
-        triples = zip(self.extents, units, most, strict=True)
-        batch, i, j, k = (block_of(*each) for each in triples)
+        batch, i, j, k = (
+            block_of(extent, unit_of(f, self.dtype, self.out), most[f], stretched=f == DIM_J)
+            for f, extent in enumerate(self.extents)
+        )
         return batch, i, j, k
 
     def _counts(self, sizes: Extents) -> list[int]:
@@ -115,15 +115,49 @@ class LocalProduct:
         return total + sums * tile * SUM + made
 
 
-def block_of(extent: int, unit: int, most: int) -> int:
-    """Return the size of a block along a dimension: a multiple of a unit, above STRETCH of that, at
-    most `most`, such that blocks reach little over the extent, and of such the largest.
+def unit_of(factor: int, dtype: str, out: str) -> int:
+    """Return what blocks have a multiple of along a factor, for operands and results of types."""
+    return (1, 32 // min(itemsize(dtype), itemsize(out)), LANES, LANES)[factor]
+
+
+def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
+    """Return how much of a part goes on each way, as the kernel cuts it: whole tiles on the first
+    if both then are as many blocks, else as much on either.
+
+    >>> halves_of(1030, 2, 16, 528), halves_of(40, 2, 16, 16), halves_of(40, 1, 16, 16)
+    ((528, 502), (20, 20), (40,))
+    """
+    if ways == 1:
+        return (part,)
+    first = round_up(part // 2, unit)
+    halves = (first, part - first)
+    counts = {-(-half // block) for half in halves}
+    return halves if halves[1] > 0 and len(counts) == 1 else (part // 2, part // 2)
+
+
+def stretch_of(size: int) -> int:
+    """Return how much of a block is multiplied at a time along j: the most that divides it.
+
+    >>> stretch_of(4096), stretch_of(2560), stretch_of(1408), stretch_of(384)
+    (1024, 640, 128, 384)
+    """
+    return max(one for one in range(LANES, min(size, STRETCH) + 1, LANES) if size % one == 0)
+
+
+def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> int:
+    """Return the size of a block along a dimension: a multiple of a unit, at most `most`, such that
+    blocks reach little over the extent, and of such the largest; `stretched`: whether kernels
+    multiply it in stretches.
 
     >>> block_of(1024, 8, 512), block_of(8200, 8, 512), block_of(8200, 128, 1024), block_of(5, 8, 8)
     (512, 496, 768, 8)
     """
     every = range(unit, max(unit, min(most, round_up(extent, unit))) + 1, unit)
-    sizes = [size for size in every if size <= STRETCH or size % STRETCH == 0]
+    sizes = [
+        size
+        for size in every
+        if not stretched or size <= STRETCH or 2 * stretch_of(size) >= STRETCH
+    ]
     least = min(round_up(extent, size) for size in sizes)
     # A little more is worth larger blocks: each has its copies and its waits.
     near = (size for size in sizes if round_up(extent, size) * 32 <= least * 33)

@@ -13,14 +13,16 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     BlockSizes,
     Extents,
     LocalProduct,
+    halves_of,
+    unit_of,
 )
-from shardwright.codegen.backends.pallas_tpu.memory import round_up
+from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.planner.network.collectives import positions_of_groups
 from shardwright.ir.dtypes import itemsize
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import Matmul, Side
 from shardwright.ir.matmul_plan import Loop, MatmulPlan
@@ -36,12 +38,14 @@ MOST_SEMAPHORES = 192
 @dataclass(frozen=True)
 class MatmulRing:
     """A loop as a kernel carries it out. `extents`: of a device's product, (batch, i, j, k), of
-    which parts are along `factor`; `vmem`: bytes that the kernel may take."""
+    which parts are along `factor`, with `halves` that go on its ways; `vmem`: bytes that the kernel
+    may take."""
 
     matmul: Matmul
     loop: Loop
     extents: Extents
     factor: int
+    halves: tuple[int, ...]
     vmem: int
     blocks: BlockSizes
 
@@ -61,20 +65,27 @@ class MatmulRing:
         extents = math.prod(batch), i, j, k
         factor = max(0, loop.factor - len(batch) + 1)
         vmem = _vmem(plan.topology)
-        parts = [loop.count * loop.directions * (n == factor) or 1 for n in range(4)]
-        b, i, j, k = (size // count for size, count in zip(extents, parts, strict=True))
-        product = LocalProduct(
-            (b, i, j, k), NAMES[loop.side], factor, matmul.dtype, matmul.out_dtype
-        )
-        return MatmulRing(matmul, loop, extents, factor, vmem, product.blocks(vmem))
+        unit, part = unit_of(factor, matmul.dtype, matmul.out_dtype), extents[factor] // loop.count
+        first = min(part, round_up(-(-part // loop.directions), unit))
+        for largest in (first, part // loop.directions):
+            b, i, j, k = (largest if n == factor else size for n, size in enumerate(extents))
+            sides = NAMES[loop.side], factor, matmul.dtype, matmul.out_dtype
+            blocks = LocalProduct((b, i, j, k), *sides).blocks(vmem)
+            halves = halves_of(part, loop.directions, unit, blocks.sizes[factor])
+            if halves[0] == largest:
+                return MatmulRing(matmul, loop, extents, factor, halves, vmem, blocks)
+        raise InternalError(f"no halves of {part} elements")
 
     @property
     def carried(self) -> int:
-        """Bytes that come to a device, padding included."""
-        side = NAMES[self.loop.side]
-        half = math.prod(self._padded()[f] for f in DIMS[side])
+        """Bytes that come to a device, in whole tiles of memory."""
         size = itemsize(self.matmul.dtype_of(self.loop.side))
-        return (self.loop.count - 1) * self.loop.directions * half * size
+        tiles = 1, 8 if size > 1 else 32, LANES
+        part = size
+        for f, tile in zip(DIMS[NAMES[self.loop.side]], tiles, strict=True):
+            ends = self.halves if f == self.factor else (self.extents[f],)
+            part *= sum(round_up(end, tile) for end in ends)
+        return (self.loop.count - 1) * part
 
     def lines(self, collective_id: int, name: str = "_RING", axes: str = "AXES") -> tuple[str, ...]:
         """Return the constant of a module, of a name; `axes`: over which devices are ranked."""
@@ -114,20 +125,19 @@ class MatmulRing:
         halves = ", a half of each up and one down" if loop.directions == 2 else ""
         text = f"{what} along {FACTORS[self.factor]} go round rings of {loop.count} devices{halves}"
         text += f", in one kernel with the product: blocks of A {i} x {j}, of B {j} x {k}"
-        text += ", padded to that" if self._own() != self._padded() else ""
+        text += ", fewer at the ends" if self._is_cut() else ""
         kept = [said for said, holds in (("the operand that does not travel", blocks.stays),
                 ("all sums", blocks.keeps)) if holds]  # fmt: skip
         stay = f"; {' and '.join(kept)} in VMEM" if kept else ""
         return (f"{text}{stay}. It takes {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 
-    def _own(self) -> list[int]:
-        """Return the extents of what goes on one way of a part."""
-        parts = self.loop.count * self.loop.directions
-        return [e // (parts if n == self.factor else 1) for n, e in enumerate(self.extents)]
-
-    def _padded(self) -> list[int]:
-        pairs = zip(self._own(), self.blocks.sizes, strict=True)
-        return [round_up(size, block) for size, block in pairs]
+    def _is_cut(self) -> bool:
+        """Return whether any block reaches over its extent."""
+        return any(
+            end % block
+            for n, (extent, block) in enumerate(zip(self.extents, self.blocks.sizes, strict=True))
+            for end in (self.halves if n == self.factor else (extent,))
+        )
 
 
 def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:

@@ -65,7 +65,8 @@ class Grid:
         """The digits, with the axes that they are places along."""
         hops = [self._hops(Hop(*digit, 1)).max(axis=0) for digit in self.digits]
         axes = tuple(int(each.argmax()) for each in hops)
-        return Ways(self.digits, axes, tuple(int(each.max()) for each in hops))
+        lengths = tuple(int(each.max()) for each in hops)
+        return Ways(self.digits, axes, lengths, self.torus, self.ids)
 
     def _hops(self, hop: Hop) -> Integers:
         """Return how many links a hop of each device crosses along each axis, [devices, axes]."""
@@ -92,6 +93,16 @@ class Grid:
         widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
+
+    def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
+        """Return the devices that have a tile to send over each of the offsets, ascending; nothing
+        where all have one over all."""
+        sender, receiver = self.pairs(exchange)
+        over = offsets_of(sender, receiver, self.digits)
+        offsets = np.unique(over)
+        if sender.size == offsets.size * self.ids.size:
+            return ()
+        return tuple(tuple(sender[over == offset].tolist()) for offset in offsets.tolist())
 
     def is_direct(self, sender: Integers, receiver: Integers) -> bool:
         """Return whether all these pairs may send."""

@@ -11,18 +11,23 @@ occur.
 
 A round is what all devices send at a time, over several hops: both ways along an axis, and along
 all axes at once, since pieces take turns in which axis they travel first. Of what goes half around
-a ring one half goes each way. What has left a place frees it for what comes in a later round, so
-that places are few.
+a ring one half goes each way. A device that has nothing to go over an offset sends nothing at its
+hops. What has left a place frees it for what comes in a later round, and offsets share places where
+no device has both, so that places are few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
+
 from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight, turns
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop, Ways, times
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop, Ways, added, times
+from shardwright.ir.algebra.index import Integers
 
 
 class Push(NamedTuple):
@@ -56,15 +61,18 @@ class Round:
 
 @dataclass(frozen=True)
 class RoutedSchedule:
-    """What devices do in which order. `starts`: how many places are filled at first, place n with
-    what offset n takes or, if one, with the source shard; `arrives`: the place of what came over
-    each of the offsets."""
+    """What devices do in which order. `starts`: the places that are filled at first, place
+    starts[n] with what offset n takes or, if one, with the source shard; `arrives`: the place of
+    what came over each of the offsets; `senders`: of each offset the devices that have something to
+    send over it, nothing where all have over all. What no device holds at a time with something
+    else may be in one place with it."""
 
     offsets: tuple[int, ...]
     rounds: tuple[Round, ...]
-    starts: int
+    starts: tuple[int, ...]
     places: int
     arrives: tuple[int, ...]
+    senders: tuple[tuple[int, ...], ...] = ()
 
     @property
     def moves(self) -> tuple[Push, ...]:
@@ -72,9 +80,29 @@ class RoutedSchedule:
         return tuple(move for each in self.rounds for move in each.moves)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether some devices have nothing to send over some offsets."""
+        return any(self.senders)
+
+    @property
     def halves(self) -> bool:
         """Whether anything goes in halves."""
         return any(move.halves != WHOLE for move in self.moves)
+
+    def made(self, digits: Digits) -> Iterator[tuple[int, Hop, Push, Integers]]:
+        """Yield every move, in order, with the number of its round, its hop, and the devices that
+        have something to move."""
+        everywhere = Ways.on_one_axis(digits).devices
+        gone: dict[tuple[int, int], int] = {}
+        for turn, each in enumerate(self.rounds):
+            for hop, move in ((sent.hop, move) for sent in each.sends for move in sent.moves):
+                so_far = gone.get((move.number, move.halves[0]), 0)
+                devices = everywhere
+                if self.senders:
+                    devices = added(np.array(self.senders[move.number]), so_far, digits)
+                yield turn, hop, move, devices
+                for half in move.halves:
+                    gone[move.number, half] = int(hop.to(np.array(so_far)))
 
     def path(self, number: int) -> tuple[tuple[Hop, Push], ...]:
         """Return the hops and moves of what was in a place at first, or of its first half."""
@@ -93,24 +121,57 @@ def routed(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> RoutedS
     """Return the schedule in which each piece goes its own way; `least`: what a round costs, as so
     much on a link."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
-    at, places, rounds = list(range(len(pieces))), len(pieces), []
-    free: list[int] = []
+    places, everywhere = _Places(), frozenset(ways.devices.tolist())
+    # Where each piece is: the place, and of each half the devices; on others each goes alone.
+    held = [frozenset(piece.senders) or everywhere for piece in pieces]
+    at = [places.take(devices) for devices in held]
+    halves, starts, rounds = [[each, each] for each in held], tuple(at), []
     for _, hops in sorted(turns(pieces, ways, least).items()):
+        before, apart = [a | b for a, b in halves], [a != b for a, b in halves]
+        for hop, goes in hops.items():
+            for number, half in ((n, half) for n, some in goes.items() for half in some):
+                devices = np.array(sorted(halves[number][half]))
+                halves[number][half] = frozenset(hop.to(devices).tolist())
         moving = sorted({number for goes in hops.values() for number in goes})
-        more = max(len(moving) - len(free), 0)
-        free += range(places, places + more)
-        places += more
-        landing, free = dict(zip(moving, free, strict=False)), free[len(moving) :]
+        landing = {number: places.take(frozenset.union(*halves[number])) for number in moving}
         sends = (
-            Sent(hop, tuple(Push(at[n], landing[n], n, goes[n]) for n in sorted(goes)))
+            Sent(
+                hop,
+                tuple(
+                    Push(at[n], landing[n], n, some)
+                    for n in sorted(goes)
+                    for some in (zip(goes[n]) if apart[n] else (goes[n],))
+                ),
+            )
             for hop, goes in sorted(hops.items())
         )
         rounds.append(Round(tuple(sends)))
-        free = sorted([*free, *(at[number] for number in moving)])
         for number in moving:
+            places.leave(at[number], before[number])
             at[number] = landing[number]
     offsets = tuple(piece.offset for piece in pieces)
-    return RoutedSchedule(offsets, tuple(rounds), len(pieces), places, tuple(at))
+    senders = tuple(piece.senders for piece in pieces) if any(p.senders for p in pieces) else ()
+    return RoutedSchedule(offsets, tuple(rounds), starts, len(places.used), tuple(at), senders)
+
+
+@dataclass
+class _Places:
+    """The devices on which each place is in use."""
+
+    used: list[set[int]] = field(default_factory=list)
+
+    def take(self, devices: frozenset[int]) -> int:
+        """Return the first place that is free on some devices, and use it there."""
+        free = (place for place, used in enumerate(self.used) if used.isdisjoint(devices))
+        place = next(free, len(self.used))
+        if place == len(self.used):
+            self.used.append(set())
+        self.used[place] |= devices
+        return place
+
+    def leave(self, place: int, devices: frozenset[int]) -> None:
+        """Make a place free on some devices."""
+        self.used[place] -= devices
 
 
 def spread(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
@@ -129,7 +190,7 @@ def spread(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
             sends.append(Sent(hop, tuple(moves)))
         rounds.append(Round(tuple(sends)))
     arrives = tuple(place[offset] for offset in offsets)
-    return RoutedSchedule(offsets, tuple(rounds), 1, len(place), arrives)
+    return RoutedSchedule(offsets, tuple(rounds), (0,), len(place), arrives)
 
 
 def _shared_ways(
@@ -157,29 +218,59 @@ def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
     """Return what is wrong with a schedule, or the empty string: carried out, each offset's
     piece or shard is where it arrives, nothing comes to a place that is in use, and what goes
     was there."""
-    starts = [0] if spreads else schedule.offsets
-    # What is in each half of each place: the offset that it is for, and how far it has come.
-    held = {(n, half): (offset, 0) for n, offset in enumerate(starts) for half in WHOLE}
-    for each in schedule.rounds:
-        leaves = {(m.here, half) for m in each.moves for half in m.halves}
-        kept = held if spreads else {p: v for p, v in held.items() if p not in leaves}
-        before, held = held, dict(kept)
-        used = {place for place, _ in before}
-        for hop, move in ((sent.hop, move) for sent in each.sends for move in sent.moves):
-            for half in move.halves:
-                taken = move.there in used or (move.there, half) in held
-                if (move.here, half) not in before or taken or move.there >= schedule.places:
-                    return f"a move from place {move.here} to place {move.there}"
-                wanted, gone = before[move.here, half]
-                held[move.there, half] = wanted, _added(gone, hop, digits)
-    for offset, place in zip(schedule.offsets, schedule.arrives, strict=True):
-        expected = (0, offset) if spreads else (offset, offset)
-        if any(held.get((place, half)) != expected for half in WHOLE):
+    everywhere = Ways.on_one_axis(digits).devices
+    if max(schedule.starts) >= schedule.places:
+        return f"place {max(schedule.starts)} of {schedule.places}"
+    held = _Contents(schedule, everywhere.size)
+    for number, place in enumerate(schedule.starts):
+        senders = schedule.senders[number] if schedule.senders else everywhere
+        held.fill(place, np.array(senders), number)
+    made = list(schedule.made(digits))
+    for _, some in groupby(made, key=lambda each: each[0]):
+        wrong = held.moved([each[1:] for each in some], spreads=spreads)
+        if wrong:
+            return wrong
+    for number, (offset, place) in enumerate(zip(schedule.offsets, schedule.arrives, strict=True)):
+        senders = np.array(schedule.senders[number] if schedule.senders else everywhere)
+        if not held.has(place, added(senders, offset, digits), 0 if spreads else number, senders):
             return f"what offset {offset} takes is not in place {place}"
     return ""
 
 
-def _added(offset: int, hop: Hop, digits: Digits) -> int:
-    assert (hop.stride, hop.extent) in digits
-    digit = offset // hop.stride % hop.extent
-    return offset + ((digit + hop.by) % hop.extent - digit) * hop.stride
+class _Contents:
+    """The number of what each half of each place of each device holds, and the device whose it was
+    at first; -1 for nothing."""
+
+    def __init__(self, schedule: RoutedSchedule, devices: int) -> None:
+        self.places = schedule.places
+        self.number = np.full((schedule.places + 1, len(WHOLE), devices), -1)
+        self.origin = self.number.copy()
+
+    def fill(self, place: int, devices: Integers, number: int) -> None:
+        """Put what is somewhere at first there."""
+        self.number[place, :, devices], self.origin[place][:, devices] = number, devices
+
+    def has(self, place: int, devices: Integers, number: int, origin: Integers) -> bool:
+        """Return whether both halves of a place hold what a number says, of these devices."""
+        right = (self.number[place][:, devices] == number) & (
+            self.origin[place][:, devices] == origin
+        )
+        return bool(right.all())
+
+    def moved(self, moves: list[tuple[Hop, Push, Integers]], *, spreads: bool) -> str:
+        """Make the moves of a round; return what is wrong with one."""
+        before, origins = self.number.copy(), self.origin.copy()
+        if not spreads:
+            for _, move, devices in moves:
+                for half in move.halves:
+                    self.number[move.here, half, devices] = -1
+        for hop, move, devices in moves:
+            to = hop.to(devices)
+            for half in move.halves:
+                full = (before[move.there, :, to] >= 0).any() or move.there >= self.places
+                taken = (self.number[move.there, half, to] >= 0).any()
+                if full or taken or (before[move.here, half, devices] != move.number).any():
+                    return f"a move from place {move.here} to place {move.there}"
+                self.number[move.there, half, to] = move.number
+                self.origin[move.there, half, to] = origins[move.here, half, devices]
+        return ""

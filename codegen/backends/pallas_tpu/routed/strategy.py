@@ -6,7 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
+
+import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
 from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
@@ -20,6 +23,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
 from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
 ROUND_BYTES = 1 << 16
@@ -55,8 +59,11 @@ class Routed:
         source_reach, target_reach = reaches(exchange, window)
         widths = grid.widths(exchange)
         spread = spread_schedule(tuple(widths), grid.digits)
-        pieces = Slot.every(window, itemsize, tuple(widths.values()))
-        routed = [(slot, _scheduled(tuple(widths), slot, grid)) for slot in pieces]
+        pieces, senders = (
+            Slot.every(window, itemsize, tuple(widths.values())),
+            grid.senders(exchange),
+        )
+        routed = [(slot, _scheduled(tuple(widths), senders, slot, grid)) for slot in pieces]
         whole = [(slot, spread) for slot in Slot.every(source_reach, itemsize)]
         for found in (routed, whole):
             for slot, schedule in found:
@@ -101,8 +108,9 @@ class Routed:
         """The tables of the schedule, by name, as Python expressions: the digits of positions; the
         offsets, ascending; where what came over each is in the end; of each round the hops
         (stride, extent, by) and the number of moves of each; (from, to) of the moves of every
-        round, where halves move where these begin, and the sizes of what moves; (stride, extent,
-        by) of those who send to a device or get of it."""
+        round, where halves move where these begin, the sizes of what moves, and where not all
+        devices send over all offsets the number of the offset; (stride, extent, by) of those who
+        send to a device or get of it; and then where what goes over each offset is at first."""
         schedule = self.schedule
         return {
             "DIGITS": [repr(pair) for pair in self.digits],
@@ -114,18 +122,34 @@ class Routed:
             ],
             "MOVES": [str(self._row(move)) for move in schedule.moves],
             "PARTNERS": [str(_numbers(hop)) for hop in schedule.partners],
+            **({"STARTS": list(map(str, schedule.starts))} if schedule.is_shared else {}),
         }
 
     def _row(self, move: Push) -> tuple[int, ...]:
         begin, extent = self.slot.part(move.number, move.halves)
         size = (extent, *self.slot.size(move.number)[1:])
         first = (begin,) if self.schedule.halves else ()
-        return move.here, move.there, *first, *(size[axis] for axis in self.sized)
+        last = (move.number,) if self.schedule.is_shared else ()
+        return move.here, move.there, *first, *(size[axis] for axis in self.sized), *last
 
-    @property
+    def hops(self) -> Iterator[tuple[int, Hop, int, Integers]]:
+        """Yield every move: the number of its round, its hop, the elements that are sent, and the
+        devices that send them."""
+        for turn, hop, move, devices in self.schedule.made(self.digits):
+            yield turn, hop, self.slot.sent(move.number, move.halves), devices
+
+    @cached_property
     def sent(self) -> int:
-        """Elements that a device sends in all rounds."""
-        return sum(self.slot.sent(move.number, move.halves) for move in self.schedule.moves)
+        """Elements that all devices send in all rounds."""
+        return sum(size * devices.size for _, _, size, devices in self.hops())
+
+    @cached_property
+    def received(self) -> int:
+        """Elements that come to the busiest device in all rounds."""
+        into = np.zeros(math.prod(extent for _, extent in self.digits), dtype=np.int64)
+        for _, hop, size, devices in self.hops():
+            into[hop.to(devices)] += size
+        return int(into.max(initial=0))
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
         """Return the index functions that this form needs beside those of every module: none."""
@@ -140,31 +164,40 @@ class Routed:
         held, window = self._padded(self.slot.held), self._padded(self.window)
         shards = self._padded(source.local_shape) * source.mesh.size if self.pads else 0
         shards += 2 * self._padded(self.target_reach) * target.mesh.size
-        packed = (schedule.starts * (held + slot) + schedule.places * slot) * devices
+        filled = sum(map(len, schedule.senders)) or len(schedule.starts) * devices
+        packed = filled * (held + slot) + schedule.places * slot * devices
         read = window if self.spreads else slot
         if self.spreads and self.slot.dense:
             read += slot + held  # rows of a shard are put in their places again for every tile
         unpacked = self.incoming * (read + 2 * window) * target.mesh.size
-        moved = 2 * self.sent * devices
+        moves = sum(each.size for *_, each in self.hops())
         return Figures(
-            wire_bytes=itemsize * self.sent * devices,
-            wire_max=itemsize * self.sent,
+            wire_bytes=itemsize * self.sent,
+            wire_max=itemsize * self.received,
             exact_bytes=itemsize * sums.remote(width),
-            hbm_bytes=itemsize * (moved + packed + unpacked + shards),
+            hbm_bytes=itemsize * (2 * self.sent + packed + unpacked + shards),
             hbm_least=least_traffic(sums, itemsize),
             staging_bytes=itemsize * slot * schedule.places,
-            chunks=(2 * schedule.starts + len(schedule.moves)) * devices
-            + 2 * self.incoming * target.mesh.size,
+            chunks=2 * filled + moves + 2 * self.incoming * target.mesh.size,
         )
 
     def _padded(self, shape: Shape) -> int:
         return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)
 
 
-def _scheduled(offsets: tuple[int, ...], slot: Slot, grid: Grid) -> RoutedSchedule:
+def _scheduled(
+    offsets: tuple[int, ...], senders: tuple[tuple[int, ...], ...], slot: Slot, grid: Grid
+) -> RoutedSchedule:
     """Return the schedule of pieces in slots."""
+    start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
-        Freight(offset, slot.sent(number), slot.is_cut(number))
+        Freight(
+            offset,
+            slot.sent(number),
+            slot.is_cut(number),
+            senders[number] if senders else (),
+            start,
+        )
         for number, offset in enumerate(offsets)
     ]
     return routed_schedule(pieces, grid.ways, ROUND_BYTES / slot.itemsize)

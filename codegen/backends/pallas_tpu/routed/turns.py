@@ -1,16 +1,21 @@
-"""Which piece travels when: the order of axes of each, so that the busiest links carry least.
+"""Which piece travels when: the order of the hops of each, so that the busiest links carry least.
 
-Links of different hops of a round are taken for different ones: they are along other axes, or the
-other way. So a round takes as long as its busiest hop, and rounds follow one another.
+A round takes as long as its busiest link, and rounds follow one another. All devices make the same
+hops, but a piece is sent by those alone that have a tile to go over its offset.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, groupby, permutations
 
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, Turn, Ways
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, Turn, Ways, added
+from shardwright.codegen.hardware.topology import Floats
 
 WHOLE = (0, 1)
 """The halves of what goes as a whole."""
@@ -18,84 +23,175 @@ Going = dict[Turn, dict[Hop, dict[int, tuple[int, ...]]]]
 """Of every round the hops, and the halves of the pieces, by number, that make them."""
 Legs = tuple[tuple[Turn, Hop, int], ...]
 """The hops of a piece, when, and of which of its halves."""
+MOST_CHOICES = 2048
+"""Ways of all pieces, at most, that are tried in every order of their hops."""
+MORE_ROUNDS = 2
+"""How many rounds more than the fewest are tried: another one costs more than it saves."""
+PASSES = 6
+"""How often each piece may take another way when all have theirs."""
 
 
 @dataclass(frozen=True)
 class Freight:
-    """A piece: its offset, what links carry of it, and whether that can be cut into halves."""
+    """A piece: its offset, what links carry of it, whether that can be cut into halves, and the
+    devices that send one, all if none are named; `start`: what a message costs, as so much on a
+    link."""
 
     offset: int
     size: int = 1
     cut: bool = False
+    senders: tuple[int, ...] = ()
+    start: float = 0.0
+
+
+@dataclass
+class _Links:
+    """What links carry of pieces that make a hop."""
+
+    ways: Ways
+    known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
+
+    def of(self, piece: Freight, gone: int, hop: Hop) -> Floats:
+        """Return what links carry of one byte of all that make a hop of a piece, which has come
+        so far."""
+        key = (hop, piece.senders, gone) if piece.senders else (hop,)
+        if key not in self.known:
+            device = self.ways.devices
+            if piece.senders:
+                device = added(np.array(piece.senders), gone, self.ways.digits)
+            self.known[key] = self.ways.load(hop, device)
+        return self.known[key]
+
+    def by_turn(self, piece: Freight, legs: Legs) -> dict[Turn, Floats]:
+        """Return what a piece loads links with in each round. Halves that go together are one
+        message."""
+        found: dict[Turn, Floats] = {}
+        gone = [0 for _ in WHOLE]
+        for turn, some in groupby(sorted(legs, key=lambda leg: leg[0]), key=lambda leg: leg[0]):
+            made = [(gone[half], hop, half) for _, hop, half in some]
+            ways = {(so_far, hop) for so_far, hop, _ in made}
+            each = piece.size * len(made) / len(ways) / 2 + piece.start
+            found[turn] = each * np.sum([self.of(piece, *way) for way in sorted(ways)], axis=0)
+            for so_far, hop, half in made:
+                gone[half] = int(hop.to(np.array(so_far)))
+        return found
 
 
 @dataclass
 class _Load:
-    """What every hop of every round carries, times the links that it crosses."""
+    """What every link carries in every round."""
 
-    ways: Ways
-    carried: dict[tuple[Turn, Hop], float] = field(default_factory=lambda: defaultdict(float))
+    carried: dict[Turn, Floats] = field(default_factory=dict)
     busiest: dict[Turn, float] = field(default_factory=lambda: defaultdict(float))
 
-    def with_more(self, piece: Freight, legs: Legs) -> dict[tuple[Turn, Hop], float]:
-        """Return what the hops of a piece carry with it."""
-        found: dict[tuple[Turn, Hop], float] = {}
-        for turn, hop, _ in legs:
-            so_far = found.get((turn, hop), self.carried.get((turn, hop), 0.0))
-            found[turn, hop] = so_far + piece.size / 2 * self.ways.links(hop)
-        return found
+    def rise(self, more: dict[Turn, Floats]) -> tuple[float, float]:
+        """Return by how much all rounds together take longer with a piece, and of ways that take as
+        long how much it is on links that carry much already."""
+        rises, crowded = 0.0, 0.0
+        for turn, load in more.items():
+            together = load + self.carried[turn] if turn in self.carried else load
+            rises += max(float(together.max()) - self.busiest.get(turn, 0.0), 0.0)
+            crowded += float(load @ (together + together - load))
+        return round(rises, 6), round(crowded, 6)
 
-    def rise(self, piece: Freight, legs: Legs) -> float:
-        """Return by how much all rounds together take longer with a piece."""
-        most: dict[Turn, float] = defaultdict(float)
-        for (turn, _), carried in self.with_more(piece, legs).items():
-            most[turn] = max(most[turn], carried - self.busiest.get(turn, 0.0))
-        return sum(most.values())
-
-    def add(self, piece: Freight, legs: Legs) -> None:
-        """Let a piece travel."""
-        for (turn, hop), carried in self.with_more(piece, legs).items():
-            self.carried[turn, hop] = carried
-            self.busiest[turn] = max(self.busiest[turn], carried)
+    def add(self, more: dict[Turn, Floats], sign: int = 1) -> None:
+        """Let a piece travel; by -1, take it out again."""
+        for turn, load in more.items():
+            self.carried[turn] = self.carried.get(turn, 0 * load) + sign * load
+            self.busiest[turn] = float(self.carried[turn].max())
 
 
 def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
     """Return who goes when over which hop; `least`: what a round takes, as so much on a link.
 
-    Either all pieces travel the axes in one order, or they share the orders among them.
+    Either all pieces travel the axes in one order, or they share the orders among them; or, where
+    there are few, the hops of each are made in any order, in one round or another.
     """
     orders = ways.orders()
-    found = [_shared(pieces, ways, some) for some in (orders[:1], orders)]
+    tried = [
+        [tuple(_choices(piece, ways, some)) for piece in pieces] for some in (orders[:1], orders)
+    ]
+    tried += _in_any_order(pieces, ways)
+    links = _Links(ways)
+    found = [_shared(pieces, choices, links) for choices in tried]
     _, going = min(found, key=lambda each: each[0] + least * len(each[1]))
     return going
 
 
+def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[Legs, ...]]]:
+    """Yield all ways of all pieces in so many rounds, the fewest and some more, if they are few
+    and links are known."""
+    if ways.torus is None:
+        return
+    usual = [tuple(_choices(piece, ways, ways.orders()[:1])) for piece in pieces]
+    hops = [len(legs) // len(WHOLE) for (legs, *_) in usual]
+    for rounds in range(max(hops), max(hops) + MORE_ROUNDS + 1):
+        counts = (
+            len(each) * math.factorial(own) * math.comb(rounds, own) * (1 + piece.cut)
+            for piece, each, own in zip(pieces, usual, hops, strict=True)
+        )
+        if sum(counts) > MOST_CHOICES:
+            continue
+        for cuts in sorted({False, any(piece.cut for piece in pieces)}):
+            yield [
+                tuple(dict.fromkeys(way for legs in each for way in _orders(legs, rounds, cut)))
+                for cut, each in zip((cuts and piece.cut for piece in pieces), usual, strict=True)
+            ]
+
+
+def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
+    """Yield the hops of a piece in every order, in all choices of so many rounds; the second half
+    in the same order as the first, or if it can be cut the other way round."""
+    pairs = list(zip(*_hops_of(legs), strict=True))
+    for times in combinations(range(rounds), len(pairs)):
+        turns_of = [(turn, 0) for turn in times]
+        for order in permutations(pairs):
+            first, second = ([hops[half] for hops in order] for half in WHOLE)
+            yield _together(turns_of, first, second)
+            if cut:
+                yield _together(turns_of, first, second[::-1])
+
+
+def _hops_of(legs: Legs) -> list[list[Hop]]:
+    """Return the hops of each half."""
+    return [[hop for _, hop, own in legs if own == half] for half in WHOLE]
+
+
+def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]) -> Legs:
+    """Return the hops of both halves, which make them at the same time."""
+    triples = zip(times, first, second, strict=True)
+    return tuple((turn, hop, half) for turn, *hops in triples for half, hop in enumerate(hops))
+
+
 def _shared(
-    pieces: Sequence[Freight], ways: Ways, orders: Sequence[tuple[int, ...]]
+    pieces: Sequence[Freight], choices: Sequence[Sequence[Legs]], links: _Links
 ) -> tuple[float, Going]:
-    """Return how much the busiest hops of all rounds carry, and who goes when: one after another,
-    those that load links most before others, where all takes least longer."""
-    load, going = _Load(ways), Going()
-    choices = [tuple(_choices(piece, ways, orders)) for piece in pieces]
-    work = [_work(piece, legs, ways) for piece, (legs, *_) in zip(pieces, choices, strict=True)]
-    for number in sorted(range(len(pieces)), key=lambda number: -work[number]):
-        piece = pieces[number]
-        legs = min(choices[number], key=lambda legs: load.rise(piece, legs))
-        load.add(piece, legs)
-        for turn, hop, half in legs:
+    """Return how much the busiest links of all rounds carry, and who goes when: one after another,
+    those that load links most before others, where all takes least longer; then each again, now
+    that the others have a way."""
+    loads = [
+        [links.by_turn(piece, legs) for legs in some]
+        for piece, some in zip(pieces, choices, strict=True)
+    ]
+    work = [sum(float(each.sum()) for each in first.values()) for first, *_ in loads]
+    load, at = _Load(), dict[int, int]()
+    for number in PASSES * sorted(range(len(pieces)), key=lambda number: -work[number]):
+        if number in at:
+            load.add(loads[number][at[number]], -1)
+        rises = [load.rise(more) for more in loads[number]]
+        at[number] = rises.index(min(rises))
+        load.add(loads[number][at[number]])
+    going = Going()
+    for number, choice in at.items():
+        for turn, hop, half in choices[number][choice]:
             goes = going.setdefault(turn, {}).setdefault(hop, {})
             goes[number] = (*goes.get(number, ()), half)
     return sum(load.busiest.values()), going
 
 
-def _work(piece: Freight, legs: Legs, ways: Ways) -> int:
-    """Return what all links carry of a piece."""
-    return piece.size * sum(ways.links(hop) for _, hop, _ in legs)
-
-
 def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> Iterator[Legs]:
     """Yield the ways that a piece can go: of its halves, where what half around a ring is both ways
-    can be cut, one either way."""
+    can be cut, one either way; and one in the first order of axes, the other in the last."""
     for order in orders:
         signs: tuple[tuple[int, int], ...] = ((1, 1),)
         if ways.halved(piece.offset):
@@ -106,3 +202,11 @@ def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> I
                 for half, sign in zip(WHOLE, pair, strict=True)
                 for turn, hop in ways.way(piece.offset, order, sign)
             )
+    if piece.cut and len(orders) > 1:
+        one, other = (
+            [(turn, hop) for turn, hop in ways.way(piece.offset, order, sign)]
+            for order, sign in ((orders[0], 1), (orders[-1], -1))
+        )
+        yield _together(
+            [turn for turn, _ in one], [hop for _, hop in one], [hop for _, hop in other]
+        )

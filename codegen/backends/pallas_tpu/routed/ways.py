@@ -10,10 +10,15 @@ hops of a quarter, so that it is known which way it goes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 
+import numpy as np
+
+from shardwright.codegen.hardware.topology import Floats
+from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.basis.digits import primes
 from shardwright.ir.algebra.index import Integers
 
@@ -44,6 +49,14 @@ def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers
     return offset
 
 
+def added(device: Integers, offset: int, digits: Digits) -> Integers:
+    """Return the devices that are so much farther on, digit by digit."""
+    found = 0 * device
+    for stride, extent in digits:
+        found = found + (device // stride + offset // stride) % extent * stride
+    return found
+
+
 @dataclass(frozen=True, order=True)
 class Hop:
     """From every device to the one whose digit (stride, extent) is `by` higher."""
@@ -66,11 +79,13 @@ class Hop:
 @dataclass(frozen=True)
 class Ways:
     """`digits` of devices, and of each the axis of the torus that it is a place along, and how many
-    links a change by one crosses."""
+    links a change by one crosses. `torus`, `ids`: where devices are, if that is known."""
 
     digits: Digits
     axes: tuple[int, ...]
     lengths: tuple[int, ...]
+    torus: Torus | None = field(default=None, compare=False)
+    ids: Integers | None = field(default=None, compare=False)
 
     @staticmethod
     def on_one_axis(digits: Digits) -> Ways:
@@ -87,6 +102,25 @@ class Ways:
         """Return how many links a hop crosses."""
         length = self.lengths[self.digits.index((hop.stride, hop.extent))]
         return length * min(hop.by, hop.extent - hop.by)
+
+    @cached_property
+    def _hops(self) -> list[Hop]:
+        return [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
+
+    def load(self, hop: Hop, devices: Integers) -> Floats:
+        """Return what links carry where some devices send one byte each over a hop: of the torus;
+        if nothing is known of it each hop has a link of its own."""
+        if self.torus is None or self.ids is None:
+            return np.array([float(self.links(hop) * (each == hop)) for each in self._hops])
+        ends, one = (self.ids[devices], self.ids[hop.to(devices)]), np.ones((1, devices.size))
+        slow = self.torus.bandwidth / self.torus.bandwidths(self.torus.size)
+        found: Floats = self.torus.load(*ends, one, self.torus.size)[0] * slow
+        return found
+
+    @property
+    def devices(self) -> Integers:
+        """The numbers of all devices."""
+        return np.arange(math.prod(extent for _, extent in self.digits))
 
     def halved(self, offset: int) -> bool:
         """Return whether an offset is half around some ring, so that both ways are as long."""

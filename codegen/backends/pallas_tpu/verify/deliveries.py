@@ -47,7 +47,9 @@ def check_deliveries(program: Any, traces: Traces) -> None:
             zip(schedule.offsets, schedule.arrives, strict=True)
         ):
             receiver = _farther(sender, offset, schedule.digits)
-            wanted = sender, 0 if spreads else number
+            if program.shares and not program.has(sender, offset, program.order):
+                continue
+            wanted = sender, 0 if spreads else schedule.starts[number] if program.shares else number
             # Beyond what was sent of it a slot holds what it did.
             sent = sizes.get(wanted, 1)
             for begin, _, found in held[receiver, slot]:

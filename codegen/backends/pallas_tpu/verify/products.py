@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +28,8 @@ from shardwright.codegen.verify.compare import MismatchError, named
 
 Place = tuple[int, ...]
 Contents = Counter[Any]
-"""Of a block of an operand, (device, buffer, place); of a sum, pairs of such; with how often."""
+"""Of a block of an operand, (device, buffer, place, from where on it is zero); of a sum, pairs of
+such; with how often."""
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
 BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
@@ -80,7 +82,7 @@ def _part(module: ModuleType, ring: Any, rank: int, part: int) -> dict[Place, ra
     whole: dict[Place, range] = {}
     for side in DIMS:
         whole |= _ranges(module, side, rank) if side != ring.travels else {}
-    along, size = (ring.factor, ring.lead), ring.exact[ring.factor] * ring.ways
+    along, size = (ring.factor, ring.lead), ring.extents[ring.factor] // ring.size
     start = whole[along].start + part * size
     whole[along] = range(start, start + size)
     return {dim: whole[dim] for dim in _ranges(module, ring.travels, rank)}
@@ -97,8 +99,28 @@ def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
 
 def _blocks(ring: Any, side: str) -> Place:
     """Return how many blocks an array has along each dimension."""
-    pairs = zip(DIMS[side], ring.shape(side), strict=True)
-    return tuple(extent // ring.blocks[f] for f, extent in pairs)
+    return tuple(len(_starts(ring, side, n)) for n in range(3))
+
+
+def _starts(ring: Any, side: str, axis: int) -> dict[int, tuple[int, int]]:
+    """Return where the blocks of an array, or "come", start along a dimension, in order, each with
+    its number and how much of the matmul is in it."""
+    array = ring.come if side == "come" else ring.arrays[side]
+    f = DIMS[ring.travels if side == "come" else side][axis]
+    block, extent = ring.blocks[f], ring.extents[f]
+    pieces, room = [extent], extent
+    if f == ring.factor:
+        parts = 1 if side in ("come", ring.travels) else ring.size
+        pieces = list(array.halves) * parts
+        is_apart = array.shape[axis] != extent // ring.size * parts
+        room = array.shape[axis] // len(pieces) if is_apart else 0
+    found: dict[int, tuple[int, int]] = {}
+    start = 0
+    for piece in pieces:
+        for place in range(0, piece, block):
+            found[start + place] = len(found), min(block, piece - place)
+        start += room or piece
+    return found
 
 
 def _wanted(ring: Any, rank: int, place: Place) -> Contents:
@@ -113,7 +135,8 @@ def _wanted(ring: Any, rank: int, place: Place) -> Contents:
         at[ring.factor] += part_of[rank] * ring.counts[ring.factor] * ring.ways
         for member, j in itertools.product(members, range(_blocks(ring, "a")[2])):
             a, b = (at[BATCH], at[DIM_I], j), (at[BATCH], j, at[DIM_K])
-            found[(member, "a", a), (member, "b", b)] += 1
+            end = _end(ring, j)
+            found[(member, "a", a, end), (member, "b", b, end)] += 1
         return found
     for j in range(ring.counts[DIM_J] * (ring.rounds if ring.factor == DIM_J else 1)):
         at = {BATCH: batch, DIM_I: i, DIM_J: j, DIM_K: k}
@@ -124,9 +147,17 @@ def _wanted(ring: Any, rank: int, place: Place) -> Contents:
         for side, dims in list(DIMS.items())[:2]:
             travels = side == ring.travels
             where = tuple(within if travels and f == ring.factor else at[f] for f in dims)
-            sources.append((holder if travels else rank, side, where))
+            sources.append((holder if travels else rank, side, where, _end(ring, j)))
         found[tuple(sources)] += 1
     return found
+
+
+def _end(ring: Any, number: int) -> str:
+    """Return how a block of a number along j has to end, of both operands: with zeros from where
+    the matmul ends in it, so that nothing is multiplied that is behind an array's end."""
+    side = "a" if ring.travels == "b" else "b"  # which has all of j
+    _, size = sorted(_starts(ring, side, DIMS[side].index(DIM_J)).values())[number]
+    return f"from {size} on zero" if size < ring.blocks[DIM_J] else ""
 
 
 def _same_ring(table: Any, position: int, other: int) -> bool:
@@ -145,6 +176,7 @@ class _Held:
     def __init__(self, ring: Any, traces: Traces) -> None:
         self.ring = ring
         self.held: dict[Any, Contents] = {}
+        self.starts = cache(partial(_starts, ring))
         counts = Counts()
 
         def step(rank: int, event: Event) -> bool:
@@ -169,7 +201,7 @@ class _Held:
 
     def _of(self, rank: int, place: tuple[str, Place]) -> Contents:
         if place[0] in ("a", "b"):
-            return Counter([(rank, *place)])
+            return Counter([(rank, *place, "")])
         found = self.held.get(event_place(rank, place))
         if found is None:
             raise MismatchError(f"rank {rank} reads {place[0]}{list(place[1])}, never written")
@@ -179,7 +211,9 @@ class _Held:
         (into,) = self._places(event.into)
         values = [self._of(rank, place) for each in event.of for place in self._places(each)]
         total: Contents = Counter()
-        if event.operator == "product":
+        if event.operator.endswith("on zero"):
+            total = Counter([(*block[:-1], event.operator) for (block,) in values])
+        elif event.operator == "product":
             *before, (a,), (b,) = values
             total = sum(before, Counter([(a, b)]))
         else:
@@ -195,13 +229,28 @@ class _Held:
             return [(window.buffer, (window.ranges[0][0],))]
         dims = DIMS[side]
         lead = window.ranges[: len(window.ranges) - len(dims)]
-        sizes = (self.ring.blocks[f] for f in dims)
         spans = [
-            range(start // size, -(-(start + extent) // size))
-            for (start, extent), size in zip(window.ranges[len(lead) :], sizes, strict=True)
+            self._numbers(window.buffer, axis, *along)
+            for axis, along in enumerate(window.ranges[len(lead) :])
         ]
         first = tuple(start for start, _ in lead)
         return [(window.buffer, (*first, *place)) for place in itertools.product(*spans)]
+
+    def _numbers(self, buffer: str, axis: int, start: int, extent: int) -> list[int]:
+        """Return the numbers of the blocks in a range of a dimension. Raises MismatchError where it
+        is not just these."""
+        within = {
+            at: each
+            for at, each in self.starts(buffer, axis).items()
+            if start <= at < start + extent
+        }
+        first, last = min(within, default=-1), max(within, default=-1)
+        if first != start or last + within[last][1] > start + extent:
+            raise MismatchError(
+                f"a copy of {extent} from {start} on along dimension {axis} of {buffer!r}: not "
+                f"just blocks, of which any start at {sorted(within)}"
+            )
+        return [number for number, _ in within.values()]
 
 
 def event_place(rank: int, place: tuple[str, Place]) -> Any:

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.memory import in_memory
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
     form_of,
     modules_of,
@@ -120,9 +121,11 @@ def traced_half(
 
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
     """Return the events of every device, by position, of the kernel of a matmul; as `trace`."""
+    (c, out), (come, dtype) = ring.made(interpret=False)
     buffers = {
-        **{side: ring.shape(side) for side in ("a", "b", "c")},
-        "come": ring.places()[0],
+        **{side: in_memory(ring.arrays[side].shape, ring.dtype.itemsize) for side in "ab"},
+        "c": in_memory(c, out.itemsize),
+        "come": in_memory(come, dtype.itemsize),
         **{f"{side}_blocks": (ring.slots(side), *ring.block(side)) for side in "ab"},
         "sums": (ring.tiles if ring.keeps_sums else 1, *ring.block("c")),
         **dict.fromkeys(("made", "terms"), (2, *ring.block("c"))),
@@ -133,7 +136,7 @@ def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ..
         names = ring.memory._fields
         given = [_Ref(n, buffers[n]) if n in buffers else _Semaphores(n) for n in names]
         with _read(module, recorder):
-            ring.kernel(row, *given)
+            ring.kernel(row[None], *given)
         found.append(tuple(recorder.events))
     return tuple(found)
 
@@ -145,7 +148,7 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
     with _read(module, recorder):
         unpacks = form_of(program) == "windows"
         if not unpacks:
-            program.kernel(**_arguments(program, program.kernel, sends))
+            program.kernel(**_arguments(program, program.kernel, sends, rank))
         elif sends:
             program.push_kernel(**_arguments(program, program.push_kernel, sends))
         for block in np.ndindex(program.tiling.blocks) if unpacks else ():
@@ -167,9 +170,11 @@ def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         raise MismatchError(f"an index does not fit 32 bits: {error}") from error
 
 
-def _arguments(program: Any, kernel: Callable[..., None], sends: bool) -> dict[str, Any]:
-    """Return what stands for each parameter of a kernel: buffers, the table of ranks,
-    semaphores."""
+def _arguments(
+    program: Any, kernel: Callable[..., None], sends: bool, rank: int = 0
+) -> dict[str, Any]:
+    """Return what stands for each parameter of a kernel of a device: buffers, the table of ranks or
+    of moves, semaphores."""
     shapes = _shapes(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
@@ -177,7 +182,8 @@ def _arguments(program: Any, kernel: Callable[..., None], sends: bool) -> dict[s
     if "order" in given:
         given["order"] = program.order
     if "moves" in given:
-        given["moves"] = np.array(program.schedule.moves, dtype=np.int32).ravel()
+        moves = program.table(np.int32(rank), program.order)
+        given["moves"] = np.array(moves, dtype=np.int32).ravel()
     return given
 
 
@@ -405,6 +411,9 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "clear": lambda into: recorder.combined(into, "sum"),
         "put_product": lambda into, a, b: recorder.combined(into, "product", a, b),
         "add_product": lambda into, a, b: recorder.combined(into, "product", into, a, b),
+        "mask": lambda into, axis, size, _: recorder.combined(
+            into, f"from {int(size)} on zero", into
+        ),
         "put_sum": lambda into, *of: recorder.combined(into, "sum", *of),
     }
     with ExitStack() as patches:

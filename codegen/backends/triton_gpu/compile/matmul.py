@@ -84,9 +84,10 @@ def _sources(host: Any) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
     """Return the kernels that a device launches, with options."""
     member, support = described(host)
     size = {"SIZE": support.SIZE}
-    constants = {"offer": size, "announce": {}, "pull": {"BLOCK": member.block}}
+    pull = "pull_terms" if member.adds else "pull"
+    constants = {"offer": size, "announce": {}, pull: {"BLOCK": member.block}}
     constants |= {"multiply": {"TILE": member.tiling}, "add": size}
-    launched = {"pull": member.incoming, "multiply": member.tile_count, "add": host.parts.pushes}
+    launched = {pull: member.incoming, "multiply": member.tile_count, "add": host.parts.pushes}
     return {
         name: (
             _source(host, getattr(support, name), given),
@@ -102,6 +103,8 @@ def _source(host: Any, kernel: Any, constants: dict[str, Any]) -> ASTSource:
     multiples of more; of other numbers only the sizes of shards may be multiples of 16."""
     names = kernel.arg_names
     signature = {name: _type(host, name, constants) for name in names}
+    if kernel.__name__ == "pull_terms":
+        signature["into"] = f"*{_NUMBERS[host.dtype]}"
     if "TILE" in constants and constants["TILE"].described:
         rows, columns, depth = host.blocks
         for name, block in (("a", [rows, depth]), ("b", [depth, columns])):
@@ -131,6 +134,8 @@ def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
         return f"*{_NUMBERS[host.dtype]}"
     if name in ("c", "out", "sums"):
         return f"*{_NUMBERS[host.out_dtype]}"
+    if name == "neutral":
+        return "fp32" if host.out_dtype.is_floating_point else "i32"
     if name == "into":
         bits = 8 * constants["BLOCK"].width * host.dtype.itemsize
         return "*u8" if bits == 8 else f"*i{bits}"

@@ -18,15 +18,15 @@ from shardwright.codegen.backends.jax_xla.matmul.docstring import (
     matmul_title,
 )
 from shardwright.codegen.backends.triton_gpu.context import NAME
+from shardwright.codegen.backends.triton_gpu.matmul.terms import has_terms, terms_function
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import (
     KernelTiles,
-    product_layout,
     received,
     tiles_of,
 )
 from shardwright.codegen.emit.context import FunctionText, id_lines, quoted
 from shardwright.codegen.emit.docstring import mesh_text, side_lines
-from shardwright.codegen.emit.index_functions import box_function
+from shardwright.codegen.emit.index_functions import IndexFunction, box_function
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, exploded, function_lines
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
@@ -36,6 +36,8 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.multiplication import Multiplication
+from shardwright.ir.product_terms import added, fate_of, product_layout
 
 DTYPES = "bfloat16", "float16", "float32", "int8"
 """The types that kernels multiply."""
@@ -69,14 +71,6 @@ def refuse_matmul(matmul: Matmul) -> None:
             got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
             expected=f"matrices of at most {MOST} rows and columns",
         )
-    for side in SIDES:
-        if matmul.sharding(side).unreduced:
-            raise InputError(
-                f"{NAME} multiplies what has been summed, and leaves no sum to be made",
-                argument=side,
-                got=str(matmul.sharding(side)),
-                expected="a sharding without unreduced axes; jax_xla takes those",
-            )
 
 
 def render_matmul(
@@ -89,7 +83,8 @@ def render_matmul(
     layouts = {side: layout_of(matmul, side) for side in SIDES}
     tiles = tiles_of(product, layouts)
     whole = product_layout(product)
-    functions = [_box_text(side, layouts[side]) for side in SIDES] + [_box_text("product", whole)]
+    boxes = [box_function(side, layouts[side]) for side in SIDES]
+    boxes += [box_function("product", whole), *_terms_functions(product)]
     found = MatmulModule(
         backend=NAME,
         support=version(NAME),
@@ -97,14 +92,24 @@ def render_matmul(
         facts=(*_facts(plan, layouts, tiles),),
         command=command,
         constants=(*_constants(plan, layouts),),
-        functions=tuple(functions),
+        functions=tuple(map(_text, boxes)),
         host_lines=tuple(_host_lines(plan, tiles, backward)),
     )
     return render("triton_gpu/matmul.py.jinja", found)
 
 
-def _box_text(name: str, layout: Layout) -> FunctionText:
-    function = box_function(name, layout)
+def _terms_functions(product: Multiplication) -> list[IndexFunction]:
+    """Return the functions that say who adds what, where an operand or the result is unreduced."""
+    if not has_terms(product.matmul):
+        return []
+    return [terms_function(product, side) for side in SIDES if _is_summed(product, side)]
+
+
+def _is_summed(product: Multiplication, side: Side) -> bool:
+    return side == "out" or bool(product.matmul.sharding(side).unreduced)
+
+
+def _text(function: IndexFunction) -> FunctionText:
     signature = tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":"))
     return FunctionText(
         signature, function.doc, tuple(function_lines(PYTHON, function)), frozenset()
@@ -137,9 +142,27 @@ def _host_lines(
         f"warps={tiles.warps}",
         f"stages={tiles.stages}",
     ]
-    given += ["overlap=False"] if plan.asked == "never" else []
+    given += _terms_given(plan.chosen.multiplication)
+    given += [] if _overlaps(plan) else ["overlap=False"]
     given += [f"backward=({', '.join(map(quoted, backward))})"] if backward else []
     return called("_HOST = TritonMatmul", given)
+
+
+def _overlaps(plan: MatmulPlan) -> bool:
+    """Return whether parts come while devices multiply: unless that is not asked for, or where a
+    plan that was asked for it found that it takes no less."""
+    return plan.chosen.pulled or plan.asked not in ("never", "pulled")
+
+
+def _terms_given(product: Multiplication) -> list[str]:
+    """Return what the host is given of terms, where an operand or the result is unreduced."""
+    matmul = product.matmul
+    if not has_terms(matmul):
+        return []
+    terms = ", ".join(f"{s}_terms" if _is_summed(product, s) else "None" for s in SIDES)
+    operators = tuple(matmul.sharding(side).operator for side in SIDES)
+    said = ", ".join(map(quoted, operators))
+    return [f"terms=({terms})", *([f"operators=({said})"] if {*operators} != {"sum"} else [])]
 
 
 def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) -> Iterator[str]:
@@ -151,7 +174,8 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) ->
     )
     names: tuple[tuple[Side, str], ...] = (("lhs", "A"), ("rhs", "B"), ("out", "C"))
     for side, name in names:
-        stated = side_lines(side, name, str(matmul.sharding(side)), layouts[side], "dense")
+        own = Layout.of(matmul.sharding(side), matmul.shape(side), "flat")
+        stated = side_lines(side, name, str(matmul.sharding(side)), own, "dense")
         yield stated[0].replace(f" on {on}", "")
         yield from stated[2:]
     yield ""
@@ -161,6 +185,8 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) ->
         yield from textwrap.wrap(
             text, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
         )
+    if has_terms(matmul):
+        yield "Of what is unreduced the first range below numbers the term that a device has."
     yield from device_table(layouts)
 
 
@@ -172,20 +198,25 @@ def _moves(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) ->
         f"{tiles.blocks[0]} x {tiles.blocks[1]}, {tiles.blocks[2]} of j at a time."
     )
     bytes_of = dict(zip(SIDES, received(product, layouts), strict=True))
-    when = "before it multiplies" if plan.asked == "never" else "while it multiplies what has come"
+    when = "while it multiplies what has come" if _overlaps(plan) else "before it multiplies"
     for side in SIDES[:2]:
         if bytes_of[side]:
-            yield f"It takes {bytes_of[side]} bytes of {side} from its peers {when}."
-    terms = product.axes[matmul.batch + 1]
+            terms, how = added(product, side), matmul.sharding(side).operator
+            made = f", and of {terms} terms makes their {how}" * (terms > 1)
+            yield f"It takes {bytes_of[side]} bytes of {side} from its peers {when}{made}."
     if bytes_of["out"]:
         yield f"Tiles of other devices' results go to them as they are made, {bytes_of['out']} " + (
             "bytes to each, those of the farthest device first."
         )
     yield f"On the wire {sum(bytes_of.values())} bytes into the busiest device."
     yield f"A device sums its products in {matmul.sum_dtype}."
-    if terms:
+    if added(product, "out") > 1:
         wide = "float32" if is_floating(matmul.out_dtype) else "int32"
+        order = "one order" if has_terms(matmul) else "the order of their ranges of j"
         yield (
             f"Partial sums of devices are {matmul.out_dtype}; who has the result adds them in "
-            + (f"{wide}, in the order of their ranges of j, and rounds once.")
+            + (f"{wide}, in {order}, and rounds once.")
         )
+    new = " and ".join(map(str, fate_of(product, "out").new))
+    if new:
+        yield f"Along {new} the device of coordinate 0 has all of the result, and no other any."

@@ -8,9 +8,9 @@ import numpy as np
 
 from shardwright.ir.dtypes import is_floating, itemsize
 from shardwright.ir.layout import Layout
-from shardwright.ir.matmul import SIDES, Side
+from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.product_terms import added, product_layout, terms_at
 
 LINE = 128
 """Bytes of a row of a tile along j."""
@@ -31,13 +31,6 @@ class KernelTiles:
     blocks: tuple[int, int, int]
     warps: int
     stages: int
-
-
-def product_layout(product: Multiplication) -> Layout:
-    """Return how the factors of a matmul are split while devices multiply: batch, i, j and k."""
-    dims = tuple(map(DimSharding, product.axes))
-    sharding = Sharding(product.matmul.mesh, dims, (), ())
-    return Layout.of(sharding, product.matmul.extents, "flat")
 
 
 def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTiles:
@@ -61,7 +54,8 @@ def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) 
     found = [product.local_extents[factor]]
     for side in SIDES:
         if factor in matmul.factors(side):
-            found.append(layouts[side].local_shape[matmul.factors(side).index(factor)])
+            shape = layouts[side].local_shape[-len(matmul.factors(side)) :]
+            found.append(shape[matmul.factors(side).index(factor)])
     return found
 
 
@@ -78,15 +72,30 @@ def received(product: Multiplication, layouts: dict[Side, Layout]) -> tuple[int,
     found = []
     for side in SIDES[:2]:
         used = whole[:, list(matmul.factors(side))]
-        lacks = _volume(used) - _shared(used, layouts[side].boxes())
+        lacks = added(product, side) * _volume(used) - _shared(used, _boxes(layouts, matmul, side))
         found.append(np.where(some, lacks, 0) * itemsize(matmul.dtype))
-    used, wanted = whole[:, list(matmul.factors("out"))], layouts["out"].boxes()
-    terms = {tuple(each) for each in whole[some][:, matmul.batch + 1].tolist()}
-    own = np.where(some, _shared(used, wanted), 0)
-    found.append((len(terms) * _volume(wanted) - own) * itemsize(matmul.out_dtype))
+    used, wanted = whole[:, list(matmul.factors("out"))], _boxes(layouts, matmul, "out")
+    terms, adds = _terms(product, some)
+    own = np.where(some & (adds > 0), _shared(used, wanted), 0)
+    found.append((terms * _volume(wanted) - own) * itemsize(matmul.out_dtype))
     busiest = int(np.argmax(sum(found)))
     lhs, rhs, out = (int(each[busiest]) for each in found)
     return lhs, rhs, out
+
+
+def _boxes(layouts: dict[Side, Layout], matmul: Matmul, side: Side) -> np.ndarray:
+    """Return the ranges of shards, [position, dimension, end], without those of terms."""
+    return layouts[side].boxes()[:, -len(matmul.factors(side)) :]
+
+
+def _terms(product: Multiplication, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many terms each device's result is the sum of, empty ones left out, and how many
+    it would be with these. `some`: whose products have elements."""
+    positions = np.arange(len(some), dtype=np.int64)
+    own, low, high = np.stack(terms_at(product, "out", positions))
+    made = np.unique(own[some])
+    count = np.searchsorted(made, high) - np.searchsorted(made, low)
+    return count, high - low
 
 
 def _volume(boxes: np.ndarray) -> np.ndarray:

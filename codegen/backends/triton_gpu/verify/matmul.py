@@ -7,7 +7,7 @@ same memory: what a call has left there is wrong for the next one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -22,15 +22,23 @@ from shardwright.codegen.verify.compare import MismatchError, expect
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
 from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.products import Numbers, Product, cotangents, products
+from shardwright.codegen.verify.oracle.products import (
+    Numbers,
+    Product,
+    cotangents,
+    products,
+    value_of,
+)
+from shardwright.codegen.verify.oracle.sums import array_of, array_shape
 
 CHECKS = ("constants", "index functions", "traffic")
 KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds", "inputs kept")
 POISONS = 0xFF, 0x5A
+Holdings = dict[int, tuple[Sequence[int], ...]]
 CALLS = 2
 """How often operands are drawn for each poison."""
-ORDERED = 5
-"""Calls whose order is checked."""
+ORDERED, REPLAYED = 3, 2
+"""Calls whose order is checked, and how often the launches of the last are made again."""
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
@@ -68,8 +76,9 @@ def _run(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
-    """Make some calls, twice with each slot and once more, and check that whatever is read or
-    written is waited for. Raises MismatchError."""
+    """Make some calls, and the launches of the last one again, as a CUDA graph does: twice with
+    each slot and once more. Check that whatever is read or written is waited for. Raises
+    MismatchError."""
     host = module._HOST
     host.tma = True
     support = sys.modules[type(host).__module__]
@@ -78,16 +87,29 @@ def _check_order(module: ModuleType, case: MatmulCase) -> None:
     places = [each.data_ptr() for each in held]
     members = [support.Member(host, place, held[place], places) for place in every]
     order = Order(members)
-    for seed in range(ORDERED):
+    captured: list[Any] = []
+    for seed in range(ORDERED + REPLAYED):
         product, *_ = products(
             case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
         )
         lhs, rhs = (_shards(case, n, x) for n, x in enumerate((product.lhs, product.rhs)))
         given = dict(zip(case.devices(), zip(lhs, rhs, strict=True), strict=True))
+        pairs = [given[device] for device in host.ids]
         with order.watching(), quick_launches():
-            results = order.call([given[device] for device in host.ids])
+            if seed < ORDERED:
+                captured, results = pairs, order.call(pairs)
+            else:
+                for before, after in zip(captured, pairs, strict=True):
+                    _refill(before, after)
+                order.replay()
         found = dict(zip(host.ids, results, strict=True))
         _compare(case, product, [found[device] for device in case.devices()])
+
+
+def _refill(tensors: tuple[Any, ...], values: tuple[Any, ...]) -> None:
+    """Give operands other values in the same memory."""
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
 
 
 def _check_traffic(module: ModuleType) -> None:
@@ -120,23 +142,22 @@ def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: in
 
 
 def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
-    """Compare results with the oracle: values, and replicas bit by bit."""
-    place = case.placements[2]
-    held = oracle.holdings(place, case.shapes[2])
+    """Compare results with the oracle: what they make together, and replicas bit by bit."""
+    place, shape = array_of(case.placements[2]), array_shape(case.placements[2], case.shapes[2])
+    held, rank = oracle.holdings(place, shape), len(case.shapes[2])
+    array = np.zeros(shape, wide_numbers(_numbers(results[0])).dtype)
     seen: dict[tuple[Any, ...], Any] = {}
     for device, result in zip(case.devices(), results, strict=True):
         expect("dtype of the result", str(result.dtype), f"torch.{case.out_dtype}")
         ranges = tuple(held[device])
-        expect(f"shape of the result of device {device}", tuple(result.shape),
-               tuple(map(len, ranges)))  # fmt: skip
+        sizes = tuple(map(len, ranges))
+        expect(f"shape of the result of device {device}", tuple(result.shape), sizes[-rank:])
         first = seen.setdefault(ranges, result)
         if not _bits(first).equal(_bits(result)):
             raise MismatchError(f"device {device}: another result than its replicas have")
         part = np.ix_(*(list(each) for each in ranges))
-        within = None if product.within is None else product.within[part]
-        own = Product(product.lhs, product.rhs, product.result[part], within)
-        if result.numel():
-            same_product(wide_numbers(_numbers(result)), own, case.out_dtype)
+        array[part] = _numbers(result).reshape(sizes)
+    same_product(value_of(array, case.placements[2]), product, case.out_dtype)
 
 
 def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int) -> None:
@@ -144,7 +165,7 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
     wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     given = [each.requires_grad_() for each in (*lhs, *rhs)]
-    c_bar = _shards(case, 2, wanted.result)
+    c_bar = _whole_shards(case, 2, wanted.result)
     with quick_launches():
         found = torch.autograd.grad(module.matmul_local(lhs, rhs), given, c_bar)
     devices = len(case.devices())
@@ -162,12 +183,25 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
 
 
 def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of a side by device id, each in memory of its own."""
+    """Return the shards of an operand by device id: where there are terms, each device's own."""
+    place, shape = case.placements[number], case.shapes[number]
+    held = oracle.holdings(array_of(place), array_shape(place, shape))
+    return _placed(case, number, values, held)
+
+
+def _whole_shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
+    """Return the shards of a tensor, of which there are replicas where a side has terms."""
     held = oracle.holdings(case.placements[number], case.shapes[number])
+    return _placed(case, number, values, held)
+
+
+def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> list[Any]:
+    """Return what devices hold of numbers, each in memory of its own."""
     dtype = getattr(torch, case.out_dtype if number == 2 else case.dtype)
-    found = []
+    found, rank = [], len(case.shapes[number])
     for device in case.devices():
         part = values[np.ix_(*(list(each) for each in held[device]))]
+        part = part.reshape(part.shape[-rank:])
         shard = torch.from_numpy(np.ascontiguousarray(part)).to(dtype)
         found.append(guarded(torch.empty_like(shard)).copy_(shard))
     return found

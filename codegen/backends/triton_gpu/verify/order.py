@@ -6,6 +6,8 @@ launch comes after all that its stream has had before, and after the streams tha
 release hands on what a program stored before its last barrier, at the scope of the system; an
 acquire takes what was released at that flag. A byte is read after it is written, and written after
 it is read and written, by these clocks, or it is a race, though the values were right this time.
+The launches of a call, and waits of streams, can be made again with the same arguments, as a CUDA
+graph does that has captured them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -47,12 +50,15 @@ class _Clocked:
 
 @dataclass
 class _Timed:
-    """A stream: what has been launched on it is over for whoever comes after."""
+    """A stream: what has been launched on it is over for whoever comes after. `made`: where what
+    happens is noted."""
 
+    made: list[Callable[[], object]]
     clock: Clock = field(default_factory=dict)
 
     def wait_stream(self, other: _Timed) -> None:
         """Come after what another stream has had so far."""
+        self.made.append(partial(_join, self.clock, other.clock))
         _join(self.clock, other.clock)
 
 
@@ -79,8 +85,9 @@ class Order:
     def __init__(self, members: list[Any]) -> None:
         self._programs = [_Clocked(0, "the host", {})]
         self._flags: dict[int, Clock] = {}
-        self._streams = [_Timed() for _ in members]
-        self._stream, self._device = _Timed(), ""
+        self._made: list[Callable[[], object]] = []
+        self._streams = [_Timed(self._made) for _ in members]
+        self._stream, self._device = _Timed(self._made), ""
         self._kernel = ""
         self._fault = ""
         self._members = members
@@ -99,6 +106,7 @@ class Order:
     def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
         """Make one call of all devices, each with its shards; return the results."""
         calls = []
+        self._made.clear()
         for number, (member, given) in enumerate(zip(self._members, operands, strict=True)):
             with self._on(number):
                 calls.append(member.steps(*given, overlap=member.of.overlap))
@@ -107,10 +115,19 @@ class Order:
             for number, step in enumerate(steps):
                 with self._on(number):
                     results.append(step())
+        self._end()
+        return results
+
+    def replay(self) -> None:
+        """Make the launches of the last call again, with the same arguments."""
+        for again in self._made[:]:
+            again()
+        self._end()
+
+    def _end(self) -> None:
         for member in self._members:
             member.ended()
             member.synchronize()
-        return results
 
     @contextmanager
     def _on(self, number: int) -> Iterator[None]:
@@ -140,7 +157,7 @@ class Order:
             (grid, "__call__", self._launch(grid.__call__)),
             (kind, "on_gpu", True),
             (sys.modules[kind.__module__], "PULLERS", PULLERS),
-            (torch.cuda, "Stream", lambda home: _Timed()),
+            (torch.cuda, "Stream", lambda home: _Timed(self._made)),
             (torch.cuda, "stream", self._current),
             (torch.cuda, "current_stream", lambda home: self._stream),
             (torch.cuda, "synchronize", lambda home: None),
@@ -157,11 +174,18 @@ class Order:
 
     def _launch(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def launch(grid: Any, *args: Any, **kwargs: Any) -> Any:
-            first, self._kernel = len(self._programs), grid.fn.__name__
-            found = original(grid, *args, **kwargs)
-            for program in self._programs[first:]:
-                _join(self._stream.clock, {**program.clock, program.number: program.time})
-            return found
+            stream, device = self._stream, self._device
+
+            def again() -> Any:
+                self._stream, self._device, self._kernel = stream, device, grid.fn.__name__
+                first = len(self._programs)
+                found = original(grid, *args, **kwargs)
+                for program in self._programs[first:]:
+                    _join(stream.clock, {**program.clock, program.number: program.time})
+                return found
+
+            self._made.append(again)
+            return again()
 
         return launch
 

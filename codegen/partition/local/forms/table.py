@@ -8,6 +8,7 @@ from shardwright.codegen.partition.local.forms.bits import random_bits
 from shardwright.codegen.partition.local.forms.boxes import boxes, is_split_as_boxes
 from shardwright.codegen.partition.local.forms.choices import arg, top_k
 from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
+from shardwright.codegen.partition.local.forms.reductions import reduced
 from shardwright.codegen.partition.local.forms.rows import gather, read_slice, scatter, write_slice
 from shardwright.codegen.partition.local.forms.scans import cumulative
 from shardwright.codegen.partition.local.forms.shifts import shift
@@ -22,6 +23,7 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     **dict.fromkeys(CUMULATIVE, cumulative),
     **dict.fromkeys(("argmax", "argmin"), arg),
     "top_k": top_k,
+    **dict.fromkeys(("reduce_prod", "reduce_and", "reduce_or", "reduce_xor"), reduced),
     "gather": gather,
     **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda tensors: (boxes if is_split_as_boxes(tensors) else read_slice)(tensors),

@@ -1,0 +1,99 @@
+"""Why a kernel is predicted to take longer than XLA's own plan: the largest of what it has more.
+
+Both are priced twice, with the latencies of links and without: the difference is start-ups. The
+rest of a kernel is on links, or in copies that XLA makes beside it. XLA's own are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import shardwright as sw
+from bench.peers import xla_seconds
+from shardwright.codegen.backends.registry import backend
+from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.timeline import Copies, Sends, cost_of
+from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.ir.plan import Plan
+
+PADDED = 1.05
+"""Over the exact bytes: what is sent of less is not what takes long."""
+
+
+def at_once(network: Network) -> Network:
+    """Return a network whose links take no time to begin."""
+    topology: Any = network.topology
+    return Network(replace(topology, latency=0.0), network.devices)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of a way: of start-ups, of copies beside what travels, and of links."""
+
+    starts: float
+    copies: float
+    links: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.starts + self.copies + self.links
+
+
+def of_kernel(name: str, plan: Plan, network: Network) -> Parts:
+    """Return the parts of the module of a backend."""
+    timeline = backend(name).timeline(plan)
+    whole, bare = (cost_of(timeline, each) for each in (network, at_once(network)))
+    pairs = zip(timeline.stages, bare.stages, strict=True)
+    copies = sum(cost.seconds for stage, cost in pairs if isinstance(stage, Copies))
+    return Parts(whole.seconds - bare.seconds, copies, bare.seconds - copies)
+
+
+def busiest(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
+    """Return bytes of the busiest links of XLA's collectives, one after another."""
+    bandwidth: float = network.topology.bandwidth  # type: ignore[union-attr]
+    return xla_seconds(reshard, found, at_once(network)) * bandwidth
+
+
+def of_xla(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> Parts:
+    """Return the parts of XLA's own plan."""
+    whole, bare = (xla_seconds(reshard, found, each) for each in (network, at_once(network)))
+    return Parts(whole - bare, 0.0, bare)
+
+
+def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> str:
+    """Return why the module of a backend takes longer than XLA's own plan; nothing if it does
+    not."""
+    ours, theirs = of_kernel(name, plan, network), of_xla(plan.reshard, found, network)
+    if ours.seconds <= theirs.seconds * (1 + 1e-9):
+        return ""
+    if not found.moves:
+        return f"nothing has to move: the kernel copies what is there, {_said(ours.seconds)}"
+    more = {
+        f"start-ups of {_said(ours.starts)}, XLA's of {_said(theirs.starts)}": (
+            ours.starts - theirs.starts
+        ),
+        f"copies that XLA makes beside the kernel, {_said(ours.copies)}": ours.copies,
+        _on_links(name, plan, network, ours, theirs): ours.links - theirs.links,
+    }
+    return max(more, key=lambda each: more[each])
+
+
+def _on_links(name: str, plan: Plan, network: Network, ours: Parts, theirs: Parts) -> str:
+    """Return what keeps links, or HBM meanwhile, busy for longer than XLA's plan does."""
+    timeline, exchange = backend(name).timeline(plan), plan.exchange
+    bare, itemsize = at_once(network), plan.reshard.itemsize
+    direct = bare.seconds(bare.total(flows(exchange, itemsize)))
+    times, rounds = ours.links / direct if direct else 0.0, timeline.stages
+    count = sum(isinstance(stage, Sends) for stage in rounds)
+    if direct > theirs.links and times < PADDED:
+        return "every receiver gets its own copy, where XLA's collective passes one on"
+    if count > 1:
+        return f"forwarding in {count} rounds: links are busy {times:.2f} times as long as directly"
+    return f"padding of tiles, or HBM meanwhile: {times:.2f} times as long as exact bytes on links"
+
+
+def _said(seconds: float) -> str:
+    return f"{1e6 * seconds:.3g} us"

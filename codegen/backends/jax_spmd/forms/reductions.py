@@ -1,0 +1,19 @@
+"""Reductions along split dimensions that no collective makes."""
+
+from __future__ import annotations
+
+from shardwright.codegen.backends.jax_spmd.expressions import TABLE
+from shardwright.codegen.backends.jax_spmd.forms.statement import FormLine, FormLines, FormText
+
+
+def reduced(form: FormText) -> FormLines:
+    """Yield what the shard comes to; along each dimension that is split what all of them do."""
+    kind = form.text.op.kind
+    split = [axis for axis in form.text.op.integers("axes") if form.axes(0, axis)]
+    so_far = form.local("own")
+    yield FormLine(so_far, TABLE[kind](form.text))
+    for axis in split:
+        every = form.local("every")
+        yield form.gathered(every, f"{so_far}[None]", 0, axis, 0)
+        so_far = form.results[0] if axis == split[-1] else form.local("own")
+        yield FormLine(so_far, f"lax.{kind}({every}, axes=(0,))")

@@ -1,0 +1,29 @@
+"""Reductions that no collective makes, as a product: each shard's own first, then these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from shardwright.codegen.partition.local.forms.form import (
+    FormMove,
+    LocalForm,
+    OpTensors,
+    SplitOp,
+)
+
+
+def reduced(tensors: OpTensors) -> LocalForm | None:
+    """Return the form of a reduction: shards along what is reduced are no terms. Of truth values a
+    maximum says whether any holds, a minimum whether all do, and these are collectives."""
+    if tensors.op.kind in ("reduce_and", "reduce_or") and tensors.values[0].dtype == "bool":
+        return None
+    rule = replace(tensors.rule, reduction=())
+    return LocalForm(rule, frozenset(tensors.rule.reduction), _reduced)
+
+
+def _reduced(split: SplitOp) -> Iterator[FormMove]:
+    size = split.bytes(split.tensors.result)
+    for axis in split.op.integers("axes"):
+        if split.axes(0, axis):
+            yield split.gathered(0, axis, size, "each shard sends what it comes to")

@@ -1,0 +1,68 @@
+"""Products that are transposed afterwards become the products of the other order.
+
+Gradients of weights are written so: `(g.T @ x).T`. A compiler makes one op of both, but a kernel
+that also scatters the product must stand beside the scatter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from shardwright.codegen.partition.local.fold import taken
+from shardwright.codegen.partition.local.steps import Compute, LocalBody, LocalProgram, Step
+from shardwright.ir.program import Op, Param
+
+
+def with_transposed_products(program: LocalProgram) -> LocalProgram:
+    """Return a program whose matmuls make what they would be transposed to."""
+    functions = tuple(map(_rewritten, program.functions))
+    return replace(program, body=_rewritten(program.body), functions=functions)
+
+
+def _rewritten(body: LocalBody) -> LocalBody:
+    uses = Counter(v for step in body.steps for v in taken(step))
+    uses.update(body.results)
+    steps: list[Step] = []
+    place: dict[int, int] = {}  # of matmuls among the steps, by what they make
+    for step in body.steps:
+        if isinstance(step, Compute):
+            step = replace(step, bodies=tuple(map(_rewritten, step.bodies)))
+            at = place.get(step.operands[0]) if step.op.kind == "transpose" else None
+            product = None if at is None else steps[at]
+            if at is not None and isinstance(product, Compute) and uses[step.operands[0]] == 1:
+                made = _transposed(product, step)
+                if made is not None:
+                    steps[at] = made
+                    place[made.results[0]] = at
+                    continue
+            if step.op.kind == "dot_general":
+                place[step.results[0]] = len(steps)
+        steps.append(step)
+    return replace(body, steps=tuple(steps))
+
+
+def _transposed(product: Compute, after: Compute) -> Compute | None:
+    """Return a product that is transposed as one of the operands in the other order; None if its
+    rows do not just change places with its columns."""
+    op = product.op
+    order = after.op.integers("permutation")
+    batch = len(op.integers("batch_lhs"))
+    cut = next((n for n, dim in enumerate(order) if n >= batch and dim == batch), batch)
+    rows, columns = order[cut:], order[batch:cut]
+    if (*order[:batch], *rows, *columns) != tuple(range(len(order))) or not columns:
+        return None
+    made = replace(_swapped(op), results=after.op.results)
+    return replace(product, op=made, operands=product.operands[::-1], results=after.results)
+
+
+def _swapped(op: Op) -> Op:
+    """Return a matmul of the same operands in the other order."""
+    known: dict[str, Param] = dict(op.params)
+    for name in ("contract", "batch"):
+        sides = f"{name}_lhs", f"{name}_rhs"
+        known |= {sides[0]: known[sides[1]], sides[1]: known[sides[0]]}
+    precision = known.get("precision")
+    if isinstance(precision, tuple):
+        known["precision"] = precision[::-1]
+    return replace(op, operands=op.operands[::-1], params=tuple(sorted(known.items())))

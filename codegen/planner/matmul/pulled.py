@@ -1,0 +1,129 @@
+"""Kernels that pull parts of operands, and push partial sums, while devices multiply.
+
+For devices that read each other's memory: those of one switch, or of one host. Such a kernel takes
+the place of all movements of a candidate. A device copies what it offers to memory that its peers
+read; some of its cores pull parts of both operands, the own one first, while the others multiply
+what is there; a tile of a sum goes to the device whose it is as soon as it is made, and who has all
+terms adds them. Links carry parts and sums one after the other; the last part that comes, and the
+first sums that leave, wait for their share of the product.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from shardwright.codegen.hardware.presets import is_processor
+from shardwright.codegen.hardware.topology import Hierarchical, Switch
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.ir.arrays import Integers
+from shardwright.ir.dtypes import itemsize
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.layout import Layout
+from shardwright.ir.matmul import SIDES, Side
+from shardwright.ir.matmul_plan import MatmulCandidate
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.multiplication import Multiplication
+from shardwright.ir.product_terms import product_layout, terms_at
+
+PULLING = 16 / 132
+"""The part of a device that pulls instead of multiplying: so many of the SMs of an H100."""
+
+
+def reads_peers(network: Network, mesh: Mesh) -> bool:
+    """Return whether all devices of a mesh read each other's memory."""
+    topology = network.topology
+    if isinstance(topology, Hierarchical):
+        return len({device // topology.host_size for device in mesh.device_ids}) == 1
+    return isinstance(topology, Switch) and not is_processor(topology)
+
+
+def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
+    """Return a candidate whose movements are those of such a kernel, priced on a network."""
+    product, cost = candidate.multiplication, candidate.cost
+    flows = {side: flows_of(product, side) for side in SIDES}
+    received = [_received(flows[side], product) for side in SIDES]
+    seconds = [network.seconds(network.load(flows[side])) for side in SIDES]
+    pulls = bool(flows["lhs"].weight.size or flows["rhs"].weight.size)
+    multiplying = cost.multiplying / (1 - PULLING) if pulls else cost.multiplying
+    share = max(multiplying, cost.touching)
+    behind = [
+        sent + share / _parts(flows[side]) if sent else 0.0
+        for sent, side in zip(seconds, SIDES, strict=True)
+    ]
+    meanwhile = max(share, sum(seconds), *behind)
+    copies = [_copied(product, side, bool(flows[side].weight.size), network) for side in SIDES]
+    moving = [sent + copied for sent, copied in zip(seconds, copies, strict=True)]
+    made = replace(
+        cost,
+        received=(received[0], received[1], received[2]),
+        multiplying=multiplying,
+        moving=(moving[0], moving[1], moving[2]),
+        hidden=share + sum(seconds) - meanwhile,
+        apart=cost.seconds,
+    )
+    return replace(candidate, pulled=True, cost=made)
+
+
+def flows_of(product: Multiplication, side: Side) -> Flows:
+    """Return what devices take from others of an operand, or are given of the result, in bytes."""
+    matmul, whole = product.matmul, product_layout(product).boxes()
+    used = whole[:, list(matmul.factors(side))]
+    layout = Layout.of(matmul.sharding(side), matmul.shape(side), "flat")
+    own = layout.boxes()[:, layout.hidden :]
+    positions = np.arange(len(own), dtype=np.int64)
+    term, low, high = np.stack(terms_at(product, side, positions))
+    works = _volume(whole) > 0
+    # Of the result the holders are those that multiply, of an operand those that have it.
+    wanted, held = (own, used) if side == "out" else (used, own)
+    takes, gives = (works | True, works) if side == "out" else (works, works | True)
+    shards = np.unique(np.column_stack([held.reshape(len(held), -1), term]), axis=0,
+                       return_inverse=True)[1].ravel()  # fmt: skip
+    ids, found = ids_of(matmul.mesh), []
+    for taker in positions[takes]:
+        near = positions[np.argsort((taker - positions) % len(positions))]
+        near = near[gives[near] & (low[taker] <= term[near]) & (term[near] < high[taker])]
+        near = near[np.sort(np.unique(shards[near], return_index=True)[1])]
+        volume = _volume(_meeting(held[near], wanted[taker]))
+        there = (volume > 0) & (near != taker)
+        found.append(np.column_stack([near[there], np.full(there.sum(), taker), volume[there]]))
+    sender, receiver, weight = np.concatenate(found).T
+    size = itemsize(matmul.dtype_of(side))
+    return Flows(ids[sender], ids[receiver], (weight * size).astype(float))
+
+
+def _received(flows: Flows, product: Multiplication) -> int:
+    """Return the bytes into the device that takes the most."""
+    by_device = np.bincount(flows.receiver, flows.weight, product.matmul.mesh.size)
+    return int(by_device.max(initial=0))
+
+
+def _parts(flows: Flows) -> int:
+    """Return of how many parts, the own one among them, the product is at the fewest."""
+    return int(np.unique(flows.receiver, return_counts=True)[1].min()) + 1
+
+
+def _copied(product: Multiplication, side: Side, moves: bool, network: Network) -> float:
+    """Return the seconds in which a device copies what it offers, or adds what it was given."""
+    matmul, memory = product.matmul, network.topology.memory
+    if not moves or not memory:
+        return 0.0
+    layout = Layout.of(matmul.sharding(side), matmul.shape(side), "flat")
+    size = math.prod(layout.local_shape) * itemsize(matmul.dtype_of(side))
+    _, low, high = np.stack(terms_at(product, side, np.arange(matmul.mesh.size, dtype=np.int64)))
+    times = 2 if side != "out" else 1 + int((high - low).max())
+    return times * size / memory
+
+
+def _meeting(one: Integers, other: Integers) -> Integers:
+    """Return the ranges that boxes have in common."""
+    low = np.maximum(one[..., 0], other[..., 0])
+    return np.stack([low, np.minimum(one[..., 1], other[..., 1])], axis=-1)
+
+
+def _volume(boxes: Integers) -> Integers:
+    widths = np.maximum(boxes[..., 1] - boxes[..., 0], 0)
+    found: Integers = np.prod(widths, axis=-1, dtype=np.int64)
+    return found
