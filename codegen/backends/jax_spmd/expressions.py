@@ -104,7 +104,6 @@ FUNCTIONS = {
             "optimization_barrier",
         )
     },
-    **{f"{name}_to": f"lax.{name}_to_p.bind" for name in ("eq", "le", "lt")},
 }
 
 

@@ -56,10 +56,10 @@ class _Follow:
                     varying.update(zip(results, found, strict=True))
                 case Compute():
                     self._note(step)
-                    each = [varying[operand] for operand in step.operands]
-                    if step.op.kind in BOUND and len({*each}) > 1:
+                    given = [varying[operand] for operand in step.operands]
+                    if step.op.kind in BOUND and len(set(given)) > 1:
                         self.is_taken = False
-                    own = frozenset().union(*each)
+                    own = frozenset().union(*given)
                     own = _computed(step, own, self.program)
                     varying.update(dict.fromkeys(step.results, own))
         return [varying[result] for result in body.results]

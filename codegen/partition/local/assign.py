@@ -277,7 +277,8 @@ def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
     """Yield the factors along which shards are computed by the op itself."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
-    if op.kind not in OPERATORS or not tensors.is_added:
+    operator = OPERATORS.get(op.kind)
+    if operator is None or (operator == "sum" and not tensors.is_added):
         held.update(rule.reduction)
     if op.kind == "iota":
         held.clear()
