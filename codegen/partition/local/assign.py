@@ -277,7 +277,8 @@ def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
     """Yield the factors along which shards are computed by the op itself."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
-    if op.kind not in OPERATORS or not tensors.is_added:
+    truths = op.kind in ("reduce_and", "reduce_or") and tensors.values[0].dtype == "bool"
+    if op.kind not in OPERATORS or not (tensors.is_added or truths):
         held.update(rule.reduction)
     if op.kind == "iota":
         held.clear()
