@@ -139,12 +139,17 @@ FAULTS = (
     ("pallas_tpu", "(push(1 - slot, older).wait_send)", "", "has non-zero count"),
     (
         "triton_gpu",
-        "tl.load(source, mask=inside),",
-        "tl.load(source, mask=inside) + 0.0,",
+        "read_once(source, inside), mask",
+        "read_once(source, inside) + 0.0, mask",
         "result",
     ),
     ("triton_gpu", "write_row=4,", "write_row=8,", "memory"),
-    ("triton_gpu", "mask=inside), mask=inside)", "mask=inside))", "memory outside"),
+    (
+        "triton_gpu",
+        "read_once(source, inside), mask=inside)",
+        "read_once(source, inside))",
+        "memory outside",
+    ),
 )
 """What of a module is replaced by what, and how it shows: elements in the wrong place, bits that
 arithmetic loses, cotangents, and what memory shows."""

@@ -38,7 +38,7 @@ FAULTS: dict[tuple[str, str], tuple[Plan, str, str, str]] = {
     ),
     ("triton_gpu", "left out"): (IN_TWO, "static_range(8)", "static_range(7)", VALUES),
     ("triton_gpu", "twice"): (
-        IN_TWO, "total += tl.load", "total += (1 + (term == 1)) * tl.load", VALUES,
+        IN_TWO, "total += read_once", "total += (1 + (term == 1)) * read_once", VALUES,
     ),
     ("jax_xla", "left out"): (
         BY_COLLECTIVES,

@@ -19,8 +19,8 @@ LARGE = TABLES.replace("shape = [5]", "shape = [1048581]")
 # What stands in the kernel, and what is wrong: found in values, in stores, and in reads.
 PLANTED = {
     "a tile from its second row": (
-        "row = (block //",
-        "row = 1 + (block //",
+        "row, column = tl.load(listed + 1) * ROWS,",
+        "row, column = 1 + tl.load(listed + 1) * ROWS,",
         "up: device 0",
     ),
     "a tile of another memory": (

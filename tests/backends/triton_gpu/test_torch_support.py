@@ -128,9 +128,9 @@ def test_symmetric_source_of_other_meshes(tmp_path: Path, monkeypatch: pytest.Mo
     made: list[int] = []
     rank = SimpleNamespace(number=0)
 
-    def symmetric_buffer(group: object, home: object) -> tuple[Any, None, list[int]]:
+    def symmetric_buffer(group: object, home: object) -> torch.Tensor:
         made.append(rank.number)
-        return torch.empty(64, dtype=torch.uint8), None, [0]
+        return torch.empty(64, dtype=torch.uint8)
 
     processes = module._HOST.processes
     monkeypatch.setattr(processes, "symmetric_buffer", symmetric_buffer)
