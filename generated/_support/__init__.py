@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
     "pallas_tpu": "78e9a263031f7c0e",
-    "triton_gpu": "6239f890f97b26f1",
+    "triton_gpu": "1527c7f951836aac",
 }
 
 

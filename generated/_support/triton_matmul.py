@@ -319,7 +319,8 @@ def add(
         place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
         inside = place < size
         none = tl.cast(neutral, out.dtype.element_ty)
-        total = tl.load(sums + place, mask=inside & (terms > 0), other=none).to(wide)
+        held = tl.where(terms > 0, size, 0)
+        total = tl.load(sums + place, mask=place < held, other=none).to(wide)
         for term in range(1, terms):
             more = sums + tl.cast(term, tl.int64) * size + place
             total += tl.load(more, mask=inside).to(wide)

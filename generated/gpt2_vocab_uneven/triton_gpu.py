@@ -53,7 +53,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "6239f890f97b26f1", __name__)
+require("triton_gpu", "1527c7f951836aac", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
 
 SHAPE = (50257, 768)
