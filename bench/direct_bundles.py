@@ -1,10 +1,10 @@
-"""Bundles of scalar work of the TPU kernel of an all-to-all that goes straight from shard to shard,
+"""Bundles of scalar work of the TPU kernels of all-to-alls that send straight to their receivers,
 through the TPU compiler, without a TPU.
 
 A device meets, sends to and waits for all others, by loops over them. The final bundles that the
-compiler dumps say how long these are: a bundle takes a cycle or more. Before, a device also went
-through all to count whom it hears of, and waited for each tile alone. The table is written to
-`direct_bundles.md`.
+compiler dumps say how long these are, and how often they run: a bundle takes a cycle or more.
+Before, a device waited for each tile alone, went through its peers one by one, and took remainders
+as of numbers that may be negative. The table is written to `direct_bundles.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import shardwright as sw
@@ -23,102 +22,155 @@ from shardwright.codegen.emit.modules import parts
 
 RESULT = Path(__file__).parent / "direct_bundles.md"
 TOPOLOGIES = {8: "v6e:2x4", 16: "v6e:4x4", 256: "v6e:16x16"}
-ROWS = 128
-"""Of a shard: tiles are as small as they can be."""
 LINE = "from bench.direct_bundles import serve; serve()"
 
 
 @dataclass(frozen=True)
-class Bundles:
-    """Loops over peers, their bundles for one peer together, and the bundles around them."""
+class Tiles:
+    """A kind of tiles: the form that moves them, devices that share a shard, what the shape of a
+    matrix is of so many shards, and its elements."""
 
-    loops: int
-    per_peer: int
+    form: str
+    replicas: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    dtype: str = "bfloat16"
+
+    def reshard(self, devices: int) -> sw.Reshard:
+        """Return the reshard of rows to columns."""
+        shards = devices // self.replicas
+        mesh = sw.Mesh({"x": shards, **({"y": self.replicas} if self.replicas > 1 else {})})
+        shape = tuple(size * shards + more for size, more in (self.rows, self.columns))
+        return sw.Reshard(
+            shape, self.dtype, mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+        )
+
+
+TILES = {
+    "of one shape": Tiles("direct", 1, (128, 0), (128, 0)),
+    "with replicas": Tiles("direct", 2, (128, 0), (128, 0)),
+    "thin": Tiles("slots", 1, (40, -5), (40, -3), "float32"),
+    "unaligned": Tiles("windows", 1, (100, 7), (333, 5)),
+}
+BEFORE = {
+    ("of one shape", 8): 594,
+    ("of one shape", 16): 1_154,
+    ("of one shape", 256): 17_954,
+    ("with replicas", 256): 34_863,
+    ("thin", 256): 36_385,
+    ("unaligned", 256): 119_031,
+}
+"""Of the kernels that came before, those of commit 27aa82be's parent, between as many devices, by a
+run of this script with them on 2026-11-24."""
+
+DELAY = 4
+"""Bundles after a branch that run before it is taken."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over peers: its bundles, and how often they run."""
+
+    bundles: int
+    turns: int
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """Those of a kernel: its loops, and the bundles around them."""
+
+    loops: tuple[Loop, ...]
     around: int
 
-    def in_all(self, peers: int) -> int:
-        """Return how many bundles run where each loop goes through so many peers."""
-        return self.around + peers * self.per_peer
-
-
-BEFORE = Bundles(4, 42, 61)
-"""Of the kernels that came before, between as many devices, by the run of this script on
-2026-11-23."""
+    @property
+    def in_all(self) -> int:
+        """How many bundles run where no branch skips any; of a loop that tells no number of turns,
+        which waits for what is left, one turn."""
+        return self.around + sum(loop.bundles * loop.turns for loop in self.loops)
 
 
 def counted(text: str) -> Bundles:
-    """Return what the final bundles of a kernel say."""
-    found = re.findall(r"^ *0x[0-9a-f]+ ([ \w]{2,3}): *(>*) *\{", text, re.MULTILINE)
-    runs = (list(run) for _, run in groupby(found, key=lambda bundle: len(bundle[1])))
-    loops = [run for run in runs if any(kind.strip() == "LB" for kind, _ in run)]
-    per_peer = sum(map(len, loops))
-    return Bundles(len(loops), per_peer, len(found) - per_peer)
+    """Return what the final bundles of a kernel say. A loop is from its label to the branch after
+    the test of its end, and the bundles that run before that is taken."""
+    pattern = r"^ *(?:0x[0-9a-f]+|0) +(\w\w)? *: *>* *\{(.*)$"
+    found = [(m[1], m[2]) for m in re.finditer(pattern, text, re.MULTILINE)]
+    labels, loops = list[int](), list[Loop]()
+    for number, (kind, words) in enumerate(found):
+        if kind == "LB":
+            labels.append(number)
+        if "loop exit test" not in words:
+            continue
+        ends = re.search(r"totalorder %\w+, (\d+) /\* loop exit test", words)
+        branch = next(k for k in range(number, len(found)) if "sbr.rel" in found[k][1])
+        begin = labels.pop()
+        loop = Loop(branch + DELAY + 1 - begin, int(ends[1]) if ends else 1)
+        loops += [loop] if not labels else []
+    return Bundles(tuple(loops), len(found) - sum(loop.bundles for loop in loops))
 
 
-def compiled(devices: int, dump: Path) -> Bundles:
-    """Return the bundles of the kernel between so many devices."""
+def compiled(tiles: str, devices: int, dump: Path) -> Bundles:
+    """Return the bundles of the kernel between so many devices, the one that sends."""
     told = {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true",
     }
-    words = [sys.executable, "-c", LINE, str(devices)]
+    words = [sys.executable, "-c", LINE, tiles, str(devices)]
     ran = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(ran.stderr[-2000:])
-    (path,) = (
-        path
+    (text,) = (
+        text
         for path in dump.glob("*-shard_map*-final_bundles.txt")
-        if "schedule" not in path.name and "dma" in path.read_text()
+        if "schedule" not in path.name and "vsyncadd.remote" in (text := path.read_text())
     )
-    return counted(path.read_text())
+    return counted(text)
 
 
 def serve() -> None:
-    """Compile the module between as many devices as the argument says."""
+    """Compile the module of such tiles between as many devices as the arguments say."""
     import jax
+    import numpy as np
 
     from shardwright.codegen.backends.pallas_tpu.compile.run import placed
     from shardwright.codegen.verify.load import load
 
-    devices = int(sys.argv[1])
-    mesh, extent = sw.Mesh({"x": devices}), ROWS * devices
-    sides = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
-    plan = sw.plan(sw.Reshard((extent, extent), "bfloat16", *sides), "direct")
+    tiles, devices = TILES[sys.argv[1]], int(sys.argv[2])
+    reshard = tiles.reshard(devices)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pallas_tpu.py"
-        made = parts(plan, "pallas_tpu", "shardwright emit", single_file=True)
+        made = parts(sw.plan(reshard, "direct"), "pallas_tpu", "shardwright emit", single_file=True)
         path.write_text(made[0].text)
         module = load(path)
-    chips = jax.sharding.Mesh(placed(devices, TOPOLOGIES[devices]), ("x",))
+    assert f"Form: {tiles.form};" in made[0].text
+    names, sizes = zip(*reshard.source.mesh.axes, strict=True)
+    chips = np.array(placed(devices, TOPOLOGIES[devices])).reshape(sizes)
+    mesh = jax.sharding.Mesh(chips, names)
     x = jax.ShapeDtypeStruct(
-        module.PADDED_SOURCE_SHAPE, module.DTYPE, sharding=module.source_sharding(chips)
+        module.PADDED_SOURCE_SHAPE, module.DTYPE, sharding=module.source_sharding(mesh)
     )
-    moved = jax.jit(lambda x: module.reshard(x, chips), out_shardings=module.target_sharding(chips))
+    moved = jax.jit(lambda x: module.reshard(x, mesh), out_shardings=module.target_sharding(mesh))
     moved.lower(x).compile()
 
 
 def main() -> None:
     """Print the table, and write it."""
     lines = [
-        "# Bundles of scalar work of a direct all-to-all",
+        "# Bundles of scalar work of all-to-alls",
         "",
-        "Of the kernel alone, as many as run where every loop goes through all peers; before: with",
-        "a loop that counts whom a device hears of, and a wait for every tile.",
+        "Of the kernel that sends, on v6e, as many as run where no branch skips any; before: with",
+        "a wait for every tile, and through peers one by one. Unaligned tiles are shifted in the",
+        "same kernel, in most of its bundles: a chunk for each peer.",
         "",
-        "| devices | loops | before | bundles a peer | before | in all | before |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| tiles | form | devices | loops | in all | before | of that |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for devices in TOPOLOGIES:
+    for (tiles, devices), before in BEFORE.items():
         with tempfile.TemporaryDirectory() as folder:
-            now, before = compiled(devices, Path(folder)), BEFORE
-        pairs = (
-            (now.loops, before.loops),
-            (now.per_peer, before.per_peer),
-            (now.in_all(devices), before.in_all(devices)),
-        )
-        cells = [f"{devices}", *(f"{figure:,}" for pair in pairs for figure in pair)]
-        lines.append(f"| {' | '.join(cells)} |")
+            now = compiled(tiles, devices, Path(folder))
+        figures = len(now.loops), now.in_all, before
+        cells = [tiles, TILES[tiles].form, str(devices), *(f"{figure:,}" for figure in figures)]
+        lines.append(f"| {' | '.join(cells)} | {now.in_all / before:.2f} |")
     RESULT.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -1,7 +1,8 @@
 """What the busiest link carries of TPU modules, all their rounds together, over a direct exchange.
 
-Modules forward on v5e, where devices send directly over a power of two of hops only; what a direct
-exchange would load links with is what a module there is held to. XLA's plan is what it compiles
+Modules forward on v5e, where devices send directly over a power of two of hops only, and elsewhere
+where the model says that it takes less time; what a direct exchange would load links with is what
+a module is held to. XLA's plan is what it compiles
 the identity to, where jax takes the reshard; the model takes the best way of each collective. The
 corpus and random reshards on eight chips of three generations, and what is usual on 16 x 16. By
 the model of `codegen/hardware/torus.py`; the tables are written to `link_loads.md`.
@@ -20,12 +21,16 @@ from bench.reasons import busiest
 from bench.reshards import corpus, random_reshards
 from bench.verdicts import asked
 from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.pallas_tpu.stages import stages_of
+from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.planner.compare import why_not_xla
 from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.timeline import Sends, cost_of
+from shardwright.codegen.planner.network.timeline import Sends, Timeline, cost_of
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.ir.errors import InputError
+from shardwright.ir.plan import direct_of
 
 RESULT = Path(__file__).parent / "link_loads.md"
 TOPOLOGIES = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4")
@@ -43,16 +48,52 @@ SIDES = {
     "transpose": (GRID, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
 }
 SHAPE = (8192, 8192)
-# What the same modules carried when all devices made all hops, wanted or not, axis after axis, by
-# the run of this table on 2026-11-23 that came before: MiB and microseconds.
+# What the same modules carried, and took by the model, by the runs of these tables on 2026-11-24
+# before: gathers as whole shards, rounds one after another, on their way by binary digits only. MiB
+# and microseconds.
 BEFORE = {
-    "all to all over 256": (1.01, 617),
-    "all to all over a ring of 16": (16.00, 457),
-    "all to all over both rings": (1.01, 617),
-    "gather over 256": (68.00, 2547),
-    "transpose": (18.00, 459),
+    ("all to all over 256", "v5e:16x16"): (1.00, 608),
+    ("all to all over a ring of 16", "v5e:16x16"): (16.00, 457),
+    ("all to all over both rings", "v5e:16x16"): (1.00, 608),
+    ("gather over 256", "v5e:16x16"): (68.00, 2547),
+    ("transpose", "v5e:16x16"): (5.50, 151),
+    ("all to all over 256", "v6e:16x16"): (1.00, 528),
+    ("all to all over a ring of 16", "v6e:16x16"): (16.00, 210),
+    ("all to all over both rings", "v6e:16x16"): (1.00, 528),
+    ("gather over 256", "v6e:16x16"): (68.00, 1341),
+    ("transpose", "v6e:16x16"): (3.75, 47),
 }
-BEFORE_OF_SMALL = {"v5e:2x4": "2.18, 6.32", "v5p:2x2x2": "", "v6e:2x4": ""}
+BEFORE_TURNED = {
+    ("transpose", "v5p:2x2x4"): (16.00, 200),
+    ("axes in the other order", "v5p:2x2x4"): (16.00, 200),
+    ("other axis, replicated", "v5p:2x2x4"): (48.00, 627),
+    ("transpose", "v5p:4x4x4"): (4.00, 58),
+    ("axes in the other order", "v5p:4x4x4"): (4.00, 58),
+    ("other axis, replicated", "v5p:4x4x4"): (21.00, 309),
+    ("transpose", "v6e:4x4"): (16.00, 217),
+    ("axes in the other order", "v6e:4x4"): (16.00, 217),
+    ("other axis, replicated", "v6e:4x4"): (48.00, 706),
+    ("transpose", "v6e:8x8"): (19.00, 239),
+    ("axes in the other order", "v6e:8x8"): (19.00, 239),
+    ("other axis, replicated", "v6e:8x8"): (84.00, 1053),
+    ("transpose", "v6e:16x16"): (5.50, 91),
+    ("axes in the other order", "v6e:16x16"): (5.50, 91),
+    ("other axis, replicated", "v6e:16x16"): (30.00, 452),
+}
+# Where one order of axes leaves links idle.
+TURNS = {
+    "v5p:2x2x4": sw.Mesh({"x": 4, "y": 4}),
+    "v5p:4x4x4": sw.Mesh({"x": 8, "y": 8}),
+    "v6e:4x4": sw.Mesh({"x": 4, "y": 4}),
+    "v6e:8x8": sw.Mesh({"x": 8, "y": 8}),
+    "v6e:16x16": GRID,
+}
+TURNED = {
+    "transpose": ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+    "axes in the other order": ('[{"x", "y"}, {}]', '[{"y", "x"}, {}]'),
+    "other axis, replicated": ('[{"x"}, {}]', '[{"y"}, {}]'),
+}
+BEFORE_OF_SMALL = {"v5e:2x4": "1.27, 2.63", "v5p:2x2x2": "0.75, 0.75", "v6e:2x4": ""}
 
 
 @dataclass(frozen=True)
@@ -125,10 +166,37 @@ def large() -> Iterator[str]:
     }
     xla = compiled(cases)
     for one in (one for topology in LARGE for one in loads(cases, xla, topology)):
-        before, took = BEFORE[one.name] if one.topology == LARGE[0] else (None, "")
+        before, took = BEFORE.get((one.name, one.topology), (None, ""))
         cells = [one.name, one.topology, *_mib(one.carried, one.direct, one.xla)]
         cells += [f"{before:.2f}" if before else "", f"{1e6 * one.seconds:.0f}", str(took)]
         yield f"| {' | '.join(cells)} |"
+
+
+def turned() -> Iterator[str]:
+    """Yield a line for each case in which tiles may turn off on their way: the busiest links and
+    the seconds of the quickest form that does, beside the one that sends directly."""
+    for topology, mesh in TURNS.items():
+        for name, (source, target) in TURNED.items():
+            sides = mesh.sharding(source), mesh.sharding(target)
+            made = direct_of(
+                sw.plan(sw.Reshard(SHAPE, "bfloat16", *sides), "direct", topology=topology)
+            )
+            network, every = network_of(made.reshard, topology), made.once(choices)
+            turns = [(each.detour.seconds, each) for each in every if each.detour is not None]
+            if not turns:
+                continue
+            seconds, best = min(turns, key=lambda pair: pair[0])
+            stages = tuple(stages_of(best.form, best.figures, moved(made), reduces=False))
+            cost = cost_of(Timeline(stages, made.exchange.ranks), network)
+            load = network.total(flows(made.exchange, made.reshard.itemsize)).nbytes.max()
+            carried = sum(stage.link_bytes or 0.0 for stage in cost.stages)
+            straight = best.detour.straight if best.detour else 0.0
+            taken = "turned" if cheapest(every).detour else "direct"
+            times = [f"{1e6 * each:.0f}" for each in (straight, seconds)]
+            before, took = BEFORE_TURNED[name, topology]
+            cells = [name, topology, *_mib(float(load), carried), f"{before:.2f}", *times]
+            cells += [str(took), taken]
+            yield f"| {' | '.join(cells)} |"
 
 
 def _mib(*values: float | None) -> list[str]:
@@ -151,7 +219,7 @@ def main() -> None:
         "# The busiest link of TPU modules over that of a direct exchange, and of XLA's plan",
         "",
         f"All rounds together: geometric mean and worst. The corpus, {RANDOM} random reshards, and "
-        f"{RANDOM} that jax takes; before: without these.",
+        f"{RANDOM} that jax takes; before: by the run of 2026-11-24 that came before.",
         "",
         "| topology | forward | over direct | before | send at once | over direct | beside XLA's "
         "| over XLA's | at most XLA's |",
@@ -163,6 +231,12 @@ def main() -> None:
         "| reshard | on | MiB | directly | XLA's | before | microseconds | before |",
         "| --- " * 8 + "|",
         *large(),
+        "",
+        "Where tiles may turn off on their way, directly and turned; rounds overlap:",
+        "",
+        "| reshard | on | MiB | turned | before | microseconds | turned | before | taken |",
+        "| --- " * 9 + "|",
+        *turned(),
         "",
         "Each module, MiB of the busiest links:",
         "",

@@ -36,6 +36,9 @@ TOPOLOGIES = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4", "h100")
 RANDOM = 50
 DEVICES = 8
 NEARLY = 1.25
+# In how many kernels alone took at most XLA's seconds, and NEARLY times them, by the run of
+# 2026-11-24 in which rounds of forwarding followed one another.
+BEFORE = {"v5e:2x4": (14, 29), "v5p:2x2x2": (19, 39), "v6e:2x4": (13, 32), "h100": (6, 10)}
 RESULT = Path(__file__).parent / "verdicts.md"
 
 
@@ -142,10 +145,12 @@ def _kernels(found: list[Row]) -> Iterator[str]:
         slower = [row for row in there if row.reason]
         recommended = sum(row.best[0].cost.seconds <= row.xla.seconds for row in there)
         nearly = sum(row.kernel.cost.seconds <= NEARLY * row.xla.seconds for row in there)  # type: ignore[union-attr]
+        before = " and ".join(map(str, BEFORE[topology]))
         yield (
             f"{topology}: the module that is recommended takes at most XLA's seconds in "
             f"{recommended} of {len(there)}, the kernel alone in {len(there) - len(slower)}, and "
-            f"{NEARLY} times them in {nearly}. Why the others take longer: {_counted(slower)}."
+            f"{NEARLY} times them in {nearly} (before: {before}). "
+            f"Why the others take longer: {_counted(slower)}."
         )
     yield from ("", "| reshard | on | kernel over XLA's own | most of it |", "| --- " * 4 + "|")
     for row in (row for row in found if row.reason and row.kernel):

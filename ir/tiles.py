@@ -105,6 +105,20 @@ class DimTiles:
         return TilePairs(source[keep], target[keep], tile_low[keep], tile_high[keep])
 
     @property
+    def spans(self) -> tuple[bool, bool]:
+        """Whether every tile is as wide as its source shard, and as its target shard."""
+        pairs = self.pairs
+        sides = ((self.source, pairs.source), (self.target, pairs.target))
+        of_source, of_target = (
+            all(
+                np.array_equal(end[index], cut)
+                for end, cut in zip(side.intervals, (pairs.low, pairs.high), strict=True)
+            )
+            for side, index in sides
+        )
+        return of_source, of_target
+
+    @property
     def max_width(self) -> int:
         """The extent of the widest tile."""
         return int(self.pairs.width.max())

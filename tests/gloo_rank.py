@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gc
+import importlib
 import json
 import os
 import sys
@@ -21,6 +22,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -102,10 +104,42 @@ def moved(rank: int, case: dict) -> dict:
     if rank >= case["world"]:
         return {"outside": True}
     device = module._HOST.exchange.ranks[rank]
-    SENT.clear()  # a rank that has nothing to send in place is not asked to
-    result = module.reshard(given(module, device, case), group)
-    ways = [each.processes._of(group)[None][1] for each in module._HOST.phases]
-    return {"device": device, "result": bits(result), "sent": sum(SENT), "ways": ways}
+    shard = given(module, device, case)
+    with poisoned():
+        SENT.clear()
+        time.sleep(case.get("late", 0) * rank)
+        result, sent = module.reshard(shard, group), sum(SENT)
+        out = None if result is None else torch.empty_like(result)
+        time.sleep(case.get("late", 0) * rank)
+        work = module.reshard(shard, group, out=out, async_op=True)
+        assert work.wait() is out
+    return {
+        "device": device,
+        "result": bits(result),
+        "later": bits(out),
+        "sent": sent,
+        "ways": [each.tiles.together for each in module._HOST.phases],
+    }
+
+
+@contextlib.contextmanager
+def poisoned() -> Any:
+    """Let memory that torch gives be full of something."""
+    made = torch.empty, torch.empty_like
+
+    def filled(make: Callable[..., Any]) -> Callable[..., Any]:
+        def poison(*args: Any, **named: Any) -> Any:
+            tensor = make(*args, **named)
+            tensor.view(-1).view(torch.uint8).fill_(0xA5)
+            return tensor
+
+        return poison
+
+    torch.empty, torch.empty_like = map(filled, made)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.empty, torch.empty_like = made
 
 
 def given(module: Any, device: int, case: dict) -> Any:
@@ -126,6 +160,19 @@ def bits(result: Any) -> str | None:
 def load(path: str) -> Any:
     """A module by its path."""
     return packaged(Path(path))
+
+
+def beside(paths: list[str]) -> list[Any]:
+    """Modules of one folder of bundles, as users import them: with support that they share."""
+    folder = Path(paths[0]).parent.parent
+    for name in [name for name in sys.modules if name.split(".")[0] == folder.name]:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder.parent))
+    try:
+        names = [Path(path).relative_to(folder.parent).with_suffix("").parts for path in paths]
+        return [importlib.import_module(".".join(name)) for name in names]
+    finally:
+        sys.path.remove(str(folder.parent))
 
 
 def said(call: Callable[[], object]) -> str:
@@ -360,7 +407,7 @@ class Mapped:
     def rendezvous(self, buffer: Any, group: object) -> Allocation | None:
         for each in self.made:
             memory = each.maps[self.rank]
-            if 0 <= buffer.data_ptr() - memory.data_ptr() < memory.nbytes:
+            if 0 <= buffer.untyped_storage().data_ptr() - memory.data_ptr() < memory.nbytes:
                 return each
         return None
 
@@ -408,14 +455,37 @@ def unshared(rank: int, case: dict) -> dict:
     there = sys.modules[type(own).__module__.replace("torch_processes", "torch_symmetric")]
     there.symmetric_memory = stand_in = Unshared(rank, Path(case["folder"]), [])
     home, group, found = torch.device("cuda"), dist.group.WORLD, []
+    by_pairs = sys.modules[type(own).__module__].by_pairs
+    assert by_pairs(torch.device("cpu"), group)
+    assert not by_pairs(home, group)
     for backend in ("CUDA", "NVSHMEM" if rank == 2 else "CUDA"):
         stand_in.backend = backend
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            taken = own._agree(group, "", home, None, False, True)
-        asked = said(lambda: own._agree(group, "", home, "symmetric", False, True))
+            taken = own._agree(group, "", home, None, False)
+        asked = said(lambda: own._agree(group, "", home, "symmetric", False))
         found.append([taken, *(str(each.message) for each in warned), asked])
-        assert own._agree(group, "", home, "exchange", False, rank > 0) == "exchange"
+        assert own._agree(group, "", home, "exchange", False) == "exchange"
+    return {"found": found}
+
+
+def hosts(rank: int, case: dict) -> dict:
+    """What ranks on two hosts agree upon, on GPUs that are none: where all have fabric handles, but
+    one, and where one's memory cannot be mapped all the same."""
+    own = load(case["module"])._HOST.processes
+    agreement = sys.modules[type(own).__module__]
+    there = sys.modules[type(own).__module__.replace("torch_processes", "torch_symmetric")]
+    agreement.socket = SimpleNamespace(gethostname=lambda: f"host{rank // 2}")  # type: ignore[attr-defined]
+    home, found = torch.device("cuda"), []
+    for kind, fabric in ((Mapped, True), (Mapped, rank != 3), (Unshared, True)):
+        group = dist.new_group(list(range(4)))
+        there.symmetric_memory = kind(rank, Path(case["folder"]), [])  # type: ignore[attr-defined]
+        agreement.has_fabric = lambda home, fabric=fabric: fabric  # type: ignore[attr-defined]
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            taken = own._agree(group, "", home, None, False, False)
+        asked = said(lambda group=group: own._agree(group, "", home, "symmetric", False, False))
+        found.append([taken, *(str(each.message) for each in warned), asked])
     return {"found": found}
 
 
@@ -535,10 +605,11 @@ def on_files(rank: int, case: dict, *modules: Any) -> Mapped:
 
 def sharing(rank: int, case: dict, group: Any) -> dict:
     """What two modules do with a group's memory, and with tensors of the caller's."""
-    one, other = (load(path) for path in case["modules"])
+    one, other = beside(case["modules"])
     memory = on_files(rank, case, one, other)
     shard = given(one, rank, case)
     ours = one._HOST.processes._of(group)["shared"]
+    assert other._HOST.processes._of(group)["shared"] is ours
     x = given(other, rank, {"shards": case["others"]})
     found = {
         "one": bits(one.reshard(shard, group)),
@@ -582,10 +653,143 @@ def later(rank: int, case: dict) -> dict:
     works = []
     for number, out in enumerate(outs):
         works.append(module.reshard(shard + number, out=out, async_op=True))
-    before = bool(outs[1].eq(-1).all())
+    before = bits(outs[1])
     assert all(w.wait() is out for w, out in reversed([*zip(works, outs, strict=True)]))
     refused = said(lambda: module.reshard(shard.clone().requires_grad_(), async_op=True))
     return {"before": before, "results": [bits(out) for out in outs], "refused": refused}
+
+
+def pushed(rank: int, case: dict) -> dict:
+    """Calls in a row into the same memory, of other bytes each, while each rank is slow in its
+    turn: before it pushes, and before it reads its result; then one of a shard that all read."""
+    module = load(case["module"])
+    memory = on_files(rank, case, module)
+    own = module._HOST.phases[-1].processes
+    device = own.exchange.ranks[rank]
+    pusher, pushes = own.pusher, []
+
+    def slow(*given):  # type: ignore[no-untyped-def]
+        push = pusher(*given)
+
+        def run(outs: list) -> None:
+            time.sleep(case["slow"] * rank)
+            pushes.append(device)
+            push(outs)
+
+        return run
+
+    own.pusher = slow
+    torch.cuda.current_device = lambda: 0
+    out = module.symmetric_result()
+    assert module.symmetric_result() is out
+    shard, results = given(module, device, case), []
+    for turn in range(3):
+        shard.view(-1).view(torch.uint8).bitwise_xor_(1 if turn else 0)
+        asked = {"async_op": True} if turn == 1 else {}
+        result = module.reshard(shard, out=out, **asked)
+        assert (result.wait() if asked else result) is out
+        time.sleep(case["late"] * rank)
+        results.append(bits(out))
+    made, pushed = len(memory.made), len(pushes)
+    source = module.symmetric_source()
+    module.reshard(source.copy_(shard), out=out.zero_())
+    assert len(pushes) == pushed
+    empty = own.exchange.is_empty(own.exchange.target_position(device))
+    return {"device": device, "results": results, "made": made, "empty": empty} | {
+        "pushes": pushed,
+        "pulled": bits(out),
+        "barriers": memory.events.count("barrier"),
+    }
+
+
+def refused_results(rank: int, case: dict) -> dict:
+    """What is said of memory for results that one rank gets wrong."""
+    apart, summed, module = (load(path) for path in case["modules"])
+    found = [said(other.symmetric_result) for other in (apart, summed)]
+    agree = module._HOST.processes._agree
+    memory = on_files(rank, case, module)
+    shape, (x, *outs) = (
+        module.target_shape(rank),
+        (
+            memory.empty(96, torch.uint8, None).view(torch.float32).view(module.target_shape(rank))
+            for _ in range(3)
+        ),
+    )
+    found.append(said(lambda: module.symmetric_result(out=x[1:] if rank == 3 else x)))
+    found.append(said(lambda: module.symmetric_result(out=torch.ones(shape) if rank == 2 else x)))
+    module._HOST.processes._agree = agree
+    assert module.symmetric_result(out=outs[0]) is outs[0]
+    shard = torch.ones(module.source_shape(rank))
+    mine = outs[rank == 1]
+    found.append(said(lambda: module.reshard(shard, out=mine)))
+    return {"found": found}
+
+
+def captured(rank: int, case: dict) -> dict:
+    """A call that is captured, as what it launches, and launched again after the workspace has
+    become another; whether the one that it reads is there as long as the process."""
+    one, other = beside(case["modules"])
+    on_files(rank, case, one, other)
+    processes, group = one._HOST.processes, dist.group.WORLD
+    ours, support = processes._of(group)["shared"], one.__name__.split(".")[0] + "._support."
+    users = [sys.modules[support + n] for n in ("torch_peers", "torch_processes", "torch_tensors")]
+    shard = given(one, rank, case)
+    out, graphs = torch.empty(one.target_shape(rank)), []
+    by_symmetric_memory = processes.by_symmetric_memory
+
+    def capturing(*given):  # type: ignore[no-untyped-def]
+        graphs.append(by_symmetric_memory(*given))
+        return graphs[-1]
+
+    one.reshard(shard, out=out)
+    for user in users:
+        user.capturing = lambda home: True
+    processes.by_symmetric_memory = capturing
+    one.reshard(shard, out=out)
+    for user in users:
+        user.capturing = lambda home: False
+    before = weakref.ref(ours.workspace.held)
+    other.reshard(given(other, rank, {"shards": case["others"]}))
+    grown = ours.workspace.held is not before()
+    shard.add_(1)
+    sys.modules[support + "torch_symmetric"].finished(graphs[0]([shard], [out], group))
+    graphs.clear()
+    gc.collect()
+    return {"grown": grown, "result": bits(out), "kept": before() is not None}
+
+
+def hurried(rank: int, case: dict) -> dict:
+    """Two calls started one after the other, and a third at once, of other bits each time, while
+    every rank is later than the one before; a shard is overwritten as soon as it may be. What was
+    there of the first before it was waited for, and all results."""
+    module = load(case["module"])
+    group = dist.new_group(list(range(case["world"])))
+    device = module._HOST.exchange.ranks[rank]
+    shards = [given(module, device, {"shards": each}) for each in case["calls"]]
+
+    def overwrite(number: int) -> None:
+        if shards[number] is not None:
+            shards[number].view(-1).view(torch.uint8).bitwise_not_()
+
+    with poisoned():
+        outs = [module._HOST.empty(device, torch.device("cpu")) for _ in range(2)]
+        time.sleep(case["late"] * rank)
+        first = module.reshard(shards[0], group, out=outs[0], async_op=True)
+        early = bits(outs[0])
+        second = module.reshard(shards[1], group, out=outs[1], async_op=True)
+        overwrite(0)
+        found = [bits(outs[0])]
+        time.sleep(case["late"] * rank)
+        assert second.wait() is outs[1]
+        overwrite(1)
+        found.append(bits(outs[1]))
+        time.sleep(case["late"] * rank)
+        found.append(bits(module.reshard(shards[2], group)))
+        overwrite(2)
+        assert first.wait() is outs[0]
+    dist.barrier()
+    later = [bits(out) for out in outs] == found[:2]
+    return {"device": device, "early": early, "results": found, "stays": later}
 
 
 def grouped(rank: int, case: dict) -> dict:
@@ -667,6 +871,11 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
     "symmetric": symmetric,
     "sharing": shared_until_the_end,
     "later": later,
+    "captured": captured,
+    "hosts": hosts,
+    "pushed": pushed,
+    "refused_results": refused_results,
+    "hurried": hurried,
     "threads": threads,
     "unshared": unshared,
     "matmul_memory": matmul_memory,

@@ -13,6 +13,13 @@ def slow(*ends: int) -> list[Any]:
     return [pytest.param(number, marks=pytest.mark.slow) for number in range(*ends)]
 
 
+def sampled(family: Iterable[Any], *kept: Any) -> list[Any]:
+    """All of a family: those that are kept for every run, and the others for the long sweep."""
+    every = list(family)
+    assert all(each in every for each in kept)
+    return [each if each in kept else pytest.param(each, marks=pytest.mark.slow) for each in every]
+
+
 def swept(numbers: Iterable[int], every: int) -> list[Any]:
     """Numbers of which the long sweep takes the multiples of one, and the exhaustive one the
     others."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from places import ROOT
+from sweeps import sampled
 
 import shardwright as sw
 
@@ -43,6 +44,13 @@ def parts() -> Iterator[tuple[str, str]]:
 
 
 PARTS = dict(parts())
+
+QUICKLY = (
+    *("tutorial", "A weight from FSDP to tensor parallelism", "Sequence to heads, in one call"),
+    *("All weights at once", "Gradients added up while they are scattered"),
+    *("A matmul whose operands are split", "Why a value has its sharding", "One module to copy"),
+)
+"""Parts for every run; the long sweep does them all."""
 
 
 def needed(text: str) -> Iterator[str]:
@@ -90,7 +98,7 @@ def carried_out(page: str, folder: Path) -> int:
     return ran
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", sampled(PARTS, *QUICKLY))
 def test_what_is_shown_runs(name: str, tmp_path: Path) -> None:
     """Blocks in order: files are written, commands and programs run, and each line of text that
     stands after a command is a line that it printed."""

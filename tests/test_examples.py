@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from sweeps import sampled
 
 EXAMPLES = ROOT / "examples"
 FOLDERS = (".", "checkpoint", "strategies", "weights")
@@ -49,9 +50,10 @@ def run(words: list[str], folder: Path) -> str:
 
 
 def scripts() -> list[Any]:
-    """Them all; the longest, of eleven processes that load torch, are for the long sweep."""
-    long = {"weights/sync_torch.py"}
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in long)) for name in SCRIPTS]
+    """Them all; the longest are for the long sweep: of eleven processes that load torch, and of a
+    layer in every strategy."""
+    long = {"weights/sync_torch.py", "strategies/layer.py"}
+    return sampled(SCRIPTS, *(name for name in SCRIPTS if name not in long))
 
 
 @pytest.mark.parametrize("name", scripts())

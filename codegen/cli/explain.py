@@ -23,10 +23,11 @@ ASKED_DEVICES = 64
 
 TERMS = """\
 A stage lasts as long as its busiest link: messages x latency + bytes / bandwidth; copies in HBM as
-long as their bytes over its bandwidth. Stages follow one another. Collectives of a platform's
-library are priced at their best: rings along the axes of the topology, or doubling. On long rings,
-where bandwidth bounds, a gather of B bytes takes B / (bidirectional bandwidth x axes), a scatter
-that adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the devices are."""
+long as their bytes over its bandwidth. Stages follow one another, but rounds of forwarding overlap:
+of such a round it is said how much later all is over. Collectives of a platform's library are
+priced at their best: rings along the axes of the topology, or doubling. On long rings, where
+bandwidth bounds, a gather of B bytes takes B / (bidirectional bandwidth x axes), a scatter that
+adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the devices are."""
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:

@@ -114,6 +114,11 @@ def is_processor(topology: Topology) -> bool:
     return name_of(topology).startswith(f"{_CPU}:")
 
 
+def is_gpus(topology: Topology) -> bool:
+    """Return whether a topology is of GPUs of a preset."""
+    return name_of(topology).partition(":")[0] in _GPUS
+
+
 def _is_named(name: str, topology: Topology) -> bool:
     try:
         return topology_of(name) == topology

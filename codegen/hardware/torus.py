@@ -7,6 +7,7 @@ Devices are numbered along the first axis first, as JAX numbers those of a TPU: 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -102,12 +103,21 @@ class Torus:
         """Return the coordinates in the grid."""
         return np.stack(np.unravel_index(device, self.dims, "F"), axis=1).astype(np.int64)
 
-    def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """Return what every link carries; the first axis is travelled first."""
-        loads: list[Floats] = []
+    def load(
+        self,
+        sender: Integers,
+        receiver: Integers,
+        weight: Floats,
+        devices: int,
+        order: Sequence[int] = (),
+    ) -> Floats:
+        """Return what every link carries; the first axis is travelled first, or that of an
+        order."""
+        loads: dict[int, tuple[Floats, Floats]] = {}
         grid = self.coordinates(np.arange(self.size))
         place = sender
-        for axis, size in enumerate(self.dims):
+        for axis in order or range(len(self.dims)):
+            size = self.dims[axis]
             stride = math.prod(self.dims[:axis])
             stop = grid[:, axis][receiver]
             at, to, carried = place, stop, weight
@@ -115,9 +125,9 @@ class Torus:
                 key = place * size + stop
                 carried = np.stack([np.bincount(key, row, self.size * size) for row in weight])
                 at, to = np.divmod(np.arange(self.size * size), size)
-            loads += self._axis_load(axis, stride, at, to, carried)
+            loads[axis] = self._axis_load(axis, stride, at, to, carried)
             place = place + (stop - grid[:, axis][place]) * stride
-        return np.concatenate(loads, axis=1)
+        return np.concatenate([each for axis in sorted(loads) for each in loads[axis]], axis=1)
 
     def routes(self, devices: int) -> Floats:
         """Return the share of a transfer from device i to device j that each link carries: [i, j,

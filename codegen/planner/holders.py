@@ -8,6 +8,7 @@ itself is taken off afterwards; there is at most one such tile a device.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -113,13 +114,33 @@ class Loads:
         return self._sent_own() if rule.kind == "own" else self._sent_turns(rule)
 
     def _sent_own(self) -> Integers:
-        replicas = np.arange(self.target.replicas, dtype=np.int64)
-        seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
-        load = np.full(self.positions.size, replicas.size // np.unique(seen).size, dtype=np.int64)
+        load = np.full(self.positions.size, self._receivers_of_own(), dtype=np.int64)
         for tiles in self.exchange.dims:
             load *= self._own_dimension(tiles)
         np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
         return load
+
+    def leaving(self, rule: HolderRule) -> Integers:
+        """Return elements of each source position that others get under a rule, each counted
+        once."""
+        if rule.kind == "own":
+            return self._leaving_own()
+        rounds = np.minimum(self._rounds(rule), rule.pieces)
+        return self._sent_in(rule, rounds) - self._kept_pieces(rule)
+
+    def _leaving_own(self) -> Integers:
+        load = np.ones(self.positions.size, dtype=np.int64)
+        for tiles in self.exchange.dims:
+            load *= self._own_dimension(tiles)
+        if self._receivers_of_own() == 1:  # else it goes to others as well
+            np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
+        return load
+
+    def _receivers_of_own(self) -> int:
+        """Return to how many replicas of a target shard a source position sends its tile."""
+        replicas = np.arange(self.target.replicas, dtype=np.int64)
+        seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
+        return replicas.size // np.unique(seen).size
 
     def _own_dimension(self, tiles: DimTiles) -> Integers:
         """Return, for each source position, the width it would send along a dimension to its own
@@ -143,17 +164,33 @@ class Loads:
         return found
 
     def _sent_turns(self, rule: HolderRule) -> Integers:
-        pieces, cut = rule.pieces, rule.cut
-        holders = self.source.replicas // pieces
-        replica = self.source.replica(self.positions)
-        turn, part = replica % holders, replica // holders
-        rounds = np.maximum(-(-(self.target.replicas - turn) // holders), 0)
-        load = self._piece_rounds(rule, part, rounds)
+        saved = np.zeros(self.positions.size, dtype=np.int64)
+        for _, sender, elements in self._held_pieces(rule):
+            np.add.at(saved, sender, elements)
+        return self._sent_in(rule, self._rounds(rule)) - saved
+
+    def _turn_and_part(self, rule: HolderRule) -> tuple[Integers, Integers]:
+        """Return, for each source position, which receivers it serves, and with which piece it
+        begins."""
+        part, turn = np.divmod(
+            self.source.replica(self.positions), self.source.replicas // rule.pieces
+        )
+        return turn, part
+
+    def _rounds(self, rule: HolderRule) -> Integers:
+        """Return how many replicas of a target shard each source position serves."""
+        holders = self.source.replicas // rule.pieces
+        rounds: Integers = -(-(self.target.replicas - self._turn_and_part(rule)[0]) // holders)
+        return np.maximum(rounds, 0)
+
+    def _sent_in(self, rule: HolderRule, rounds: Integers) -> Integers:
+        """Return what the rule assigns each source position in so many rounds."""
+        load = self._piece_rounds(rule, self._turn_and_part(rule)[1], rounds)
         widths = self.boxes[0][:, :, 1] - self.boxes[0][:, :, 0]
         for axis in range(len(self.source.dims)):
-            if axis != cut:
+            if axis != rule.cut:
                 load = load * widths[:, axis]
-        return load - self._held_pieces(rule)
+        return load
 
     def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
         """Return, for each source position, the width along `cut` it sends over all receivers'
@@ -174,9 +211,9 @@ class Loads:
             total += np.where(turn < rest, table[index, (part - turn) % pieces], 0)
         return total
 
-    def _held_pieces(self, rule: HolderRule) -> Integers:
-        """Return what the rule would assign for tiles their receivers hold already, by sender."""
-        saved = np.zeros(self.positions.size, dtype=np.int64)
+    def _held_pieces(self, rule: HolderRule) -> Iterator[tuple[int, Integers, Integers]]:
+        """Yield, piece by piece, whom the rule assigns tiles that their receivers hold already, and
+        their elements."""
         receivers, holders = self.members
         rest = [axis for axis in range(len(self.source.dims)) if axis != rule.cut]
         others = np.prod(self.held_widths[:, rest], axis=1, dtype=np.int64)
@@ -187,8 +224,27 @@ class Loads:
             width: Integers | int = 1
             if self.source.dims:
                 width = _piece_width(self.held_widths[:, rule.cut], piece, rule)
-            np.add.at(saved, sender, others * width)
-        return saved
+            yield piece, sender, others * width
+
+    def _kept_pieces(self, rule: HolderRule) -> Integers:
+        """Return what the rule assigns each source position that all receivers hold already."""
+        turn_parts, rounds = self._turn_and_part(rule), self._rounds(rule)
+        kept = np.zeros(self.positions.size, dtype=np.int64)
+        receivers = self.members[0]
+        tile = np.zeros_like(receivers)
+        for dim in self.target.dims:
+            tile = tile * dim.parts + dim.index(receivers)
+        shift = self.target.dims[rule.cut].index(receivers) if self.target.dims else 0 * receivers
+        for piece, sender, elements in self._held_pieces(rule):
+            first = (turn_parts[1][sender] - piece - shift) % rule.pieces
+            served = -(-(rounds[sender] - first) // rule.pieces)
+            keys = sender * (1 + tile.max(initial=0)) + tile
+            _, place, slot, held = np.unique(
+                keys, return_index=True, return_inverse=True, return_counts=True
+            )
+            alone = place[(held[slot] == served)[place]]
+            np.add.at(kept, sender[alone], elements[alone])
+        return kept
 
 
 def _volumes(boxes: Integers) -> Integers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shardwright.codegen.backends.registry import OVERLAPPING
+from shardwright.codegen.hardware.presets import is_gpus, topology_of
 from shardwright.codegen.spec.description import (
     check_name,
     read_mesh,
@@ -143,8 +144,8 @@ def check_choice(key: str, given: object) -> None:
 
 
 def check_kernels(given: object, topology: object) -> tuple[str, ...]:
-    """Return whose kernels a program may have. Raises InputError for others, and where there is no
-    topology to choose them by."""
+    """Return whose kernels a program may have. Raises InputError for others, where there is no
+    topology to choose them by, and where that is of GPUs."""
     listed = tuple(given) if isinstance(given, tuple | list) else (given,)
     if any(each not in OVERLAPPING for each in listed):
         raise InputError(
@@ -159,6 +160,13 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
             argument="kernels",
             got="no topology",
             expected='a topology, as "v5e:2x4"',
+        )
+    if listed and is_gpus(topology_of(str(topology))):
+        raise InputError(
+            "kernels of programs are for TPUs",
+            argument="kernels",
+            got=f"{', '.join(listed)}, on {topology}",
+            expected='a topology of TPUs, as "v5e:2x4", or no kernels',
         )
     return listed
 

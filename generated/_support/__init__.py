@@ -6,8 +6,8 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "78e9a263031f7c0e",
-    "triton_gpu": "1527c7f951836aac",
+    "pallas_tpu": "9d1f686052098291",
+    "triton_gpu": "b32d6936e6473f18",
 }
 
 

@@ -177,7 +177,8 @@ class Parts:
                  self._number("b", incoming, (*at, ends[0], column[0])))
                 for ends in along
             ]  # fmt: skip
-            needs.sort(key=lambda need: max(need[2:]))
+            if self.product.count(whole) == 1:  # else in one order, for the same bits on all
+                needs.sort(key=lambda need: max(need[2:]))
             place = *at, row[0], column[0]
             owners = [each[:2] for each in leaving if _inside(place, each[2])]
             found.append(Cell(at, row, column, tuple(needs), tuple(owners)))

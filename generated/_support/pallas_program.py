@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import Exchange, extents, spread, volume
 from .jax_program import Program
-from .pallas_peers import LOGICAL, each, meet_all
+from .pallas_peers import LOGICAL, digits_of, div, each, meet_all, multiple, total_far_apart
 
 # Where this variable of the environment is set, what a v5e does not send directly is sent all the
 # same, with a warning.
@@ -268,6 +268,12 @@ class Direct(PallasProgram):
         y = call.pushed(self.kernel, x, self.target_shape, scratch)
         return lax.transpose(y, self.inverse)
 
+    def counts(self, receiver):
+        """Return what is started on the semaphore of what comes, the own tile too, and is waited
+        for: as much as the target shard has."""
+        come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
+        return come, volume(self.host.target.box(receiver))
+
 
 class Halves(Direct):
     """A direct reshard among `Permuted` peers in two halves: `start`, of source shard, target shard
@@ -281,12 +287,6 @@ class Halves(Direct):
         """Move this device's tiles: the kernel."""
         self.start(x, y, sent, received)
         self.wait(y, sent, received)
-
-    def counts(self, receiver):
-        """Return what is started on the semaphore of what comes, the own tile too, and is waited
-        for: as much as the target shard has."""
-        come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
-        return come, math.prod(self.target_shape)
 
 
 def meet_one(sender):
@@ -304,7 +304,7 @@ def meet(me, sender, count, own):
 
     def tells(number):
         peer = sender(me, number)
-        return peer != me, peer
+        return peer != me, peer, 0
 
     meet_all(count, tells, count - jnp.int32(own))
 
@@ -315,10 +315,24 @@ def each_peer(me, receiver, count, visit):
     def one(number):
         peer = receiver(me, number)
         pl.when(peer != me)(functools.partial(visit, peer))
+        return 0
 
-    each(count, one)
+    total_far_apart(count, one)
 
 
 def wait_for(part, semaphore):
     """Wait until a DMA semaphore has counted as many bytes as a part of a shard has."""
     pltpu.make_async_copy(part, part, semaphore).wait()
+
+
+def wait_for_units(ref, unit, count, semaphore):
+    """Wait until a DMA semaphore has counted so many boxes of the extents `unit`, of which an array
+    consists: as often as they fill it, then for those that fill rows from its start, and so on."""
+    sizes = [extent // each for extent, each in zip(ref.shape, unit, strict=True)]
+    each(div(count, math.prod(sizes)), lambda _: wait_for(ref, semaphore))
+    for axis, digit in enumerate(digits_of(count, sizes)):
+        if sizes[axis] > 1:
+            first = [pl.ds(0, size) for size in unit[:axis]]
+            span = pl.ds(0, multiple(digit * unit[axis], unit[axis]))
+            part = ref.at[(*first, span, *[slice(None)] * (len(unit) - axis - 1))]
+            pl.when(digit > 0)(functools.partial(wait_for, part, semaphore))

@@ -3,10 +3,12 @@
 A v5e sends over a power of two of hops along one axis of its torus only, so that what is wanted
 farther away goes on. The number of a device is taken as digits (stride, extent), and at a hop one
 digit changes: on a torus of power-of-two extents, filled axis by axis, that is such a distance. In
-a round devices send over several hops, both ways and along all axes at once.
+a round devices send over several hops, both ways and along all axes at once; no round waits for the
+one before (`pallas_steps`).
 """
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,45 +19,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, div, each, is_full, is_traced, maximum, rem
+from .pallas_peers import LOGICAL, each, is_full, is_traced, maximum
 from .pallas_slots import Packed
-
-
-def hop(device, stride, extent, by):
-    """Return the device whose digit (stride, extent) is `by` higher, modulo the extent."""
-    digit = rem(div(device, stride), extent)
-    return device + (rem(digit + by, extent) - digit) * stride
-
-
-class Schedule(NamedTuple):
-    """Who sends which slots on to whom, round by round.
-
-    `digits`: those of devices; `rounds`: of each the hops (stride, extent, by, number of moves);
-    `moves`: (slot it leaves, slot it comes to, where what is sent of it begins if that may be a
-    half, its extents); `offsets`: how much farther
-    on, digit by digit, the devices are that slots are for, or have wanted of; `arrives`: the slots
-    in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
-    to those that a device sends to or gets of; `slots`: how many there are; `starts`: where not
-    every device sends over every offset, the slots in which what goes over each is at first, and
-    the moves end with its number."""
-
-    digits: tuple[tuple[int, int], ...]
-    offsets: tuple[int, ...]
-    arrives: tuple[int, ...]
-    rounds: tuple[tuple[tuple[int, int, int, int], ...], ...]
-    moves: tuple[tuple[int, ...], ...]
-    partners: tuple[tuple[int, int, int], ...]
-    slots: int
-    starts: tuple[int, ...] | None = None
-
-    def farther(self, device, offset, sign=1):
-        """Return the device that is so much farther on, digit by digit; by -1, farther back: that
-        is how much farther on the device is than the one of that number."""
-        found = 0
-        for stride, extent in self.digits:
-            digit, by = (rem(div(number, stride), extent) for number in (device, offset))
-            found = found + rem(digit + extent + sign * by, extent) * stride
-        return found
+from .pallas_steps import hop
 
 
 class Sometimes(NamedTuple):
@@ -85,8 +51,8 @@ class Routed(Packed):
     form = "routed"
     spreads = False
 
-    def __init__(self, peers, schedule, *given, **settings):
-        super().__init__(peers, *given, powers_of_two=True, **settings)
+    def __init__(self, peers, schedule, *given, powers_of_two=True, **settings):
+        super().__init__(peers, *given, powers_of_two=powers_of_two, **settings)
         self.schedule, self.shares = schedule, schedule.starts is not None
 
     def fault(self):
@@ -115,8 +81,8 @@ class Routed(Packed):
             made = [(way, next(moves)) for *way, count in hops for _ in range(count)]
             keys = [row[-1] if self.shares else row[0] for _, row in made]
             for key, (way, (here, there, *part)) in zip(keys, made, strict=True):
-                # Of what is moved twice in a round a half goes each way.
-                halved = self.slot.halves and keys.count(key) > 1
+                # Of what is moved twice in a round a half goes each way; of shards always.
+                halved = self.slot.halves and (self.spreads or keys.count(key) > 1)
                 for half in (int(part[0] > 0),) if halved else (0, 1):
                     offset, slot = before[key, half]
                     after = hop(offset, *way)
@@ -167,53 +133,75 @@ class Routed(Packed):
         hops = [hop(me, *way) for hops in self.schedule.rounds for *way, _ in hops]
         return np.tile(me, len(hops)), np.concatenate(hops)
 
-    def kernel(self, moves, x, slots, ready, sent, received):
-        """Tell the devices of all rounds that this one has entered the kernel, hear it of them, and
-        make the hops of every round.
+    @functools.cached_property
+    def steps(self):
+        """What the kernel does one after another."""
+        return self.schedule.steps(self.slot.span, self.slot.chunks)
+
+    def kernel(self, moves, x, slots, met, free, sent, received):
+        """Send on what has come, step by step.
 
         moves: the numbers of the schedule's, in SMEM; slots: in HBM, x what is in them at first;
-        ready: a semaphore a round; sent, received: DMA semaphores.
+        met: a semaphore; of every step one of `free`, which says that what is sent finds its slots
+        free, and two DMA semaphores.
         """
         del x  # the same memory
-        me, begin = lax.axis_index(self.peers.axes), 0
-        # None of its partners ends the call before it has heard of this device, and so a device
-        # never holds two signals of another.
-        barrier = pltpu.get_barrier_semaphore()
-        for partner in self.schedule.partners:
+        me = lax.axis_index(self.peers.axes)
+        self._meet(me, met)
+
+        def copies(number, act, device=me):
+            """Act on the copies of a step; `device`: whom they go to, of no account to waits."""
+            step, own = self.steps[number], np.int32(number)
+
+            def one(move):
+                act(self._push(moves, slots, step, move, device, sent.at[own], received.at[own]))
+
+            each(step.end, one, step.first)
+
+        start, leave, come = map(operator.methodcaller, ("start", "wait_send", "wait_recv"))
+        for number, step in enumerate(self.steps):
+            own = free.at[np.int32(number)]
+            for other in step.left:
+                copies(other, leave)
+            if step.told:
+                sender = hop(me, *step.back)
+                pl.semaphore_signal(own, 1, device_id=sender, device_id_type=LOGICAL)
+            for other in step.come:
+                copies(other, come)
+            if step.told:
+                pl.semaphore_wait(own, 1)
+            copies(number, start, hop(me, *step.way))
+        for wait, waited in (leave, "left"), (come, "come"):
+            known = {other for step in self.steps for other in getattr(step, waited)}
+            for number in range(len(self.steps)):
+                if number not in known:
+                    copies(number, wait)
+        pl.semaphore_wait(met, len(self.schedule.partners))
+
+    def _meet(self, me, met):
+        """Tell the partners of this device that it has entered the kernel, and hear it of them; and
+        tell them that it has heard, for which they wait before they end: none of them signals again
+        before that, and so a device never holds two signals of another."""
+        barrier, partners = pltpu.get_barrier_semaphore(), self.schedule.partners
+        for partner in partners:
             device = hop(me, *partner)
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-        pl.semaphore_wait(barrier, len(self.schedule.partners))
+        pl.semaphore_wait(barrier, len(partners))
+        for partner in partners:
+            device = hop(me, *partner)
+            pl.semaphore_signal(met, 1, device_id=device, device_id_type=LOGICAL)
 
-        def push(move, receiver):
-            """Return the copy of a move."""
-            columns = 2 + self.slot.halves + len(self.slot.sized)
-            first = (columns + 2 * self.shares) * move
-            part = self.slot.part(moves, first)
-            read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
-            copy = pltpu.make_async_remote_copy(
-                read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
-            )
-            flags = (moves[first + columns + end] for end in range(2))
-            return Sometimes(copy, *flags) if self.shares else copy
-
-        def start(receiver, move):
-            push(move, receiver).start()
-
-        for number, hops in enumerate(self.schedule.rounds):
-            # All that this device has sent has left and all that was to come has come: what comes
-            # now finds its slots free.
-            free, end = ready.at[np.int32(number)], begin
-            for stride, extent, by, _ in hops:
-                sender = hop(me, stride, extent, extent - by)
-                pl.semaphore_signal(free, 1, device_id=sender, device_id_type=LOGICAL)
-            pl.semaphore_wait(free, len(hops))
-            for *way, count in hops:
-                each(end + count, functools.partial(start, hop(me, *way)), end)
-                end += count
-            # All devices make the same moves: what comes is as much as what goes.
-            each(end, lambda move: push(move, me).wait_send(), begin)
-            each(end, lambda move: push(move, me).wait_recv(), begin)
-            begin = end
+    def _push(self, moves, slots, step, move, receiver, sent, received):
+        """Return the copy of a move."""
+        columns = 2 + self.slot.halves + len(self.slot.sized)
+        first = (columns + 2 * self.shares) * move
+        part = self.slot.part(moves, first, step.chunk)
+        read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
+        copy = pltpu.make_async_remote_copy(
+            read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
+        )
+        flags = (moves[first + columns + end] for end in range(2))
+        return Sometimes(copy, *flags) if self.shares else copy
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""
@@ -246,14 +234,14 @@ class Routed(Packed):
         """Return the target shard, its padding left as it comes."""
         peers, schedule, device = self.peers, self.schedule, lax.axis_index(self.peers.axes)
         me, receiver = peers.here(call.order, device)
-        x, shape, dma = self.padded(x), self.slot.shape, pltpu.SemaphoreType.DMA
-        ready = pltpu.SemaphoreType.REGULAR((len(schedule.rounds),))
+        x, shape, kinds = self.padded(x), self.slot.shape, pltpu.SemaphoreType
+        own = (len(self.steps),)
         table = jnp.array(self.table(device, call.order), jnp.int32)
         slots = call._replace(order=table.reshape(-1)).pushed(
             self.kernel,
             self._start(x, device, call.order),
             (schedule.slots, *shape),
-            [ready, dma, dma],
+            [kinds.REGULAR, kinds.REGULAR(own), kinds.DMA(own), kinds.DMA(own)],
             input_output_aliases={1: 0},
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))

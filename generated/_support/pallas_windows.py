@@ -4,6 +4,7 @@ shifted to its place, into a staging area of its receiver; there it starts at a 
 Afterwards every block of the target shard is put together from it.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -15,8 +16,20 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, digits_of, div, each, is_full, maximum, minimum, multiple, rem
-from .pallas_program import PallasProgram
+from .pallas_peers import (
+    LOGICAL,
+    digits_of,
+    div,
+    each,
+    far_apart,
+    is_full,
+    maximum,
+    minimum,
+    multiple,
+    rem,
+    units_in,
+)
+from .pallas_program import PallasProgram, wait_for_units
 from .pallas_shifts import fill, merge
 
 
@@ -68,6 +81,7 @@ class Windows(PallasProgram):
 
     form = "windows"
     leaves_padding = False
+    slots = 6  # chunks that are on their way at a time, at most
 
     def __init__(self, peers, view, tiling, source_at, source_parts=None, **settings):
         super().__init__(peers, view, **settings)
@@ -125,22 +139,25 @@ class Windows(PallasProgram):
         pieces, steps = self.elsewhere(self.moves.incoming(receiver)), self.tiling
         return [sum(self._taken(p, cut) for p in pieces) for cut in (steps.chunk, steps.stage)]
 
-    def push_kernel(self, order, x, stage, windows, chunks, read, sent, received):
-        """Push this device's tiles into the staging areas of their receivers.
+    def push_kernel(self, order, x, stage, windows, chunks, sizes, read, sent, received):
+        """Push this device's tiles into the staging areas of their receivers, a chunk of each in
+        turn, so that all links are at work.
 
-        x, stage: its source shard and its staging area, in HBM; windows, chunks: two of each in
-        VMEM; read, sent: DMA semaphores for each of the two, received: for all that comes.
+        x, stage: its source shard and its staging area, in HBM; windows: two, and chunks: `slots`,
+        in VMEM; sizes: of these, in SMEM; read, sent: DMA semaphores for each window and each
+        chunk, received: for all that comes.
         """
-        peers, tiling = self.peers, self.tiling
+        peers, tiling, rank = self.peers, self.tiling, len(self.view)
         me, receiver = peers.here(order)
-        peers.meet(me, receiver, order)
+        come = peers.meet(me, receiver, order, functools.partial(self._staged_units, receiver))
         own = [low for low, _ in self._viewed(self.host.source.box(me))]
-        cuts = math.prod(tiling.chunks)
-        steps = peers.outgoing_count(me) * cuts
+        count = peers.outgoing_count(me)
+        steps, pieces = count * math.prod(tiling.chunks), maximum(count, 1)
 
         def chunk_of(step):
-            sends, receiver, _, piece, box = peers.outgoing(me, div(step, cuts), order)
-            chunk = self._cut(self._viewed(box), rem(step, cuts), tiling.chunks)
+            number = far_apart(rem(step, pieces), pieces)
+            sends, receiver, _, piece, box = peers.outgoing(me, number, order)
+            chunk = self._cut(self._viewed(box), div(step, pieces), tiling.chunks)
             sends = sends & (step < steps) & is_full(chunk)
             shard = peers.forms.source_shard(me)
             return in_int32(Chunk(sends, receiver, self.staged(receiver, shard, piece, box), chunk))
@@ -149,52 +166,57 @@ class Windows(PallasProgram):
             window = within(windows, slot, [size for _, size in units])
             return pltpu.make_async_copy(at(x, units), window, read.at[slot])
 
+        def chunk_in(slot, sizes):
+            return within(chunks, slot, sizes, slots=self.slots)
+
+        def leave(slot):
+            units = enumerate(tiling.unit)
+            part = chunk_in(slot, [multiple(sizes[slot * rank + k], unit) for k, unit in units])
+            pltpu.make_async_copy(part, part, sent.at[slot]).wait()
+
         def push(slot, chunk):
             units = self._units(chunk.box, chunk.start)
-            return pltpu.make_async_remote_copy(
-                within(chunks, slot, [size for _, size in units]),
+            for axis, (_, size) in enumerate(units):
+                sizes[slot * rank + axis] = jnp.int32(size)
+            pltpu.make_async_remote_copy(
+                chunk_in(slot, [size for _, size in units]),
                 at(stage, units),
                 sent.at[slot],
                 received,
                 device_id=jnp.int32(peers.target_rank(chunk.receiver, order)),
                 device_id_type=LOGICAL,
-            )
+            ).start()
 
         def one(step, found):
-            # A chunk is read (`coming`), shifted and sent (`now`), on its way (`old`), and has to
-            # have left (`older`), since `now` takes its place. Windows and chunks take turns.
-            older, old, now = found
-            coming, slot = chunk_of(step), rem(step, 2)
-            pl.when(coming.sends > 0)(fetch(slot, self._units(coming.box, own)).start)
-            pl.when(older.sends > 0)(push(1 - slot, older).wait_send)
+            # A chunk is read (`coming`), while the one before (`now`), before which `count` were
+            # sent, is shifted and sent, once what was in its slot has left.
+            now, count = found
+            coming, slot, other = chunk_of(step), rem(count, self.slots), rem(step + 1, 2)
+            pl.when(coming.sends > 0)(fetch(1 - other, self._units(coming.box, own)).start)
 
             @pl.when(now.sends > 0)
             def shift():
                 units = self._units(now.box, own)
-                fetch(1 - slot, units).wait()
-                window = within(windows, 1 - slot, tiling.window)
-                chunk = within(chunks, 1 - slot, tiling.chunk)
-                fill(window, chunk, moved_by(own, units, now.box), tiling.rolled)
-                push(1 - slot, now).start()
+                fetch(other, units).wait()
+                pl.when(count >= self.slots)(lambda: leave(slot))
+                window = within(windows, other, tiling.window)
+                by = moved_by(own, units, now.box)
+                fill(window, chunk_in(slot, tiling.chunk), by, tiling.rolled)
+                push(slot, now)
 
-            return old, now, coming
+            return coming, count + now.sends
 
-        nothing = in_int32(Chunk(0, 0, [0] * len(self.view), [(0, 0)] * len(self.view)))
-        stages = (nothing,) * 3  # after the last chunk is read, until it has left
-        lax.fori_loop(np.int32(0), jnp.int32(steps + len(stages)), one, stages)
+        nothing = in_int32(Chunk(0, 0, [0] * rank, [(0, 0)] * rank))
+        stages = jnp.int32(steps + 1)  # the last chunk is sent a step after it is read
+        _, count = lax.fori_loop(np.int32(0), stages, one, (nothing, np.int32(0)))
+        each(minimum(count, self.slots), leave)
+        wait_for_units(stage, tiling.unit, come, received)
 
-        self._arrive(me, receiver, stage, received)
-
-    def _arrive(self, me, receiver, stage, received):
-        """Wait for all that comes into a staging area."""
-
-        def arrive(number):
-            comes, _, shard, piece, box = self.peers.incoming(receiver, me, number)
-            start = self.staged(receiver, shard, piece, box)
-            place = at(stage, self._units(self._viewed(box), start))
-            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
-
-        each(self.peers.incoming_count(receiver), arrive)
+    def _staged_units(self, receiver, piece):
+        """Return how many units a piece takes of its receiver's staging area."""
+        start = self.staged(receiver, piece.shard, piece.piece, piece.box)
+        units = self._units(self._viewed(piece.box), start)
+        return units_in([size for _, size in units], self.tiling.unit)
 
     def unpack_kernel(self, order, x, stage, y, windows, read):
         """Put a block of the target shard, y, together from the tiles that meet it.
@@ -281,11 +303,16 @@ class Windows(PallasProgram):
             # Memory has room up to whole units at the ends of a shard; the interpreter's has not.
             pairs = zip(x.shape, tiling.unit, strict=True)
             x = jnp.pad(x, [(0, -size % unit) for size, unit in pairs])
-        windows, chunks = (pltpu.VMEM(two(each), x.dtype) for each in (tiling.window, tiling.chunk))
-        semaphore, pair = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.DMA((2,))
+        windows, pair = (
+            pltpu.VMEM(several(2, tiling.window), x.dtype),
+            pltpu.SemaphoreType.DMA((2,)),
+        )
         stage = x  # where nothing is sent no part comes from it
         if self.peers.sends:
-            scratch = [windows, chunks, pair, pair, semaphore]
+            chunks = pltpu.VMEM(several(self.slots, tiling.chunk), x.dtype)
+            sizes = pltpu.SMEM((self.slots * len(self.view),), jnp.int32)
+            sent, received = pltpu.SemaphoreType.DMA((self.slots,)), pltpu.SemaphoreType.DMA
+            scratch = [windows, chunks, sizes, pair, sent, received]
             stage = call.pushed(call.seen(self.push_kernel), x, tiling.stage, scratch)
         # One block after another: each starts to read what the next one needs.
         order = ("arbitrary",) * len(tiling.blocks)
@@ -302,9 +329,9 @@ class Windows(PallasProgram):
         return lax.transpose(y, self.inverse)
 
 
-def two(extents):
-    """Return the shape of two windows or chunks; those of a vector lie one after the other."""
-    return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
+def several(count, extents):
+    """Return the shape of windows or chunks; those of a vector lie one after the other."""
+    return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 def moved_by(origin, units, box):
@@ -329,11 +356,11 @@ def at(ref, units):
     return ref.at[tuple(pl.ds(*unit) for unit in units)]
 
 
-def within(ref, slot, sizes, places=()):
-    """Return a part of these sizes of one of the two windows or chunks in VMEM: from its start;
-    along dimensions that are not tiled, from a place."""
+def within(ref, slot, sizes, places=(), slots=2):
+    """Return a part of these sizes of one of the windows or chunks in VMEM: from its start; along
+    dimensions that are not tiled, from a place."""
     if len(sizes) == 1:
-        return ref.at[pl.ds(multiple(slot * (ref.shape[0] // 2), 1024), sizes[0])]
+        return ref.at[pl.ds(multiple(slot * (ref.shape[0] // slots), 1024), sizes[0])]
     places = places[:-2] or [0] * (len(sizes) - 2)
     leading = [pl.ds(*part) for part in zip(places, sizes[:-2], strict=True)]
     return ref.at[(slot, *leading, pl.ds(0, sizes[-2]), pl.ds(0, sizes[-1]))]

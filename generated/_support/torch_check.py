@@ -8,7 +8,7 @@ import torch
 
 from .boxes import ranges, volume
 from .torch_tensors import has_kernels
-from .torch_wire import Wire
+from .torch_wire import Wire, unpacked
 
 # More elements than these are not moved.
 FEW = 2**18
@@ -72,21 +72,30 @@ def _shards(move, turn):
 
 
 def _handed_over(processes, given):
-    """Return the target shards of each tensor, of shards packed, handed over and unpacked."""
+    """Return the target shards of each tensor, of shards whose pieces are handed over."""
     moves, exchange, found = processes.moves, processes.exchange, []
     home = given[0][0].device
     held = dict.fromkeys(exchange.ranks, [None] * len(moves))
     held |= dict(zip(sorted(exchange.source.ids), zip(*given, strict=True), strict=True))
     wires = {device: Wire(moves, device, home) for device in exchange.ranks}
-    packed = {device: wire.buffers()[0] for device, wire in wires.items()}
+    sent = []
     for device, wire in wires.items():
-        wire.pack(held[device], packed[device])
+        packed, _ = wire.buffers()
+        wire.pack(held[device], packed)
+        sent.append(wire.parts("source", held[device], packed))
     for rank, (device, wire) in enumerate(wires.items()):
-        packages = [packed[each].split(other.sent)[rank] for each, other in wires.items()]
-        if [len(package) for package in packages] != wire.received:
-            raise SystemExit(f"device {device}: gets other bytes than it expects")
-        outs = [move.empty(device, home) for move in moves]
-        wire.unpack(held[device], torch.cat(packages), outs)
+        outs, (_, arrived) = [move.empty(device, home) for move in moves], wire.buffers()
+        with unpacked(moves, outs, wire.receiver) as targets:
+            expected = wire.parts("target", targets, arrived)
+            for sender, parts in enumerate(sent):
+                leaving = [part for receiver, part in parts if receiver == rank]
+                arriving = [part for peer, part in expected if peer == sender]
+                if [*map(len, leaving)] != [*map(len, arriving)]:
+                    raise SystemExit(f"device {device}: gets other bytes than it expects")
+                for part, place in zip(leaving, arriving, strict=True):
+                    place.copy_(part)
+            wire.keep(held[device], targets)
+            wire.unpack(arrived, targets)
         if wire.receiver >= 0:
             found.append(outs)
     return zip(*found, strict=True)

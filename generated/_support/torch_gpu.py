@@ -15,7 +15,6 @@ import torch.distributed as dist
 from .boxes import extents, ranges, volume
 from .torch_check import self_check
 from .torch_processes import Asked, Processes, device_of
-from .torch_symmetric import shared
 from .torch_tensors import (
     LINE,
     UNITS,
@@ -115,10 +114,10 @@ class Reshard:
             raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
         held = dict(zip(sorted(ids), shards, strict=True))
         for device_id, shard in held.items():
-            self._check_source(shard, device_id)
+            self.check_source(shard, device_id)
         return [held[device_id] for device_id in ids]
 
-    def _check_source(self, shard, device_id):
+    def check_source(self, shard, device_id):
         """Raise ValueError for what is no source shard of a device, with what may make it one."""
         shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
         if tuple(getattr(shard, "shape", shape)) != shape:
@@ -226,15 +225,16 @@ class Reshard:
         the source mesh; the result is None on a rank outside the target mesh. Every process of the
         group calls this, all with the same `transport`:
 
-            "symmetric"  all GPUs on one host: peers read each other's shards, in one launch a
-                         device. What others get of the shard is copied to symmetric memory
-                         first, unless it is there already: see `symmetric_source`.
+            "symmetric"  all GPUs on one host, or on hosts that share memory by fabric handles:
+                         peers read each other's shards, in one launch a device. What others
+                         get of the shard is copied to symmetric memory first, unless it is there
+                         already: see `symmetric_source`; or they write: see `symmetric_result`.
             "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
-                         the bytes of each are together in both shards, on all ranks, they go by
-                         `batch_isend_irecv` from where they are to where they belong.
+                         the bytes of each are together in source or target shards they go by
+                         `batch_isend_irecv`, and nothing is packed there, or unpacked.
             None         the first of these that every rank can take; a warning says why not
-                         "symmetric" where memory on one host cannot be shared, or the process has
-                         set another backend of symmetric memory than CUDA.
+                         "symmetric" where GPUs cannot share memory, on one host or on several, or
+                         the process has set another backend of symmetric memory than CUDA.
 
         The first call with a group compares the ranks' plans, shards and hosts: what is wrong on
         one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an
@@ -243,7 +243,7 @@ class Reshard:
         A launch has a program for each block that is moved, or so many `programs` at most, which go
         through all blocks in turn, each with four times the threads: so many multiprocessors are
         taken. Where `async_op`, what is returned has a `wait()`, which returns the target shard;
-        until then the shard is not to be written, nor `out` to be read. On a GPU all runs on a
+        until then the shard is not to be written, nor `out` to be used. On a GPU all runs on a
         stream of its own meanwhile, and `wait` lets the current stream wait. The next call with the
         group waits for it too.
 
@@ -280,7 +280,7 @@ class Reshard:
             got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
             raise ValueError(f"{what}: got {got}, expected {expected}")
         if here:
-            self._check_source(shard, device_id)
+            self.check_source(shard, device_id)
         served, home = dist.get_backend_config(group), device_of(shard, group)
         if out is not None:
             if self.exchange.target_position(device_id) < 0:
@@ -297,25 +297,27 @@ class Reshard:
 
     def symmetric_source(self, group=None, shard=None):
         """Return this device's source shard in symmetric memory, to be filled and given to
-        `reshard`; None outside the source mesh. For GPUs of one host. The first call for a group is
-        one that every rank makes.
+        `reshard`; None outside the source mesh. For GPUs that share memory. The first call for a
+        group is one that every rank makes.
 
         With `shard`, which every rank has then, from torch.distributed._symmetric_memory.empty,
         return that: given to `reshard` on every rank, it is read where it is. Ranks that give
         `reshard` different ones wait in vain for each other. It is kept as long as the group.
+        Raises RuntimeError on every rank for one that has no such memory, or a wrong shard.
         """
-        group = dist.group.WORLD if group is None else group
-        device_id = self.exchange.ranks[dist.get_rank(group)]
-        if shard is not None:
-            self._check_source(shard, device_id)
-            shared(group).offer(shard, group)
-            return shard
-        home = torch.device("cuda", torch.cuda.current_device())
-        buffer = self.processes.symmetric_buffer(group, home)
-        if self.exchange.source_position(device_id) < 0:
-            return None
-        shape = self.source_shape(device_id)
-        return buffer[: self.itemsize * math.prod(shape)].view(self.dtype).view(shape)
+        return self.processes.source_memory(group, shard)
+
+    def symmetric_result(self, group=None, out=None):
+        """Return memory for this device's target shard into which the other ranks write: given to
+        `reshard` as `out`, on every rank, it lets tiles be pushed from where the shard is, and
+        nothing is copied first, unless the shard is in symmetric memory as well. For GPUs that
+        share memory. Every rank makes the first call for a group, and all those with `out`: memory
+        of the caller's, as `symmetric_source` takes it.
+
+        When `reshard` is called again, what reads the result is over, or before that on the stream.
+        Raises ValueError for sums, and where some devices are in one mesh only.
+        """
+        return self.processes.result_memory(group, out)
 
     def _bits(self):
         """Return how many bits of the numbers of elements, from 1 on, one pass moves, and all

@@ -9,21 +9,20 @@ import functools
 import itertools
 import socket
 import warnings
-import weakref
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from .torch_symmetric import Work, finished, foreign, placed, shared, symmetric
+from .torch_peers import PeerMemory
+from .torch_symmetric import Work, finished, foreign, has_fabric
 from .torch_tensors import (
-    LINE,
     capturing,
     check_few,
     facts,
     join_streams,
-    keep,
     let_read,
+    on,
     overlap,
     stream,
 )
@@ -45,30 +44,16 @@ class Asked(NamedTuple):
     async_op: bool = False
 
 
-class Processes:
+class Processes(PeerMemory):
     """The `moves` of some tensors, each of its own reshard. `plan` is what all ranks must have;
     `puller` returns a function that fills the target shards of a device, from the addresses of all
     source shards, by default by listed rows; `names`: what messages call the tensors."""
 
     def __init__(self, moves, plan, puller=None, names=("",)):
-        self.moves, self.plan, self.names = moves, plan, names
-        self.puller, self.exchange = puller or self.listed_puller, moves[0].exchange
+        super().__init__(moves)
+        self.plan, self.names, self.puller = plan, names, puller or self.listed_puller
         self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
-        self._staging = functools.cache(
-            lambda device_id, home, whole: Listed(self._staged(device_id, whole), home)
-        )
-        # By group, whose calls come one after another: the kind of device and the transport taken
-        # by that asked for; `symmetric_buffer`; the buffers of an exchange by device and stream;
-        # how tensors that came before are moved again; what other modules have as well.
-        self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-    def _of(self, group):
-        kept = self._kept.get(group)
-        if kept is None:
-            common = shared(group)
-            kept = self._kept[group] = {"shared": common, "calls": common.remembered()}
-        return kept
 
     @torch.no_grad()
     def local(self, shards, outs, programs=None):
@@ -144,7 +129,10 @@ class Processes:
         try:
             if under_way is not None:  # it has what this call would use
                 under_way.wait()
-            run = calls.get(given)
+            try:
+                run = calls.get(given)
+            except TypeError:  # what was asked is of a kind that cannot be, as `_prepared` says
+                given = run = None
             if run is None:
                 run, outs = self._prepared(shards, group, outs, asked, wants_gradient, fault)
                 if given is not None:
@@ -170,17 +158,16 @@ class Processes:
         rank, transport = dist.get_rank(group), asked.transport
         kind, by = self._of(group).get(transport, (None, None))
         if asked.check or kind is None or (home is not None and home.type != kind):
-            whole = home is not None and self._wire(self.exchange.ranks[rank], home).whole
-            by = self._agree(group, fault, home, transport, wants_gradient, whole)
+            pushes = home is not None and self.result_place(shards, outs, group) is not None
+            by = self._agree(group, fault, home, transport, wants_gradient, pushes)
             self._of(group)[transport] = home.type, by
         elif fault:
             raise ValueError(f"{fault}; {WAIT}")
         device_id = self.exchange.ranks[rank]
         if outs is None:
             outs = [move.empty(device_id, home) for move in self.moves]
-        ways = {"symmetric": self.by_symmetric_memory, "in place": self.in_place}
-        by = ways.get(by, self.by_exchange)
-        return by(shards, outs, device_id, home, group, asked.programs), outs
+        way = self.by_symmetric_memory if by == "symmetric" else self.by_exchange
+        return way(shards, outs, device_id, home, group, asked.programs), outs
 
     def _check_call(self, shards, group, outs, asked, wants_gradient, fault):
         """Return the device of the results. Raises ValueError for what is wrong on this rank."""
@@ -210,17 +197,19 @@ class Processes:
             raise ValueError("out shares memory with `symmetric_source`, which others still read")
         return home
 
-    def _agree(self, group, fault, home, transport, wants_gradient, whole):
-        """Return the transport to take, "in place" of an exchange that packs nothing. Raises
-        ValueError on every rank if anything is wrong on any; `whole`: see `Wire`."""
+    def _agree(self, group, fault, home, transport, wants_gradient, pushes=False):
+        """Return the transport to take. Raises ValueError on every rank if anything is wrong on
+        any."""
         host = socket.gethostname() if home is not None and home.type == "cuda" else ""
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
-        shares = host, host and foreign(home)
-        mine = self.plan, fault, f"transport {transport!r}", kind, shares, whole
+        kind += ", pushed to `symmetric_result`" if pushes else ""
+        far = bool(host) and transport != "exchange" and has_fabric(home)
+        shares = host, host and foreign(home), far
+        mine = self.plan, fault, f"transport {transport!r}", kind, shares
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
-        plans, faults, transports, kinds, hosts, wholes = zip(*said, strict=True)
+        plans, faults, transports, kinds, hosts = zip(*said, strict=True)
         for rank, problem in enumerate(faults):
             if problem and len(set(plans)) == 1:
                 raise ValueError(f"rank {rank}: {problem}")
@@ -229,18 +218,19 @@ class Processes:
                 if other != given[0]:
                     both = f"rank 0 has {given[0]}, rank {rank} has {other}"
                     raise ValueError(f"ranks differ: {both}")
-        hosts, backends = zip(*hosts, strict=True)
-        one_host = bool(host) and len(set(hosts)) == 1
-        if transport == "symmetric" and not one_host:
-            raise ValueError(f"transport 'symmetric': GPUs of hosts {hosts}, expected those of one")
-        if one_host and transport != "exchange":
-            why = next(filter(None, backends), "") or self._unshared(group, home)
+        hosts, backends, fabrics = zip(*hosts, strict=True)
+        if host and transport != "exchange":
+            why = next(filter(None, backends), "")
+            if not why and len(set(hosts)) > 1 and not all(fabrics):
+                rank = fabrics.index(False)
+                why = f"rank {rank}, on {hosts[rank]}: other hosts cannot read its memory"
+            why = why or self._unshared(group, home)
             if not why:
                 return "symmetric"
             if transport == "symmetric":
                 raise RuntimeError(f"transport 'symmetric': {why}")
             warnings.warn(f"{self.plan}: takes transport 'exchange', since {why}", stacklevel=6)
-        return "in place" if all(wholes) else "exchange"
+        return "exchange"
 
     def _unshared(self, group, home):
         """Return why ranks have no symmetric memory, the same on all; "" where they have."""
@@ -250,107 +240,46 @@ class Processes:
             return str(error)
         return ""
 
-    def by_symmetric_memory(self, shards, outs, device_id, home, group, programs):
-        """Return a function that lets all ranks offer what leaves their shards, and then pull tiles
-        from where they are."""
-        place, starts = self._stage(group, home)
-        me, copy = self.exchange.source_position(device_id), None
-        if len(shards) == 1 and me >= 0:
-            place = self._of(group)["shared"].offered.get(shards[0].data_ptr(), place)
-        ranks = [self.exchange.ranks.index(source) for source in self.exchange.source.ids]
-        addresses = [[place.addresses[rank] + start for rank in ranks] for start in starts]
-        own = [0 if each is None else each.data_ptr() for each in shards]
-        here = place.held.data_ptr()
-        if me >= 0 and any(at != here + start for at, start in zip(own, starts, strict=True)):
-            whole = any(at % LINE for at in own)  # from there tiles would not be read in lines
-            copy = self._staging(device_id, home, whole).copier(tuple(own), (here,), programs)
-            for each, at in zip(addresses, own, strict=True):
-                each[me] = each[me] if whole else at
-        pull = None
-        if self.exchange.target_position(device_id) >= 0:
-            pull = self.puller(addresses, outs, device_id, programs)
-        if capturing(home):
-            keep(place)
-
-        def run(shards, outs, group):
-            if copy is not None:
-                copy()
-            place.meet()
-            yield
-            if pull is not None:
-                pull(outs)
-            place.meet()
-
-        return run
-
-    def symmetric_buffer(self, group, home):
-        """Return memory of this module alone that holds any device's source shards and that every
-        rank can read; made once a group."""
-        kept = self._of(group)
-        if "buffer" not in kept:
-            kept["buffer"] = placed(lambda: symmetric(self._starts[-1], home), group)
-            kept["calls"].clear()
-        return kept["buffer"].held
-
-    def _stage(self, group, home):
-        """Return where ranks offer their shards, and where each tensor's begins there."""
-        kept, (*starts, size) = self._of(group), self._starts
-        return kept.get("buffer") or kept["shared"].grown(size, home, group), starts
-
-    @functools.cached_property
-    def _starts(self):
-        """Where the shards of each tensor begin in memory that holds all, and the end of that."""
-        sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
-        return [*itertools.accumulate(sizes, initial=0)]
-
-    def _staged(self, device_id, whole):
-        """Yield the entries that copy what others get of a device's shards, or all of them."""
-        for number, move in enumerate(self.moves):
-            me = move.exchange.source_position(device_id)
-            held, ids = move.exchange.source.box(me), move.exchange.target.ids
-            pieces = move.exchange.outgoing(me)
-            leaving = (each.box for each in pieces if ids[each.receiver] != device_id)
-            for box in [held] if whole else dict.fromkeys(leaving):
-                start = self._starts[number]
-                yield from entries_of(box, held, held, move.itemsize, number, 0, 0, start)
-
     def by_exchange(self, shards, outs, device_id, home, group, programs):
-        """Return a function that sends tiles packed, exactly those that the plan moves, and copies
-        the own ones meanwhile."""
-        wire, kept, place = self._wire(device_id, home), self._of(group), (home, stream(home))
+        """Return a function that sends tiles, exactly those that the plan moves, packed but where
+        they are in place, and copies the own ones meanwhile."""
+        wire = self._wire(device_id, home, by_pairs(home, group))
+        kept, place = self._of(group), (home, stream(home))
         if place not in kept and not capturing(home):
             kept[place] = wire.buffers()
         packed, arrived = wire.buffers() if capturing(home) else kept[place]
 
         def run(shards, outs, group):
-            wire.pack(shards, packed, programs)
-            given = arrived, packed, wire.received, wire.sent
-            work = dist.all_to_all_single(*given, group=group, async_op=True)
-            yield
-            wire.unpack(shards, arrived, outs, work.wait, programs)
+            with unpacked(self.moves, outs, wire.receiver) as held:
+                wire.pack(shards, packed, programs)
+                if wire.in_place:
+                    leaving = wire.parts("source", shards, packed)
+                    works = in_turn(leaving, wire.parts("target", held, arrived), group)
+                else:
+                    given = arrived, packed, wire.received, wire.sent
+                    works = [dist.all_to_all_single(*given, group=group, async_op=True)]
+                wire.keep(shards, held, programs)
+                yield
+                for work in works:
+                    work.wait()
+                wire.unpack(arrived, held, programs)
 
         return run
 
-    def in_place(self, shards, outs, device_id, home, group, programs):
-        """Return a function that sends every tile from where it is to where it belongs."""
-        wire, ranks = self._wire(device_id, home), dist.get_process_group_ranks(group)
 
-        def run(shards, outs, group):
-            asked = [
-                dist.P2POp(does, part, ranks[rank], group, tag)
-                for does, parts in (
-                    (dist.irecv, wire.parts(outs, 1)),
-                    (dist.isend, wire.parts(shards, 0)),
-                )
-                for rank, part, tag in parts
-            ]
-            works = dist.batch_isend_irecv(asked) if asked else []
-            wire.keep(shards, outs, programs)
-            yield
-            for work in works:
-                work.wait()
+def by_pairs(home, group):
+    """Return whether ranks can send to each other: of what is on a GPU, gloo has collectives
+    alone."""
+    return home.type == "cpu" or "cuda:gloo" not in dist.get_backend_config(group)
 
-        return run
+
+def in_turn(leaving, arriving, group):
+    """Return what waits for parts (rank, bytes), each sent and received where it is; those between
+    two ranks in an order that both know."""
+    asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
+    asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
+    with on(asked[0].tensor.device):  # NCCL may hang where another GPU is the current one
+        return dist.batch_isend_irecv(asked)
 
 
 def device_of(tensor, group):
@@ -363,8 +292,13 @@ def device_of(tensor, group):
 
 def _facts(asked, shards, outs):
     """Return all that is checked of the tensors of a call, None where they are to be checked."""
-    found = (*map(facts, shards), *map(facts, outs))
-    home = next((each for each in (*shards, *outs) if each is not None), None)
-    if False in found or home is None or capturing(home.device):
+    found, home = [asked], None
+    for tensor in (*shards, *outs):
+        seen = facts(tensor)
+        if seen is False:
+            return None
+        found.append(seen)
+        home = seen[3] if home is None and seen else home
+    if home is None or capturing(home):
         return None
-    return asked, stream(home.device), found
+    return stream(home), *found

@@ -1,5 +1,7 @@
 """What all modules have of a group: memory that its ranks read, and the call that is under way."""
 
+import ctypes
+import functools
 import weakref
 from typing import Any, NamedTuple
 
@@ -7,10 +9,16 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
+from .torch_tensors import address
+
 # How long ranks wait for each other at a barrier of symmetric memory.
 BARRIER_MS = 600_000
 # Tensors of callers meet at so many channels in turn, so that ranks with different ones do not.
 CHANNELS = 4
+
+
+# What the driver calls handles of memory that go to other hosts: CU_MEM_HANDLE_TYPE_FABRIC.
+FABRIC = 8
 
 
 class Place(NamedTuple):
@@ -43,20 +51,28 @@ class Shared:
         """Return the workspace, of so many bytes at least; all ranks ask for the same."""
         if self.workspace is None or len(self.workspace.held) < size:
             self.workspace = placed(lambda: symmetric(size, home), group)
-            for calls in self._remembered:
-                calls.clear()
+            self._forget()
         return self.workspace
 
-    def offer(self, shard, group):
-        """Let all ranks read tensors of theirs where they are; every rank calls this."""
+    def _forget(self):
+        for calls in self._remembered:
+            calls.clear()
+
+    def offer(self, make, group):
+        """Let all ranks read and write the tensors that they make, where they are; every rank calls
+        this. Return that of this rank."""
 
         def given():
-            if not symmetric_memory.is_symm_mem_tensor(shard):
+            tensor = make()
+            if not symmetric_memory.is_symm_mem_tensor(tensor):
                 raise RuntimeError("got a tensor that is not in symmetric memory")
-            return shard
+            return tensor
 
         channel = 1 + len(self.offered) % (CHANNELS - 1)
-        self.offered[shard.data_ptr()] = placed(given, group)._replace(channel=channel)
+        place = placed(given, group)._replace(channel=channel)
+        self._forget()
+        self.offered[address(place.held)] = place
+        return place.held
 
 
 # By group, for as long as that is there.
@@ -72,21 +88,31 @@ def shared(group):
 def placed(make, group):
     """Return the place of the tensor that this rank makes. Every rank calls this; where one cannot,
     RuntimeError is raised on all, with its reason."""
-    held: Any = None
-    handle: Any = None
-    try:
-        held = make()
+
+    def met():
         handle = symmetric_memory.rendezvous(held, group)
         # Not `handle.offset`: in memory that is pooled, tensors of ranks may begin elsewhere.
-        mine = held.data_ptr() - handle.buffer_ptrs[dist.get_rank(group)]
-    except RuntimeError as error:
+        return handle, address(held) - handle.buffer_ptrs[dist.get_rank(group)]
+
+    held = _on_all(lambda: (make(), 0), group)[0]  # who has none must not be waited for
+    handle, starts = _on_all(met, group)
+    return Place(held, handle, [*map(sum, zip(handle.buffer_ptrs, starts, strict=True))])
+
+
+def _on_all(function, group):
+    """Return the first of what a function returns, and of all ranks the second. Where it fails on
+    one, RuntimeError is raised on all."""
+    found: Any = None
+    try:
+        found, mine = function()
+    except (RuntimeError, ValueError) as error:
         mine = next(iter(str(error).splitlines()), type(error).__name__)
     said = [None] * dist.get_world_size(group)
     dist.all_gather_object(said, mine, group=group)
     for number, why in enumerate(said):
         if isinstance(why, str):
             raise RuntimeError(f"rank {number}: {why}")
-    return Place(held, handle, [*map(sum, zip(handle.buffer_ptrs, said, strict=True))])
+    return found, said
 
 
 def foreign(home):
@@ -94,6 +120,22 @@ def foreign(home):
     # The barrier of another, NVSHMEM, has been known to do nothing.
     backend = symmetric_memory.get_backend(home)
     return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
+
+
+@functools.cache
+def has_fabric(home):
+    """Return whether GPUs of other hosts may read this process's symmetric memory: whether torch
+    makes it with a fabric handle. Torch says so to C++ alone, and the driver of any memory."""
+    try:
+        driver, held = ctypes.CDLL("libcuda.so.1"), symmetric(1, home)
+    except (OSError, RuntimeError):
+        return False
+    handle, properties = ctypes.c_uint64(), (ctypes.c_uint32 * 8)()  # a CUmemAllocationProp
+    if driver.cuMemRetainAllocationHandle(ctypes.byref(handle), ctypes.c_void_p(address(held))):
+        return False
+    failed = driver.cuMemGetAllocationPropertiesFromHandle(properties, handle)
+    driver.cuMemRelease(handle)
+    return not failed and bool(properties[1] & FABRIC)
 
 
 def symmetric(size, home):

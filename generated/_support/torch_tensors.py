@@ -8,6 +8,7 @@ import torch
 import triton
 
 UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+PLAIN = torch.Tensor, torch.nn.Parameter  # classes of tensors that do nothing of their own
 LINE = 16  # bytes of the widest load and store
 
 
@@ -30,10 +31,16 @@ def facts(tensor):
     """Return all of a tensor but its elements, None of None, and False of what is no plain one."""
     if tensor is None:
         return None
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in PLAIN:
         return False
-    where = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device
+    where = tensor.data_ptr() or address(tensor), tensor.shape, tensor.stride(), tensor.device
     return *where, tensor.dtype, tensor.requires_grad, tensor.is_neg()
+
+
+def address(tensor):
+    """Return where a tensor begins in its memory, also one without elements."""
+    skipped = tensor.storage_offset() * tensor.element_size()
+    return tensor.untyped_storage().data_ptr() + skipped
 
 
 def overlap(one, other):
@@ -45,8 +52,10 @@ def overlap(one, other):
 
 def requires_grad(tensors):
     """Return whether what is made of some tensors is to have a gradient."""
-    found = (tensor for tensor in tensors if isinstance(tensor, torch.Tensor))
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found)
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            return torch.is_grad_enabled()
+    return False
 
 
 def check_few(programs):

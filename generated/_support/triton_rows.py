@@ -30,7 +30,9 @@ class Tiles(NamedTuple):
     """How a kernel moves the tiles of a target shard: how many there are, and the fields of `Block`
     for shards that begin at multiples of 16 bytes. `largest`: the extents of the largest tile, its
     rows last but one, the elements of a row last; those before them are indices that each take a
-    block. `ends`: whether the first line of a row may begin before it."""
+    block. `ends`: whether the first line of a row may begin before it. `together`: of "source" and
+    "target" those in whose shards the bytes of each tile are together, none where a device has
+    nothing to exchange."""
 
     number: int
     width: int
@@ -39,6 +41,7 @@ class Tiles(NamedTuple):
     columns: int
     largest: tuple[int, ...]
     ends: bool = False
+    together: tuple[str, ...] = ()
 
     def block(self, start=None, times=1):
         """Return the kernel's `Block` for shards that begin at multiples of so many elements, a

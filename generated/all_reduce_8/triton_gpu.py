@@ -44,9 +44,9 @@ from .._support.torch_gpu import Reshard
 from .._support.torch_reduce import Phased, Reduction
 from .._support.triton_rows import Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "1527c7f951836aac", __name__)
-__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
-__all__ += ["reshard_dtensor"]
+require("triton_gpu", "b32d6936e6473f18", __name__)
+__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
+__all__ += ["symmetric_result", "symmetric_source"]
 
 SHAPE = (2048, 4096)
 DTYPE = "bfloat16"
@@ -156,11 +156,27 @@ EXCHANGE = Exchange(
     receivers,
     hidden=(8,),
 )
-TILES = Tiles(number=1, width=1, lanes=8, rows=1, columns=2048, largest=(1, 1048576))
+TILES = Tiles(
+    number=1,
+    width=1,
+    lanes=8,
+    rows=1,
+    columns=2048,
+    largest=(1, 1048576),
+    together=("source", "target"),
+)
 GATHER = Exchange(
     Side(TARGET_IDS, part_box), Side(TARGET_IDS, target_box), part_senders, part_receivers
 )
-GATHER_TILES = Tiles(number=8, width=4, lanes=2, rows=1, columns=1024, largest=(1, 1048576))
+GATHER_TILES = Tiles(
+    number=8,
+    width=4,
+    lanes=2,
+    rows=1,
+    columns=1024,
+    largest=(1, 1048576),
+    together=("source", "target"),
+)
 _REDUCE = Reduction(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {PARTS}", EXCHANGE, pull_kernel, TILES
 )
@@ -170,7 +186,7 @@ _GATHER = Reshard(
 _HOST = Phased(_REDUCE, _GATHER)
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source = _HOST.symmetric_source
+symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
 # From (Partial("sum"),) to (Replicate(),).
 reshard_dtensor = DTensors(_HOST, ("sum",), (None,), ((8,), (8,))).reshard
 

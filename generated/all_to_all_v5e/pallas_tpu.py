@@ -50,10 +50,11 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers
-from .._support.pallas_routed import Routed, Schedule
+from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
+from .._support.pallas_steps import Schedule
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

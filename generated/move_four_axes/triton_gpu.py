@@ -50,8 +50,9 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "1527c7f951836aac", __name__)
-__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
+require("triton_gpu", "b32d6936e6473f18", __name__)
+__all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
+__all__ += ["symmetric_result", "symmetric_source"]
 
 SHAPE = (4, 4, 4)
 DTYPE = "int32"
@@ -125,13 +126,15 @@ def pull_kernel(
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
-TILES = Tiles(number=8, width=1, lanes=1, rows=1, columns=1, largest=(1, 1, 1))
+TILES = Tiles(
+    number=8, width=1, lanes=1, rows=1, columns=1, largest=(1, 1, 1), together=("source", "target")
+)
 _HOST = Reshard(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source = _HOST.symmetric_source
+symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

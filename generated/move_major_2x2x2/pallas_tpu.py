@@ -22,7 +22,7 @@ Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 1024.000 times the exact bytes, 2,048 into the busiest device.
 HBM reads and writes 1664.50 times the least possible.
-Staging 2,048 bytes of HBM, 368,640 of VMEM.
+Staging 2,048 bytes of HBM, 385,024 of VMEM.
 
 Made by
     shardwright emit --mesh x=2,y=2,z=2 --shape 4x4 --dtype int8 --source '[{"x"}, {"y", "z"}]' --target '[{"x", "y"}, {"z"}]' --name move_major_2x2x2 -o generated
@@ -44,7 +44,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -43,9 +43,9 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "1527c7f951836aac", __name__)
-__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
-__all__ += ["reshard_dtensor"]
+require("triton_gpu", "b32d6936e6473f18", __name__)
+__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
+__all__ += ["symmetric_result", "symmetric_source"]
 
 SHAPE = (64, 48)
 DTYPE = "bfloat16"
@@ -112,13 +112,21 @@ def pull_kernel(
 EXCHANGE = Exchange(
     Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers, hidden=(4,)
 )
-TILES = Tiles(number=1, width=1, lanes=8, rows=1, columns=2048, largest=(1, 384))
+TILES = Tiles(
+    number=1,
+    width=1,
+    lanes=8,
+    rows=1,
+    columns=2048,
+    largest=(1, 384),
+    together=("source", "target"),
+)
 _HOST = Reduction(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source = _HOST.symmetric_source
+symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
 # From (Partial("sum"), Shard(1)) to (Shard(0), Shard(1)).
 reshard_dtensor = DTensors(_HOST, ("sum", 1), (0, 1), ((4, 2), (4, 2))).reshard
 

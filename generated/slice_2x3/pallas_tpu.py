@@ -21,7 +21,7 @@ Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 1.000 times the exact bytes, 0 into the busiest device.
 HBM reads and writes 256.50 times the least possible.
-Staging 0 bytes of HBM, 65,536 of VMEM.
+Staging 0 bytes of HBM, 81,920 of VMEM.
 
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3 -o generated
@@ -43,7 +43,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

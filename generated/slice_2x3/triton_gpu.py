@@ -38,9 +38,9 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "1527c7f951836aac", __name__)
-__all__ = ["reshard", "reshard_local", "source_shape", "symmetric_source", "target_shape"]
-__all__ += ["reshard_dtensor"]
+require("triton_gpu", "b32d6936e6473f18", __name__)
+__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
+__all__ += ["symmetric_result", "symmetric_source"]
 
 SHAPE = (6,)
 DTYPE = "int32"
@@ -109,7 +109,7 @@ _HOST = Reshard(
 )
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source = _HOST.symmetric_source
+symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
 # From (Replicate(), Replicate()) to (Replicate(), Shard(0)).
 reshard_dtensor = DTensors(_HOST, (None, None), (None, 0), ((2, 3), (2, 3))).reshard
 

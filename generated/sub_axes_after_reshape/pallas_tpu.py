@@ -25,7 +25,7 @@ Form: windows; chunks of tiles are shifted in VMEM, and put together from a stag
 On the wire 5.333 times the exact bytes, 2,048 into the busiest device.
 HBM reads and writes 5.83 times the least possible.
 Where shards lie in memory as XLA lays them out by default: 4.67 times more.
-Staging 5,120 bytes of HBM, 368,640 of VMEM.
+Staging 5,120 bytes of HBM, 385,024 of VMEM.
 
 Made by
     shardwright emit --mesh x=4,y=2 --shape 64x96 --dtype int8 --source '[{"x"}, {}]' --target '[{"x":(1)2}, {"x":(2)2, "y"}]' --name sub_axes_after_reshape -o generated
@@ -47,7 +47,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -26,7 +26,7 @@ Form: windows; chunks of tiles are shifted in VMEM, and put together from a stag
 On the wire 136.533 times the exact bytes, 8,192 into the busiest device.
 HBM reads and writes 239.43 times the least possible.
 Where shards lie in memory as XLA lays them out by default: 42.67 times more.
-Staging 10,240 bytes of HBM, 204,800 of VMEM.
+Staging 10,240 bytes of HBM, 221,184 of VMEM.
 
 Made by
     shardwright emit --mesh data=2,model=2 --shape 10x9 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"tp"}]' --target-mesh '<["tp"=3], device_ids=[4, 5, 6]>' --name trainer_to_server -o generated
@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, minimum
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -23,7 +23,7 @@ Form: windows; chunks of tiles are shifted in VMEM, and put together from a stag
 On the wire 472.615 times the exact bytes, 12,288 into the busiest device.
 HBM reads and writes 676.06 times the least possible.
 Where shards lie in memory as XLA lays them out by default: 64.00 times more.
-Staging 16,384 bytes of HBM, 122,880 of VMEM.
+Staging 16,384 bytes of HBM, 139,264 of VMEM.
 
 Made by
     shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3 -o generated
@@ -45,7 +45,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -40,7 +40,7 @@ Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
 On the wire 86.486 times the exact bytes, 16,384 into the busiest device.
 HBM reads and writes 109.45 times the least possible.
-Staging 16,384 bytes of HBM, 122,880 of VMEM.
+Staging 16,384 bytes of HBM, 139,264 of VMEM.
 
 Made by
     shardwright emit --mesh x=3,y=4 --shape 16x23 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_3x4_uneven -o generated
@@ -62,7 +62,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

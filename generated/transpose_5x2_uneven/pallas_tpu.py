@@ -39,7 +39,7 @@ Form: windows; chunks of tiles are shifted in VMEM, and put together from a stag
 On the wire 99.740 times the exact bytes, 20,480 into the busiest device.
 HBM reads and writes 123.71 times the least possible.
 Where shards lie in memory as XLA lays them out by default: 25.66 times more.
-Staging 24,576 bytes of HBM, 122,880 of VMEM.
+Staging 24,576 bytes of HBM, 139,264 of VMEM.
 
 Made by
     shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven -o generated
@@ -61,7 +61,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "78e9a263031f7c0e", __name__)
+require("pallas_tpu", "9d1f686052098291", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

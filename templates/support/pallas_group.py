@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_group import Group as ArrayGroup
-from .pallas_peers import LOGICAL, how_many, meet_all
+from .pallas_peers import LOGICAL, meet_all, total
 from .pallas_program import Call, are_near, is_v5e, refuse_far
 
 LANES = 128
@@ -64,7 +64,7 @@ def _pushing(ranges):
 
         def tells(number):
             sender = ends[2 * number + 1]
-            return sender >= 0, sender
+            return sender >= 0, sender, 0
 
         def push(number):
             blocks = pl.ds(*ranges[number])
@@ -78,7 +78,7 @@ def _pushing(ranges):
                 device_id_type=LOGICAL,
             )
 
-        expected = how_many(len(ranges), lambda number: ends[2 * number] >= 0)
+        expected = total(len(ranges), lambda number: ends[2 * number] >= 0)
         meet_all(len(ranges), tells, expected)
         for number in range(len(ranges)):
             sends, copy = push(number)

@@ -7,6 +7,7 @@ traced values.
 """
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -41,17 +42,21 @@ def maximum(a, b):
 
 def div(a, b):
     """Return the quotient of integers that are not negative: one operation of a kernel, where `//`
-    is nine to floor those that are."""
-    if isinstance(b, int) and b == 1:
-        return a
+    is nine to floor those that are, and a division that minds signs five by a power of two."""
+    if _is_power_of_two(b):
+        return a >> b.bit_length() - 1 if b > 1 else a
     return lax.div(a, operand(b)) if is_traced(a) else a // b
 
 
 def rem(a, b):
     """Return the remainder of integers that are not negative."""
-    if isinstance(b, int) and b == 1:
-        return 0
+    if _is_power_of_two(b):
+        return a & b - 1 if b > 1 else 0
     return lax.rem(a, operand(b)) if is_traced(a) else a % b
+
+
+def _is_power_of_two(b):
+    return isinstance(b, int) and b > 0 and b & (b - 1) == 0
 
 
 def operand(b):
@@ -72,7 +77,7 @@ def multiple(index, divisor):
 def meet_all(coming, tells, expected):
     """Tell all senders that this device has entered the kernel, and hear it of all receivers, so
     many as are expected: they may be written to from then on. tells(number), below `coming`:
-    whether a sender is told, and its rank.
+    whether a sender is told, its rank, and how much it sends. Return how much all send.
 
     A device tells again only after all data of the call before have arrived, so that a sender never
     holds two signals of one receiver.
@@ -80,23 +85,49 @@ def meet_all(coming, tells, expected):
     barrier = pltpu.get_barrier_semaphore()
 
     def tell(number):
-        told, device = tells(number)
+        told, device, amount = tells(number)
 
         @pl.when(told)
         def signal():
             pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
 
-    each(coming, tell)
+        return jnp.where(told, jnp.int32(amount), 0)
+
+    amount = total(coming, tell)
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+    return amount
 
 
-def how_many(count, holds):
-    """Return for how many numbers below a count something holds."""
+def total(count, of):
+    """Return the sum of what `of` gives for every number below a count, two of them at a time."""
 
-    def add(number, found):
-        return found + jnp.int32(holds(number))
+    def one(number, found):
+        return found + jnp.int32(of(number))
 
-    return lax.fori_loop(np.int32(0), jnp.int32(count), add, np.int32(0))
+    def pair(half, found):
+        return one(2 * half + 1, one(2 * half, found))
+
+    pairs = div(count, 2)
+    found = lax.fori_loop(np.int32(0), jnp.int32(pairs), pair, np.int32(0))
+    return lax.fori_loop(jnp.int32(2 * pairs), jnp.int32(count), one, found)
+
+
+def far_apart(place, count):
+    """Return the number in a place when those below a count are taken in steps of some 0.41 of it.
+
+    Receivers are numbered from a device on: those that it sends to at a time are far apart then,
+    and all links are at work. They stay in order where the count is not known, or so large that
+    the products below would not fit 32 bits.
+    """
+    if not isinstance(count, int) or count > 1 << 16:
+        return place
+    steps = itertools.count(max(round(0.41 * count), 1))
+    return rem(place * next(step for step in steps if math.gcd(step, count) == 1), count)
+
+
+def total_far_apart(count, of):
+    """Return what `total` does, of the numbers in that order."""
+    return total(count, lambda place: of(far_apart(place, count)))
 
 
 def each(count, visit, first=0):
@@ -107,6 +138,11 @@ def each(count, visit, first=0):
         return carry
 
     lax.fori_loop(np.int32(first), jnp.int32(count), one, np.int32(0))
+
+
+def units_in(sizes, unit):
+    """Return how many boxes of the extents `unit` fill one of such sizes, none an empty one."""
+    return math.prod(div(maximum(size, 0), each) for size, each in zip(sizes, unit, strict=True))
 
 
 class Forms(NamedTuple):
@@ -274,17 +310,17 @@ class Peers:
             sends = sends & (self.holds(position, own) ^ True)  # unless the receiver holds it
         return PeerPiece(sends, receiver, shard, piece, box)
 
-    def meet(self, me, receiver, order=None):
+    def meet(self, me, receiver, order=None, amount=lambda _: 0):
         """Tell every sender that this device has entered the kernel, and hear it of every receiver:
-        see `meet_all`."""
+        see `meet_all`. Return the `amount` of all pieces that come."""
 
         def tells(number):
-            comes, sender, *_ = self.incoming(receiver, me, number)
-            return comes, jnp.int32(self.source_rank(sender, order))
+            piece = self.incoming(receiver, me, number)
+            return piece.moves, jnp.int32(self.source_rank(piece.peer, order)), amount(piece)
 
         going = self.outgoing_count(me)
-        expected = how_many(going, lambda number: self.outgoing(me, number, order).moves)
-        meet_all(self.incoming_count(receiver), tells, expected)
+        expected = total(going, lambda number: self.outgoing(me, number, order).moves)
+        return meet_all(self.incoming_count(receiver), tells, expected)
 
     def _senders(self, receiver):
         """Yield the positions that parts of a target shard come from, its own included, each with

@@ -12,15 +12,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, div, each, is_full, multiple, operand
-from .pallas_program import PallasProgram
+from .pallas_peers import LOGICAL, div, is_full, maximum, multiple, operand, total_far_apart
+from .pallas_program import PallasProgram, wait_for_units
 
 
 class Slot(NamedTuple):
     """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
     rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
     slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
-    much is sent; `halves`: whether they say where, along the first, that begins."""
+    much is sent; `halves`: whether they say where, along the first, that begins; `chunks`: into how
+    many, along the first, moves are cut."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -28,15 +29,35 @@ class Slot(NamedTuple):
     order: tuple[int, ...] | None = None
     sized: tuple[tuple[int, int], ...] = ()
     halves: bool = False
+    chunks: int = 1
 
-    def part(self, moves, first):
-        """Return the part of a slot that a move takes, whose numbers begin at `first`."""
+    def part(self, moves, first, chunk=0):
+        """Return the part of a slot that a chunk of a move takes, whose numbers begin at
+        `first`."""
         part: list[object] = [slice(None)] * len(self.shape)
         begin = moves[first + 2] if self.halves else 0
         for column, (axis, unit) in enumerate(self.sized, 2 + self.halves):
-            ends = begin if axis == 0 else 0, moves[first + column]
+            ends = 0, moves[first + column]
+            if axis == 0:
+                low, high = self._chunk(ends[1], unit, chunk)
+                ends = begin + low, high - low
             part[axis] = pl.ds(*(end if unit == 1 else multiple(end, unit) for end in ends))
         return tuple(part)
+
+    def span(self, move, chunk=0):
+        """Return from where to where along the first dimension a chunk of a move goes."""
+        begin, columns = move[2] if self.halves else 0, dict(self.sized)
+        if 0 not in columns:
+            return 0, self.shape[0]
+        low, high = self._chunk(move[2 + self.halves], columns[0], chunk)
+        return begin + low, begin + high
+
+    def _chunk(self, extent, unit, chunk):
+        """Return where a chunk of an extent begins and ends, in whole units."""
+        if self.chunks == 1:
+            return 0, extent
+        units = div(extent, unit)
+        return tuple(div(units * number, self.chunks) * unit for number in (chunk, chunk + 1))
 
     def packed(self, values):
         """Return a slot that holds values."""
@@ -135,32 +156,21 @@ class Slots(Packed):
             read = self._filled(x, self._number(shard, forms.receivers(me), piece), box)
             write = self._filled(y, self._number(own, forms.senders(receiver), piece), box)
             device = jnp.int32(peers.target_rank(receiver, order))
-            return sends, pltpu.make_async_remote_copy(
+            copy = pltpu.make_async_remote_copy(
                 read, write, sent, received, device_id=device, device_id_type=LOGICAL
             )
-
-        def start(number):
-            sends, copy = push(number)
             pl.when(sends)(copy.start)
-
-        def leave(number):
-            sends, copy = push(number)
-            pl.when(sends)(copy.wait_send)
-
-        def arrive(number):
-            comes, _, shard, piece, box = peers.incoming(receiver, me, number)
-            number = self._number(shard, peers.forms.senders(receiver), piece)
-            place = self._filled(y, number, box)
-            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
+            return jnp.where(sends, self._granules(box), 0)
 
         if peers.sends:
-            peers.meet(me, receiver, order)
-            each(peers.outgoing_count(me), start)
+            come = peers.meet(me, receiver, order, lambda piece: self._granules(piece.box))
+            left = total_far_apart(peers.outgoing_count(me), push)
         if peers.kept:
             self._keep(me, receiver, x, y, copied)
         if peers.sends:
-            each(peers.outgoing_count(me), leave)
-            each(peers.incoming_count(receiver), arrive)
+            granule = 1, 1, *self.slot.shape[1:]
+            wait_for_units(x, granule, left, sent)
+            wait_for_units(y, granule, come, received)
 
     def _keep(self, me, receiver, x, y, copied):
         """Copy what this device holds of its own target shard."""
@@ -190,9 +200,13 @@ class Slots(Packed):
 
     def _filled(self, ref, number, box):
         """Return the granules of a slot that a tile takes."""
-        size = (box[1] - box[0]) * math.prod(self.window[1:])
+        return ref.at[operand(number), pl.ds(0, self._granules(box)), :, :]
+
+    def _granules(self, box):
+        """Return how many granules a tile takes of a slot."""
+        size = maximum(box[1] - box[0], 0) * math.prod(self.window[1:])
         granule = math.prod(self.slot.shape[1:])
-        return ref.at[operand(number), pl.ds(0, (size + granule - 1) // granule), :, :]
+        return div(size + granule - 1, granule)
 
     def moved(self, x, call):
         """Return the target shard, its padding left as it comes."""

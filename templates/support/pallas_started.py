@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from .jax_host import OneOrder
 from .jax_meshes import bits_of, expect, mapped, not_mapped
-from .pallas_peers import LOGICAL, each, how_many
+from .pallas_peers import LOGICAL, each, total
 from .pallas_program import HBM
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
@@ -124,7 +124,7 @@ class StartedReshard(OneOrder):
                 pl.semaphore_signal(heard, 1, device_id=peer, device_id_type=LOGICAL)
 
         each(peers.count, tell)
-        senders = how_many(peers.count, lambda number: peers.receiver(me, number) != me)
+        senders = total(peers.count, lambda number: peers.receiver(me, number) != me)
         pl.when(senders > 0)(lambda: pl.semaphore_wait(heard, senders))
 
     def done_kernel(self, x, held, sent, received, y):

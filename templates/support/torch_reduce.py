@@ -108,6 +108,10 @@ class Phased(Reshard):
         """Return this device's source shard in symmetric memory, as `Reshard` does."""
         return self._both[0].symmetric_source(group, shard)
 
+    def symmetric_result(self, group=None, out=None):
+        """Return memory for this device's target shard, as `Reshard` does."""
+        return self._both[1].symmetric_result(group, out)
+
     def self_check(self):
         """Return what is right about both; exit with what is wrong."""
         return "; ".join(phase.self_check() for phase in self._both)

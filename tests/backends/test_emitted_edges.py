@@ -110,12 +110,15 @@ MIXED = (
 )
 
 
+OF_SUB_AXES = "{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}"
+
+
 @pytest.mark.parametrize(
     ("reshard", "said"),
     [
         (SAME_AXES, ""),
         (OTHER_AXES, MIXED.format("{'t': 8}")),
-        (SUB_AXES, MIXED.format("{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}")),
+        pytest.param(SUB_AXES, MIXED.format(OF_SUB_AXES), marks=pytest.mark.slow),
         pytest.param(reverse(OTHER_AXES), "", marks=pytest.mark.slow),
         pytest.param(reverse(SUB_AXES), "", marks=pytest.mark.slow),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from shardwright.codegen.emit.emit import Bundle
 pytest.importorskip("jax")
 
 JAX = """
+import json
 import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -30,10 +32,14 @@ explicit = jax.make_mesh((4,), ("z",), axis_types=(jax.sharding.AxisType.Explici
 target = NamedSharding(mesh, P("y", "x"))
 x = jax.device_put(jnp.ones((4, 4)), NamedSharding(mesh, P("x", "y")))
 z = jax.device_put(jnp.ones((4, 4)), NamedSharding(explicit, P("z")))
+said = {}
+"""
+
+ONE = """
 try:
     {call}
 except sw.InputError as error:
-    print(error)
+    said[{name!r}] = str(error)
 """
 
 MISTAKES = {
@@ -130,19 +136,22 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake(mistake: str, tmp_path: Path) -> None:
-    """The message says what was given, which rule it breaks and what to give."""
-    call, message = MISTAKES[mistake]
+def test_mistakes(tmp_path: Path) -> None:
+    """Each message says what was given, which rule it breaks and what to give."""
+    calls = [ONE.format(name=name, call=call) for name, (call, _) in MISTAKES.items()]
     done = subprocess.run(
-        [sys.executable, "-c", JAX.format(call=call)],
+        [sys.executable, "-c", "".join([JAX, *calls, "print(json.dumps(said))"])],
         env={**os.environ, "SHARDWRIGHT_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.stdout == textwrap.dedent(message).replace("{folder}", str(tmp_path)), done.stderr
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.replace(str(tmp_path), "{folder}"))
+    assert said == {
+        name: textwrap.dedent(message).removesuffix("\n") for name, (_, message) in MISTAKES.items()
+    }
 
 
 @pytest.fixture

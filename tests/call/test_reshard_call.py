@@ -60,11 +60,12 @@ def test_processes_of_jax(tmp_path: Path) -> None:
         assert "ok" in printed.splitlines()
 
 
-def test_dtensors(tmp_path: Path) -> None:
-    """Six processes: values, placements, gradients, terms, other meshes."""
+@pytest.mark.parametrize("count", [3, pytest.param(7, marks=pytest.mark.slow)])
+def test_dtensors(count: int, tmp_path: Path) -> None:
+    """Six processes: values, placements, gradients of so many pairs, terms, other meshes."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    printed = said(started("dtensor_calls.py", tmp_path, str(tmp_path)))
+    printed = said(started("dtensor_calls.py", tmp_path, str(tmp_path), str(count)))
     assert len([*tmp_path.glob("*.ok")]) == 6, printed
     assert "torch itself, in one collective" in printed
     assert "triton_gpu, the busiest rank receives 60 bytes" in printed

@@ -81,7 +81,7 @@ def test_neighbouring_digits_merge() -> None:
     assert merge_digits((Digit(7, 1), Digit(2, 3))) == (Digit(2, 3),)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9))
 def test_symbolic_forms_are_the_concrete_ones(seed: int) -> None:
     """A formula simplified by the algebra has the values of the formula that computes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from programs import findings
+from sweeps import sampled
 
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 MODES = ("as_shardy", "cheapest")
@@ -19,7 +20,7 @@ def wrong(found: dict[str, str]) -> dict[str, str]:
     return {name: said for name, said in found.items() if said}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", sampled(MODES, "cheapest"))
 def test_a_step_has_one_devices_values(mode: str) -> None:
     assert wrong(run("models", mode, "mlp_step:fsdp+tp", "layer_step:fsdp+tp")) == {}
 
@@ -32,7 +33,7 @@ def test_every_model_in_every_strategy(model: str, mode: str) -> None:
     assert wrong(run("models", mode, *names)) == {}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", sampled(MODES, "as_shardy"))
 def test_random_functions_have_one_devices_values(mode: str) -> None:
     found = run("random", mode, "rich", "0", "6", "2x2x4")
     assert wrong(found) == {}
@@ -118,7 +119,8 @@ def test_the_bytes_of_every_step_are_those_of_the_hlo(mode: str) -> None:
     assert wrong(run("bytes", mode, *names)) == {}
 
 
-@pytest.mark.parametrize("mode", [pytest.param("as_shardy", marks=pytest.mark.slow), "cheapest"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_layers_that_are_functions_have_one_devices_values(mode: str) -> None:
     assert wrong(run("layers", mode, "4", "fsdp+tp")) == {}
 

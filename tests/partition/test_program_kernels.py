@@ -164,3 +164,9 @@ def test_mistakes() -> None:
         "kernels: kernels stand where they take less on a topology\n"
         'got: no topology\nexpected: a topology, as "v5e:2x4"'
     )
+    with pytest.raises(sw.InputError) as caught:
+        sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("pallas_tpu",), topology="h100:4")
+    assert str(caught.value) == (
+        "kernels: kernels of programs are for TPUs\n"
+        'got: pallas_tpu, on h100:4\nexpected: a topology of TPUs, as "v5e:2x4", or no kernels'
+    )

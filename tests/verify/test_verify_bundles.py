@@ -312,10 +312,8 @@ def test_a_module_that_is_gone(tmp_path: Path) -> None:
 
 def test_meshes_too_large_to_run_are_not_called_right(tmp_path: Path) -> None:
     needs_both_runtimes()
-    mesh = Mesh({"x": 128})
-    reshard = Reshard(
-        (256, 128), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
-    )
+    mesh = Mesh({"x": 66})
+    reshard = Reshard((132, 66), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]'))
     emit(reshard).write(tmp_path / "wide")
     own = {"pallas_tpu": "hints, windows, protocol, ", "triton_gpu": "copies, "}
     for report in verify(tmp_path):

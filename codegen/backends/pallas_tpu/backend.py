@@ -81,6 +81,7 @@ class PallasTpu(Backend):
         "pallas_shifts",
         "pallas_slots",
         "pallas_started",
+        "pallas_steps",
         "pallas_terms",
         "pallas_windows",
         "xla_program",

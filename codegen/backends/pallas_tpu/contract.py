@@ -27,7 +27,7 @@ class Kernels:
 
 KERNELS = {
     "direct": Kernels(("kernel",), ()),
-    "windows": Kernels(("unpack_kernel",), ("tiling",), ("push_kernel",)),
+    "windows": Kernels(("unpack_kernel",), ("tiling", "slots"), ("push_kernel",)),
     "slots": Kernels(("kernel",), ("outgoing", "incoming", "slot")),
     "routed": Kernels(("kernel",), ("schedule", "slot")),
     "ring": Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),

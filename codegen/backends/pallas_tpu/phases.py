@@ -15,8 +15,8 @@ from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
+from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.strategy import (
-    Form,
     FormChoice,
     cheapest,
     choices,

@@ -12,7 +12,7 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Form
+from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
@@ -153,7 +153,7 @@ def _form(
         case Slots():
             return _slots(form, exchange, settings, ends)
         case Routed():
-            return _routed(form, exchange, ends)
+            return _routed(form, exchange, powers_of_two, ends)
         case _:
             assert_never(form)
 
@@ -161,8 +161,7 @@ def _form(
 def _direct(
     form: Direct, exchange: Exchange, host: HostText, settings: list[str], ends: KernelEnds
 ) -> Made:
-    semaphores = ["copied"] if host.some_local else []
-    semaphores += ["sent", "received"] if host.communicates else []
+    semaphores = ["sent", "received"] if host.communicates else ["copied"]
     order = "order, " if has_table(exchange) else ""
     last = ", order" if order else ""
     lines = [
@@ -176,15 +175,18 @@ def _direct(
     if host.communicates:
         lines += _pushing(last, ends)
     if host.some_local:
-        lines += _keeping(exchange, ends)
+        lines += _keeping(exchange, host.communicates, ends)
     if host.communicates:
-        lines += _waiting(ends)
+        lines += _waiting(exchange, ends)
     given = [ends.own("_kernel"), str(len(semaphores)), ends.own(PEERS), repr(form.view), *settings]
-    index = ("is_full", "multiple", *(("LOGICAL", "each") if host.communicates else ()))
+    sends = host.communicates
     calls = {
-        "boxes": ("ranges",) if host.some_local else (),
-        "pallas_program": ("Direct",),
-        "pallas_peers": index if host.some_local else index[1:],
+        "boxes": ("ranges", *(("extents",) if sends else ())),
+        "pallas_program": ("Direct", *(("wait_for", "wait_for_units") if sends else ())),
+        "pallas_peers": (
+            *("is_full", "multiple"),
+            *(("LOGICAL", "total_far_apart", "units_in") if sends else ()),
+        ),
     }
     view, divisors = map(ends.own, ("VIEW", "DIVISORS"))
     said = "What divides all starts and widths of tiles within their shards, in the order of"
@@ -212,24 +214,25 @@ def _at(view: str, divisors: str, ends: KernelEnds) -> tuple[str, ...]:
 
 def _pushing(last: str, ends: KernelEnds) -> list[str]:
     peers, at = ends.own(PEERS), ends.own("_at")
+    view, divisors = map(ends.own, ("VIEW", "DIVISORS"))
     return f"""    {peers}.meet(me, receiver{last})
 
     def push(number):
         sends, receiver, _, _, box = {peers}.outgoing(me, number{last})
         read, write = {at}(x, box, {ends.source_box}(me)), {at}(y, box, {ends.target_box}(receiver))
         device = jnp.int32({peers}.target_rank(receiver{last}))
-        return sends, pltpu.make_async_remote_copy(
+        copy = pltpu.make_async_remote_copy(
             read, write, sent, received, device_id=device, device_id_type=LOGICAL
         )
-
-    def start(number):
-        sends, copy = push(number)
         pl.when(sends)(copy.start)
+        sizes = extents(box)
+        return jnp.where(sends, units_in([sizes[axis] for axis in {view}], {divisors}), 0)
 
-    each({peers}.outgoing_count(me), start)""".splitlines()
+    left = total_far_apart({peers}.outgoing_count(me), push)""".splitlines()
 
 
-def _keeping(exchange: Exchange, ends: KernelEnds) -> list[str]:
+def _keeping(exchange: Exchange, sends: bool, ends: KernelEnds) -> list[str]:
+    """Return the lines that copy what a device keeps, and wait for that where nothing is sent."""
     peers, at = ends.own(PEERS), ends.own("_at")
     source, target, tile = map(ends.own, FORMS[:3])
     some = ["    some = is_full(ranges(kept))"]
@@ -243,26 +246,25 @@ def _keeping(exchange: Exchange, ends: KernelEnds) -> list[str]:
         f"    kept = {tile}(*{source}(me), *{target}(receiver))",
         *some,
         f"    read, write = {reads}, {writes}",
-        "    keep = pltpu.make_async_copy(read, write, copied)",
+        f"    keep = pltpu.make_async_copy(read, write, {'received' if sends else 'copied'})",
         "    pl.when(some)(keep.start)",
-        "    pl.when(some)(keep.wait)",
+        *([] if sends else ["    pl.when(some)(keep.wait)"]),
     ]
 
 
-def _waiting(ends: KernelEnds) -> list[str]:
-    peers, at = ends.own(PEERS), ends.own("_at")
-    return f"""
-    def leave(number):
-        sends, copy = push(number)
-        pl.when(sends)(copy.wait_send)
-
-    def arrive(number):
-        comes, _, _, _, box = {peers}.incoming(receiver, me, number)
-        place = {at}(y, box, {ends.target_box}(receiver))
-        pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
-
-    each({peers}.outgoing_count(me), leave)
-    each({peers}.incoming_count(receiver), arrive)""".splitlines()
+def _waiting(exchange: Exchange, ends: KernelEnds) -> list[str]:
+    """Return the lines that wait for all: a semaphore counts bytes, so that one wait is for all
+    tiles that come, of which a target shard consists."""
+    divisors, within = ends.own("DIVISORS"), f"{ends.own(PEERS)}.within(receiver, {ends.target})"
+    full = "is_full(ranges(whole))" + ("" if exchange.same_order else f" & {within}")
+    return [
+        "    # As many bytes come as its target shard has, and what left was counted.",
+        f"    whole = {ends.target_box}(receiver)",
+        f"    come = {ends.own('_at')}(y, whole, whole)",
+        f"    full = {full}",
+        "    pl.when(full)(lambda: wait_for(come, received))",
+        f"    wait_for_units(x, {divisors}, left, sent)",
+    ]
 
 
 def _windows(
@@ -352,13 +354,14 @@ def _by(sizes: Sequence[int]) -> str:
 STARTS = "STARTS"
 
 
-def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
+def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelEnds) -> Made:
     name, slot = "Spread" if form.spreads else "Routed", form.slot
     held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
     held += [f"order={slot.order!r}"] if slot.turned else []
     sized = tuple((axis, slot.units[axis]) for axis in form.sized)
     held += [f"sized={sized!r}"] if sized else []
     held += ["halves=True"] if form.schedule.halves else []
+    held += [f"chunks={form.chunks}"] if form.chunks > 1 else []
     what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
     if slot.dense:
         what = _granules(slot.held, slot.shape)
@@ -368,6 +371,7 @@ def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
         (f"Slot({', '.join(held)})", what),
         (f"window={form.window!r}", "the largest tile"),
         (f"collective_id={ends.own(ID)}", ""),
+        *([] if powers_of_two else [("powers_of_two=False", "all receivers are in reach")]),
         *_reaches(form, exchange),
     ]
     tables = form.tables
@@ -380,7 +384,11 @@ def _routed(form: Routed, exchange: Exchange, ends: KernelEnds) -> Made:
         *called(f"{ends.own('SCHEDULE')} = Schedule", named),
     )
     made = _explained(f"{ends.program} = {name}", given)
-    calls = {"pallas_slots": ("Slot",), "pallas_routed": ("Schedule", name)}
+    calls: dict[str, tuple[str, ...]] = {
+        "pallas_slots": ("Slot",),
+        "pallas_routed": (name,),
+        "pallas_steps": ("Schedule",),
+    }
     return calls, made, before, ()
 
 

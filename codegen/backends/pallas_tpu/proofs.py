@@ -24,7 +24,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.ways import offsets_of
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import Form
+from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.windows import WindowDim, Windows
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InternalError

@@ -1,5 +1,14 @@
 """What running emitted modules takes."""
 
+from collections.abc import Mapping
+
 from shardwright.codegen.backends.toolchain import Runtime, host_devices
 
-RUNTIME = Runtime(packages=("jax",), extra="tpu", environment=host_devices)
+
+def _environment(count: int, given: Mapping[str, str]) -> dict[str, str]:
+    """Twice the devices: JAX has a thread for each, and with few more than kernels need some of its
+    collectives around interpreted kernels wait for one forever."""
+    return host_devices(2 * count, given)
+
+
+RUNTIME = Runtime(packages=("jax",), extra="tpu", environment=_environment)

@@ -9,31 +9,41 @@ TPU memory is tiled, and a DMA window must start and end at multiples of the til
     spread   source shards do
 
 The first three are where every device sends directly to its receivers, the others where some do
-not. The first two exist for each choice of the two dimensions over which memory is tiled
-(`memory.py`).
+not, or where links carry tiles sooner that turn off on their way (`routed/detours.py`). The first
+two exist for each choice of the two dimensions over which memory is tiled (`memory.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.routed.detours import (
+    MOST_DEVICES,
+    Detour,
+    detours_of,
+)
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.stages import Form, stages_of
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.timeline import Timeline, cost_of
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan
 
-Form = Direct | Windows | Slots | Routed
 WHAT = {
     "direct": "tiles go by DMA from shard to shard",
     "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
@@ -47,6 +57,8 @@ HBM_OVER_LINKS = 8
 """How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
 2,765 over three of 100 on v5p. That is half of a chip's links: small slices have no more, and a
 message over several hops takes several. Source: `codegen/hardware/chips.py`."""
+LINKS = 2
+"""The links into a chip that this is meant of, where memory is not said."""
 CHUNK_BYTES = 1 << 13
 """What a chunk costs beside its bytes, as bytes of HBM: its DMAs take some 100 ns to start, most of
 which pass while others are under way. An estimate; nothing here has been timed on a TPU."""
@@ -54,17 +66,26 @@ which pass while others are under way. An estimate; nothing here has been timed 
 
 @dataclass(frozen=True)
 class FormChoice:
-    """A form with its figures."""
+    """A form with its figures; `detour`: what it takes where it need not forward but does;
+    `busy`: bytes of HBM, over all devices, that take as long as links and copies do, by the model
+    in which rounds overlap, where all forms forward since tiles have to."""
 
     form: Form
     figures: Figures
+    detour: Detour | None = None
+    busy: int | None = None
 
     @property
     def cost(self) -> int:
-        """A measure of time: bytes of HBM traffic that take as long."""
-        figures = self.figures
-        moved = figures.hbm_bytes + figures.relayout_bytes
-        return HBM_OVER_LINKS * figures.wire_bytes + moved + CHUNK_BYTES * figures.chunks
+        """A measure of time: bytes of HBM traffic that take as long; of a detour the cost
+        of the best form without, as many times as it takes longer."""
+        figures, busy = self.figures, self.busy
+        if self.detour is not None:
+            return self.detour.cost
+        if busy is None:
+            moved = figures.hbm_bytes + figures.relayout_bytes
+            busy = HBM_OVER_LINKS * figures.wire_bytes + moved
+        return busy + CHUNK_BYTES * figures.chunks
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
@@ -78,22 +99,84 @@ def grid_of(plan: DirectPlan) -> Grid | None:
 
 def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
     """Return every form that can move the tiles of a plan."""
-    itemsize = DTYPES[plan.reshard.dtype]
-    return tuple(candidates(moved(plan), itemsize, plan.once(grid_of)))
+    itemsize, exchange = DTYPES[plan.reshard.dtype], moved(plan)
+    grid = plan.once(grid_of)
+    every = tuple(candidates(exchange, itemsize, grid))
+    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
+    if grid is not None or not isinstance(topology, Torus):
+        return every
+    return *every, *_detours(plan, cheapest(every), topology)
+
+
+def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[FormChoice]:
+    """Yield the forms that send tiles over other devices, though all are in reach, where that may
+    take less time than a form that does not."""
+    exchange, itemsize = moved(plan), DTYPES[plan.reshard.dtype]
+    grid = Grid.of(exchange, torus)
+    if exchange.ranks.size > MOST_DEVICES:
+        return
+    names = detours_of(exchange, itemsize, torus)
+    if not names:
+        return
+    reduces = bool(plan.exchange.operator)
+    straight = _seconds(direct.form, direct.figures, grid, exchange, reduces=reduces)
+    for form in (form for each in _grids(grid) for form in Routed.every(exchange, itemsize, each)):
+        figures = form.figures(exchange.once(Sums))
+        copies = form.spreads and figures.wire_bytes > direct.figures.wire_bytes
+        if form.name in names and not copies:
+            seconds = _seconds(form, figures, grid, exchange, reduces=reduces)
+            yield FormChoice(form, figures, Detour(seconds, straight, direct.cost))
+
+
+def _grids(grid: Grid) -> Iterator[Grid]:
+    """Yield the ways to take a device's number as digits that hops lead along: such as on a v5e,
+    and as whole axes, of which one hop goes any distance."""
+    if grid.reaches():
+        yield grid
+    straight = replace(grid, straight=True)
+    if straight.reaches() and any(extent > 2 for _, extent in straight.digits):
+        yield straight
+
+
+def _seconds(
+    form: Form, figures: Figures, grid: Grid, exchange: Exchange, *, reduces: bool
+) -> float:
+    """Return what a form takes by the model; `reduces`: whether what it moves are terms."""
+    stages = tuple(stages_of(form, figures, exchange, reduces=reduces))
+    return cost_of(Timeline(stages, grid.ids), Network(grid.torus, grid.torus.size)).seconds
+
+
+def _busy(form: Form, figures: Figures, grid: Grid, exchange: Exchange) -> int:
+    """Return the bytes of HBM that take as long as links and copies do, start-ups apart: what
+    chunks cost stands for these."""
+    torus = grid.torus
+    memory = torus.memory or HBM_OVER_LINKS * LINKS * torus.bandwidth
+    bare = replace(grid, torus=replace(torus, latency=0.0, memory=memory))
+    return round(_seconds(form, figures, bare, exchange, reduces=False) * memory * grid.ids.size)
 
 
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
     """Return the form of least cost; of equal ones the first in the order of the table above, and
     the array's own order of dimensions before others. `like`: only forms such as this, if there
     are."""
+    if isinstance(like, Routed):
+        every = tuple(_cut_as(choice, like) for choice in every)
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
     return min(alike or every, key=lambda choice: choice.cost)
+
+
+def _cut_as(choice: FormChoice, like: Routed) -> FormChoice:
+    form = choice.form
+    return replace(choice, form=form.cut_as(like)) if isinstance(form, Routed) else choice
 
 
 def _kind(form: Form) -> tuple[object, ...]:
     if not isinstance(form, Routed):
         return form.name, form.view
-    return form.name, form.view, form.slot.order, form.slot.dense, form.slot.sized, form.is_padded
+    apart = form.spreads and form.schedule.halves
+    slot = form.slot
+    kind = form.name, form.view, slot.order, slot.dense, slot.sized, form.is_padded, apart
+    return *kind, form.digits
 
 
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[FormChoice]:
@@ -102,7 +185,8 @@ def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> I
     sums = exchange.once(Sums)
     if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
         for form in Routed.every(exchange, itemsize, grid):
-            yield FormChoice(form, form.figures(sums))
+            figures = form.figures(sums)
+            yield FormChoice(form, figures, busy=_busy(form, figures, grid, exchange))
         return
     for view in views(len(exchange.dims)):
         copied = relayout(exchange, itemsize, view)
@@ -128,7 +212,7 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
         f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
     ]
     if isinstance(choice.form, Routed):
-        lines += _route_facts(choice.form)
+        lines += _route_facts(choice.form, choice.detour)
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
         lines.append(
@@ -145,23 +229,44 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _route_facts(form: Routed) -> list[str]:
+def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
     schedule = form.schedule
-    lines = [
-        f"Not all receivers are in reach of a sender: in {len(schedule.rounds)} rounds a device "
-        f"sends on {len(schedule.moves)} slots,",
+    why = "Not all receivers are in reach of a sender"
+    if detour is not None:
+        yield "All receivers are in reach, but one order of axes leaves links idle, or links carry"
+        yield (
+            f"tiles more than once: by the model {1e6 * detour.seconds:.4g} microseconds this way, "
+            f"{1e6 * detour.straight:.4g} directly."
+        )
+        why = "So they turn off on their way"
+    yield f"{why}: in {len(schedule.rounds)} rounds a device sends on {len(schedule.moves)} slots,"
+    yield (
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
-        f"{len(schedule.offsets)} devices what it wants.",
-    ]
-    return lines if form.spreads else [*lines, *_example(form)]
+        f"{len(schedule.offsets)} devices what it wants."
+    )
+    if not form.spreads:
+        yield from _example(form)
+    elif schedule.halves:
+        yield "Second halves take axes, and half the way around rings, the other way round: busiest"
+        yield f"links carry {form.share:.2f} times what they would of whole shards."
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """Yield the way of a piece that makes most hops."""
+    """Yield the way of a piece that makes most hops, and of its second half if that is another."""
     schedule = form.schedule
     far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
-    yield f"What goes to the device {schedule.offsets[far]} farther on, digit by digit:"
-    for hop, move in schedule.path(far):
+    first, second = (schedule.path(far, half) for half in WHOLE)
+    apart = [hop for hop, _ in first] != [hop for hop, _ in second]
+    half = "The first half of what" if apart else "What"
+    yield f"{half} goes to the device {schedule.offsets[far]} farther on, digit by digit:"
+    yield from _steps(first)
+    if apart:
+        yield "The second half:"
+        yield from _steps(second)
+
+
+def _steps(path: Sequence[tuple[Hop, Push]]) -> Iterator[str]:
+    for hop, move in path:
         yield (
             f"    from slot {move.here} to slot {move.there} of the device whose digit of stride "
             f"{hop.stride} is {hop.by} higher"

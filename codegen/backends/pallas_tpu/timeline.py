@@ -7,34 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
-from itertools import groupby
-from typing import assert_never
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.direct import Direct
-from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
-from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices, grid_of
+from shardwright.codegen.backends.pallas_tpu.stages import stages_of
+from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
-from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.network.rings import Rings
-from shardwright.codegen.planner.network.timeline import (
-    Copies,
-    Sends,
-    Stage,
-    Timeline,
-    cost_of,
-)
+from shardwright.codegen.planner.network.timeline import Copies, Stage, Timeline, cost_of
 from shardwright.codegen.planner.plan import network_of
-from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import DirectPlan, Plan
 
@@ -87,46 +70,9 @@ def rings(plan: Plan) -> Rings | None:
 
 def _exchanged(direct: DirectPlan) -> list[Stage]:
     choice, exchange = cheapest(direct.once(choices)), moved(direct)
-    form, figures, devices = choice.form, choice.figures, exchange.ranks.size
-    sums = exchange.once(Sums)
-    stages: list[Stage] = []
-    if figures.relayout_bytes:
-        stages.append(Copies("XLA lays shards out", figures.relayout_bytes / devices))
-    match form:
-        case Direct() | Windows() | Slots():
-            stages += _sent(form, figures, sums, devices, reduces=bool(direct.exchange.operator))
-        case Routed():
-            grid = direct.once(grid_of)
-            assert grid is not None
-            stages += _routed(form, figures, grid.ids)
-        case _:
-            assert_never(form)
-    return [*stages, *_reduced(direct)]
-
-
-def _sent(
-    form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int, *, reduces: bool
-) -> Iterator[Stage]:
-    """Yield what comes before the kernel that sends, that, and what comes after it."""
-    exchange, itemsize = sums.exchange, form.itemsize
-    sends = partial(flows, exchange, itemsize, form.taken)
-    result = 2 * itemsize * math.prod(exchange.target.local_shape)
-    match form:
-        case Direct():
-            yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices)
-            if figures.wire_bytes and not reduces:
-                yield Copies("XLA copies the result", result)
-        case Windows():
-            first, after = form.traffic(sums)
-            yield Sends("chunks of tiles", sends, first / devices)
-            yield Copies("the result from the staging area", after / devices)
-        case Slots():
-            first, within, after = form.traffic(sums)
-            yield Copies("XLA packs slots", first / devices)
-            yield Sends("slots by DMA", sends, within / devices)
-            yield Copies("XLA unpacks slots", after / devices)
-        case _:
-            assert_never(form)
+    reduces = bool(direct.exchange.operator)
+    found = stages_of(choice.form, choice.figures, exchange, reduces=reduces)
+    return [*found, *_reduced(direct)]
 
 
 def _reduced(plan: DirectPlan) -> Iterator[Stage]:
@@ -135,22 +81,3 @@ def _reduced(plan: DirectPlan) -> Iterator[Stage]:
     if exchange.operator:
         values = plan.reshard.itemsize * math.prod(exchange.target.local_shape)
         yield Copies("XLA reduces terms", (exchange.terms + 1) * values)
-
-
-def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the rounds: in each, every device sends what it has for its hops."""
-    rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
-    yield Copies("XLA packs slots and unpacks them", rest / ids.size)
-    for turn, some in groupby(form.hops(), key=lambda each: each[0]):
-        parts = tuple(
-            _messages(ids[device], ids[hop.to(device)], form.itemsize * size)
-            for _, hop, size, device in some
-        )
-        sent = sum(float(part.weight.sum()) for part in parts)
-        what = f"round {turn + 1} of {len(form.schedule.rounds)}"
-        yield Sends(what, partial(tuple, parts), 2 * sent / ids.size)
-
-
-def _messages(sender: Integers, receiver: Integers, nbytes: int) -> Flows:
-    """Return messages of one size."""
-    return Flows(sender, receiver, np.full(sender.size, float(nbytes)))

@@ -71,6 +71,7 @@ class TritonGpu(Backend):
         "torch_check",
         "torch_dtensor",
         "torch_gpu",
+        "torch_peers",
         "torch_processes",
         "torch_reduce",
         "torch_symmetric",

@@ -6,14 +6,16 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
-from shardwright.codegen.backends.triton_gpu.rows import Moves
+from shardwright.codegen.backends.triton_gpu.rows import Moves, together
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.planner.holders import Loads
 from shardwright.ir.dtypes import DTYPES
-from shardwright.ir.exchange import Exchange
+from shardwright.ir.exchange import Exchange, ids_of
 from shardwright.ir.layout import DimLayout
 from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 from shardwright.ir.steps import MoveStep
@@ -85,6 +87,11 @@ class PullPhase:
         """What is moved."""
         return self.kernel.exchange
 
+    @property
+    def in_place(self) -> tuple[str, ...]:
+        """The ends at which an exchange packs nothing: see `in_place`."""
+        return self.exchange.once(in_place)
+
     @cached_property
     def constants(self) -> list[str]:
         """The lines of its exchange and its tiles."""
@@ -98,6 +105,7 @@ class PullPhase:
         if self.exchange.new:
             given.append(f"new={self.exchange.new}")
         rows, columns = moves.block
+        together = str(self.in_place).replace("'", '"')
         tiles = [
             f"number={self.kernel.tiles}",
             f"width={moves.unit_elements}",
@@ -106,6 +114,7 @@ class PullPhase:
             f"columns={columns}",
             f"largest={_largest(moves)!r}",
             *(["ends=True"] if moves.form == "mixed" else []),
+            *([f"together={together}"] if self.in_place else []),
         ]
         return [
             *called(f"{self.names.exchange} = Exchange", given),
@@ -147,6 +156,24 @@ def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
         PullPhase(names, _kernel(exchange, dtype), sides)
         for names, exchange, sides in zip(NAMES[len(exchanges)], exchanges, ends, strict=True)
     )
+
+
+def in_place(exchange: Exchange) -> tuple[str, ...]:
+    """Return at which ends, "source" and "target", tiles are exchanged where they are in shards:
+    those where the bytes of each are together.
+
+    At none where a device has nothing to exchange: it would not hear of another that fails, and
+    NCCL may wait for it.
+    """
+    loads = Loads(exchange.source, exchange.target, exchange)
+    busy = [
+        ids_of(layout.mesh)[elements > 0]
+        for layout, elements in (
+            (exchange.source, loads.sent(exchange.rule)),
+            (exchange.target, loads.received()),
+        )
+    ]
+    return together(exchange) if np.isin(exchange.ranks, np.concatenate(busy)).all() else ()
 
 
 def _kernel(exchange: Exchange, dtype: str) -> Kernel:

@@ -89,16 +89,7 @@ class Moves:
     def is_whole(self, axis: int) -> bool:
         """Return whether every tile spans its source shard and its target shard along a
         dimension."""
-        tiles, rule = self.exchange.dims[axis], self.exchange.rule
-        if rule.pieces > 1 and rule.cut == axis:
-            return False
-        pairs = tiles.pairs
-        sides = ((tiles.source, pairs.source), (tiles.target, pairs.target))
-        return all(
-            np.array_equal(end[index], cut)
-            for side, index in sides
-            for end, cut in zip(side.intervals, (pairs.low, pairs.high), strict=True)
-        )
+        return all(spans(self.exchange, axis))
 
     @property
     def unit_elements(self) -> int:
@@ -197,6 +188,29 @@ class Moves:
             for distance in self._distances():
                 alike = alike & (distance % LINE == 0)
         return alike
+
+
+def spans(exchange: Exchange, axis: int) -> tuple[bool, bool]:
+    """Return whether every tile spans its source shard along a dimension, and its target shard."""
+    rule = exchange.rule
+    is_cut = rule.pieces > 1 and rule.cut == axis
+    return (False, False) if is_cut else exchange.dims[axis].spans
+
+
+def together(exchange: Exchange) -> tuple[str, ...]:
+    """Return at which ends the bytes of each tile are together in its shard: "source", "target".
+
+    They are where no dimension of which a tile has a part only comes after one of which it has
+    several indices. That holds of all tiles or not, since a tile is any of each dimension.
+    """
+    found = []
+    for end, name in enumerate(("source", "target")):
+        wide = apart = False
+        for axis in range(exchange.source.hidden, len(exchange.dims)):
+            apart = apart or (wide and not spans(exchange, axis)[end])
+            wide = wide or exchange.dims[axis].max_width > 1
+        found += [] if apart else [name]
+    return tuple(found)
 
 
 def block_shape(rows: int, units: int, unit: int, lanes: int = 1) -> tuple[int, int]:

@@ -1,9 +1,11 @@
 """What a Triton module does under `torch.distributed`, stage by stage.
 
-Within a host peers' shards are read directly: the shard is staged in symmetric memory (a caller may
-spare that: `symmetric_source`), all meet at a barrier, every device pulls its tiles, and all meet
-again. Between hosts, and where the topology does not say what a host is, tiles are packed,
-exchanged by `all_to_all_single`, and unpacked; meanwhile a device copies what it has already.
+Within a host peers' shards are read directly: what others get of a shard is staged in symmetric
+memory (a caller may spare that: `symmetric_source`, `symmetric_result`), all meet at a barrier,
+every device pulls its tiles, and all meet again. Between hosts, and where the topology does not say
+what a host is, tiles are packed, exchanged by `all_to_all_single`, and unpacked; meanwhile a device
+copies what it has already. At an end where the bytes of each tile are together nothing is packed:
+they go by `batch_isend_irecv`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from shardwright.codegen.backends.triton_gpu.phases import exchanges_of
+from shardwright.codegen.backends.triton_gpu.phases import exchanges_of, in_place
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.topology import Hierarchical, Torus
 from shardwright.codegen.planner.holders import Loads
@@ -40,16 +42,14 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
     """Return the stages of one exchange."""
     itemsize = DTYPES[plan.reshard.dtype]
     ids = exchange.ranks
-    source, target = (
-        2 * itemsize * math.prod(layout.local_shape)
-        for layout in (exchange.source, exchange.target)
-    )
+    loads = Loads(exchange.source, exchange.target, exchange)
+    target = 2 * itemsize * math.prod(exchange.target.local_shape)
     sends = partial(flows, exchange, itemsize)
     if _is_one_host(plan, ids):
         meet = Sends("a barrier", partial(_next, ids))
         pull = Sends("each device pulls its tiles", sends, target)
-        return Timeline((Copies("shards to symmetric memory", source), meet, pull, meet), ids)
-    loads = Loads(exchange.source, exchange.target, exchange)
+        staged = 2 * itemsize * int(loads.leaving(exchange.rule).max(initial=0))
+        return Timeline((Copies("what leaves, to symmetric memory", staged), meet, pull, meet), ids)
     sent, received, own = (
         2 * itemsize * int(elements.max(initial=0))
         for elements in (
@@ -58,12 +58,15 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
             loads.held_widths.prod(axis=1),
         )
     )
-    stages = (
-        Copies("tiles are packed", sent),
-        Sends("all_to_all_single", sends, own),
-        Copies("tiles are unpacked", received),
-    )
-    return Timeline(stages, ids)
+    ends = exchange.once(in_place)
+    stages: list[Stage] = [
+        Sends("batch_isend_irecv" if ends else "all_to_all_single", sends, own),
+    ]
+    if "source" not in ends:
+        stages.insert(0, Copies("tiles are packed", sent))
+    if "target" not in ends:
+        stages.append(Copies("tiles are unpacked", received))
+    return Timeline(tuple(stages), ids)
 
 
 def _next(ids: Integers) -> Iterator[Flows]:

@@ -4,8 +4,9 @@
     Collective  one collective of the platform's library (`planner/xla.py`), as `xla_cost` has it
     Copies      what a device reads and writes of its HBM while nothing travels
 
-Stages follow one another; nothing of one overlaps with the next. A stage of Sends lasts as long as
-its busiest link, or as HBM, whichever is more.
+Stages follow one another; nothing of one overlaps with the next, but for rounds of forwarding: what
+is said to take such a round is how much later all is over for it (`forwarding.py`). Another stage
+of Sends lasts as long as its busiest link, or as HBM, whichever is more.
 
 Bytes on the wire are what arrives at the busiest device from others in all stages, padding and what
 the device passes on included. This is the one number that plans, pages, modules and `compile` give.
@@ -14,12 +15,13 @@ the device passes on included. This is the one number that plans, pages, modules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats
+from shardwright.codegen.planner.network.forwarding import Forwarding, Step
 from shardwright.codegen.planner.network.hlo import received_by
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective
@@ -30,11 +32,13 @@ from shardwright.ir.arrays import Integers
 @dataclass(frozen=True)
 class Sends:
     """Transfers at once, by device id, in pieces of bounded size each time `flows` is called.
-    `copied`: bytes of HBM that a device reads and writes meanwhile."""
+    `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: of a round in which
+    devices pass on what comes in it and in those right before it."""
 
     what: str
     flows: Callable[[], Iterable[Flows]]
     copied: float = 0.0
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,16 @@ class TimelineCost:
 
 def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
     """Return what each stage takes."""
-    stages = tuple(_cost(stage, timeline.ids, network) for stage in timeline.stages)
-    return TimelineCost(stages, timeline.wire_bytes)
+    found, rounds = [], None
+    for stage in timeline.stages:
+        cost = _cost(stage, timeline.ids, network)
+        if isinstance(stage, Sends) and stage.steps:
+            rounds = rounds or Forwarding(network)
+            cost = replace(cost, seconds=rounds.round(stage.steps, stage.copied))
+        else:
+            rounds = None
+        found.append(cost)
+    return TimelineCost(tuple(found), timeline.wire_bytes)
 
 
 def _cost(stage: Stage, ids: Integers, network: Network) -> StageCost:

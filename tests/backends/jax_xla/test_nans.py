@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sweeps import sampled
 from test_new_terms import plans_of
 from test_xla_steps import check
 
@@ -29,7 +30,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", sampled(DTYPES, "bfloat16", "float32"))
 def test_signaling_nans_arrive(dtype: str, tmp_path: Path) -> None:
     """By both strategies."""
     made = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from matmuls import DTYPES, matrix_shardings, random_matmul, verified, write_module
-from sweeps import swept
+from sweeps import sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.planner.matmul.plan import plan_matmul
@@ -40,7 +40,7 @@ def all_right(matmuls: list[sw.Matmul], root: Path, loop: str = "never") -> Coun
     return cases
 
 
-@pytest.mark.parametrize("y", [2, 3])
+@pytest.mark.parametrize("y", sampled([2, 3], 3))
 def test_matmuls_of_matrices_equal_numpy(y: int, tmp_path: Path) -> None:
     mesh = sw.Mesh({"x": 2, "y": y})
     cases = all_right(some_matmuls(mesh, 8, seed=y), tmp_path / "generated")

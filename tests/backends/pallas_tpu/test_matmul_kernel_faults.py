@@ -30,6 +30,17 @@ def plans() -> dict[str, MatmulPlan]:
 
 COMES = "pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()"
 LOADED = 'for side in "ab":\n            self.take(side, block)\n'
+PASSED = """
+            if self.of.gathers:
+                pl.when(step < self.of.size - 1)(lambda: self.pass_on(way, step, come))"""
+MADE = """
+            pl.when(later)(lambda: put_sum(made, total, terms))
+            pl.when(later ^ True)(lambda: put_sum(made, total))"""
+SENT = """
+                device_id=self.neighbour(block.way),
+                device_id_type=LOGICAL,
+            ).start()
+"""
 MASKED = "pl.when(is_last)(lambda: mask(whole, axis, end, min(of.ends) // LANES))"
 FAULTS: dict[str, tuple[Any, ...]] = {
     "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
@@ -50,6 +61,27 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "came.at[way, step - 1]",
         "came.at[0, step - 1]",
         "semaphore 'came[0, 0]'",
+    ),
+    # A copy tells who waits for it that it is there: data that is copied before it is there is a
+    # flag before its data.
+    "a part is passed on before it has come": (
+        "gather",
+        COMES + PASSED,
+        PASSED.lstrip() + "\n            " + COMES,
+        "reads 'come' of rank 0 at [0, 0, 0, 0] while rank 3 writes there",
+    ),
+    "a block is sent before it is made": (
+        "scatter",
+        (MADE, SENT),
+        ("", SENT + MADE.replace("\n    ", "\n").replace("made,", "memory.made.at[slot],")),
+        "writes 'made' of rank",
+    ),
+    # Of a call before this one nothing but a count of a semaphore can be left over.
+    "a signal that the next call counts": (
+        "both",
+        "for way in range(self.of.ways):\n            self.signal(",
+        "for way in (0, *range(self.of.ways)):\n            self.signal(",
+        "barrier: rank 0 writes into rank 1 after 2 of 3",
     ),
     "a step is skipped": (
         "gather",

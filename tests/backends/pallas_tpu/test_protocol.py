@@ -39,8 +39,11 @@ THIN = Reshard(
     MESH.sharding('[{"x", "y"}, {}]'),
     MESH.sharding('[{}, {"x", "y"}]'),
 )
+COPIED = Reshard(
+    (1024, 2048), "float32", MESH.sharding('[{"y"}, {}]'), MESH.sharding('[{}, {"y"}]')
+)
 FLAT = Reshard((5001,), "bfloat16", MESH.sharding('[{"x"}]'), MESH.sharding('[{"y"}]'))
-FORMS = {"direct": ALIGNED, "windows": UNEVEN, "slots": THIN, "vector": FLAT}
+FORMS = {"direct": ALIGNED, "windows": UNEVEN, "slots": THIN, "vector": FLAT, "replicas": COPIED}
 in_every_form = pytest.mark.parametrize("reshard", FORMS.values(), ids=FORMS)
 
 
@@ -120,21 +123,32 @@ def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
 
 
 def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
-    wrong = ("return peer != me, peer\n", "return peer != me, (peer + 1) % 8\n")
+    wrong = ("return peer != me, peer, 0\n", "return peer != me, (peer + 1) % 8, 0\n")
     assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
 
 
-@in_every_form
-def test_missing_waits_are_found(reshard: Reshard, tmp_path: Path) -> None:
-    direct = reshard is ALIGNED
-    waits = "(lambda: wait_for(y.at[:, pl.ds(512, 512)], sent))"
-    edit = (waits, "(lambda: None)") if direct else (".wait_send)", ".__repr__)")
-    sends = fault(reshard, tmp_path, edit)
+LEAVES = {
+    "direct": ("(lambda: wait_for(y.at[:, pl.ds(512, 512)], sent))", "(lambda: None)"),
+    "replicas": ("wait_for_units(x, DIVISORS, left, sent)", "None"),
+    "windows": ("make_async_copy(part, part, sent.at[slot]).wait()", "make_async_copy"),
+    "slots": ("wait_for_units(x, granule, left, sent)", "None"),
+}
+COMES = {
+    "direct": ("wait_for(y, received)", "None"),
+    "replicas": ("wait_for(come, received)", "None"),
+    "windows": ("wait_for_units(stage, tiling.unit, come, received)", "None"),
+    "slots": ("wait_for_units(y, granule, come, received)", "None"),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [*zip(LEAVES, LEAVES, strict=True), ("windows", "vector")]
+)
+def test_missing_waits_are_found(form: str, name: str, tmp_path: Path) -> None:
+    sends = fault(FORMS[name], tmp_path, LEAVES[form])
     assert sends.startswith("semaphore 'sent")
     assert " of rank 0: gets " in sends
-    arrives = "(pltpu.make_async_copy(place, place, received).wait)"
-    edit = ("wait_for(y, received)", "None") if direct else (arrives, "(lambda: None)")
-    receives = fault(reshard, tmp_path, edit)
+    receives = fault(FORMS[name], tmp_path, COMES[form])
     assert receives.startswith("semaphore 'received' of rank ")
 
 

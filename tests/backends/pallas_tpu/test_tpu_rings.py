@@ -13,6 +13,7 @@ from gpu_cases import make
 from lone import alone
 from running import ran, runner
 from style import FORMATTED, LINTED
+from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.timeline import ring_of, timeline
@@ -77,7 +78,7 @@ def text_of(made: Plan) -> str:
     return parts(made, "pallas_tpu", "shardwright emit", single_file=True)[0].text
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", sampled(SHARED, "narrow", "largest", "two_axes", "all_reduce"))
 def test_rings(name: str, tmp_path: Path) -> None:
     (report,) = ran("pallas_tpu", [ringed(*SHARED[name])], tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
@@ -87,7 +88,10 @@ def test_rings(name: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["sum", "largest", "two_axes", "all_reduce"])
+COMPILED = ("sum", "largest", "two_axes", "all_reduce")
+
+
+@pytest.mark.parametrize("name", sampled(COMPILED, "largest", "two_axes"))
 def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     skip_without_the_compiler()
     path, widths = tmp_path / f"{name}.py", list[What](["module", "x64"])

@@ -12,11 +12,13 @@ import pytest
 
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
+    Round,
     RoutedSchedule,
     fault,
     routed,
     spread,
 )
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import spreads
 from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Digits,
@@ -54,13 +56,13 @@ def carried_out(
     ]
     for each in schedule.rounds:
         before = [dict(places) for places in held]
-        leaves = {move.here for move in each.moves}
+        leaves = {(move.here, half) for move in each.moves for half in move.halves}
         for hop, moves in each.sends:
             peers = hop.to(np.arange(devices))
             assert hop.back.to(peers).tolist() == list(range(devices))
             for (me, peer), move in product(enumerate(peers.tolist()), moves):
-                assert move.there not in leaves, "a place is written to while it is read"
                 for half in move.halves:
+                    assert (move.there, half) not in leaves, "it is written to while it is read"
                     held[peer][move.there, half] = before[me][move.here, half]
         comes = [(move.there, half) for move in each.moves for half in move.halves]
         assert len({*comes}) == len(comes)
@@ -121,24 +123,25 @@ def test_everything_arrives_on_rings_and_along_several_axes(name: str, seed: int
     """In halves and as a whole."""
     rng = random.Random(seed)
     devices, offsets = random_offsets(seed)
-    ways, spreads = random_ways(devices, rng), name == "spread"
-    if spreads:
-        schedule = spread(offsets, ways.digits)
+    ways, is_spread = random_ways(devices, rng), name == "spread"
+    if is_spread:
+        orders = [ways.in_order(axes) for axes in (ways.orders()[-1], ways.orders()[-1][::-1])]
+        schedule = spread(offsets, *orders[: 1 + seed % 2])
     else:
         pieces = [Freight(offset, rng.randint(1, 9), rng.random() < 0.5) for offset in offsets]
         schedule = routed(pieces, ways, rng.choice([0, 5]))
-    assert fault(schedule, ways.digits, spreads=spreads) == ""
-    held = carried_out(schedule, devices, spreads=spreads)
+    assert fault(schedule, ways.digits, spreads=is_spread) == ""
+    held = carried_out(schedule, devices, spreads=is_spread)
     sender, receiver = (grid.ravel() for grid in np.indices((devices, devices)))
     between = offsets_of(sender, receiver, ways.digits)
     for s, r, offset in zip(sender.tolist(), receiver.tolist(), between.tolist(), strict=True):
         if offset in offsets:
             place = schedule.arrives[schedule.offsets.index(offset)]
-            assert held[r][place] == (s if spreads else (s, offset))
+            assert held[r][place] == (s if is_spread else (s, offset))
     for each in schedule.rounds:
         for sent in each.sends:
             assert sent.hop.by in steps(sent.hop.extent)
-            assert len({move.number for move in sent.moves}) == len(sent.moves) or spreads
+            assert len({move.number for move in sent.moves}) == len(sent.moves) or is_spread
 
 
 def busiest(schedule: RoutedSchedule, torus: Torus, ids: np.ndarray, size: int) -> float:
@@ -152,6 +155,41 @@ def busiest(schedule: RoutedSchedule, torus: Torus, ids: np.ndarray, size: int) 
             load += torus.load(ids[device], ids[hop.to(device)], weight, ids.size)[0]
         total += load.max()
     return total
+
+
+@pytest.mark.parametrize(
+    ("dims", "whole", "halves"),
+    [
+        ((16,), 8.0, 7.5),
+        ((16, 16), 128.0, 64.0),
+        ((8, 16), 72.0, None),
+        ((4, 8), 44.0, 28.0),
+        ((2, 4), 8.0, 5.0),
+        ((4, 4), 20.0, 10.0),
+    ],
+    ids=str,
+)
+def test_halves_of_gathers_load_links_of_all_axes_at_once(
+    dims: tuple[int, ...], whole: float, halves: float | None
+) -> None:
+    """Shards on the busiest links of all rounds; at least so many come to a device over each."""
+    torus = Torus(dims, tuple(size == 16 for size in dims), 1.0, 0.0, powers_of_two=True)
+    grid = Grid(torus, np.arange(torus.size))
+    found = list(spreads(tuple(range(1, torus.size)), grid.ways, halves=True))
+    loads = [busiest(schedule, torus, grid.ids, 1) for schedule, _ in found]
+    assert loads == [whole, *([halves] if halves else [])]
+    assert [share for _, share in found] == [load / whole for load in loads]
+    assert halves is None or halves >= (torus.size - 1) / sum(1 + wraps for wraps in torus.wrap)
+    for schedule, _ in found:
+        assert fault(schedule, grid.digits, spreads=True) == ""
+    (*_, last) = found
+    for number, each in enumerate(last[0].rounds if halves else ()):
+        (sent, *sends) = each.sends
+        (move, *moves) = sent.moves
+        other = move._replace(halves=(1 - move.halves[0],))
+        wrong = Round((sent._replace(moves=(other, *moves)), *sends))
+        rounds = (*last[0].rounds[:number], wrong, *last[0].rounds[number + 1 :])
+        assert fault(replace(last[0], rounds=rounds), grid.digits, spreads=True)
 
 
 @pytest.mark.parametrize(

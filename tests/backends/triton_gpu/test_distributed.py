@@ -54,15 +54,18 @@ def rounded(case: Case) -> Run:
     return Run(as_bits(sums, case.dtype), 0, 0, 0, terms)
 
 
+Ends = tuple[str, ...]
+"""Of "source" and "target" some."""
+
 Given = Callable[[Case], Run]
 """What a module is run on."""
 
 
 def check_exchange(
     reshards: list[Reshard], folder: Path, topology: str | None = None
-) -> list[set[str]]:
+) -> list[set[Ends]]:
     """Every reshard in one group of processes; results and bytes on the wire as planned. Returns
-    the ways in which tiles of each went."""
+    the ends at which nothing was packed of each."""
     return check_exchanges(
         [plan(reshard, "direct", topology=topology) for reshard in reshards], folder
     )
@@ -77,9 +80,9 @@ def check_exchanges(
     folder: Path,
     plant: Callable[[str], str] = as_it_is,
     given: Given = exact,
-) -> list[set[str]]:
+) -> list[set[Ends]]:
     """Every plan in one group of processes; `plant`: a fault, in the text of a module; `given`:
-    what a module is run on. Returns the ways in which tiles of each went."""
+    what a module is run on. Returns the ends at which nothing was packed of each."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     cases, expected, reshards = [], [], [made.reshard for made in plans]
@@ -88,15 +91,16 @@ def check_exchanges(
         cases.append(case)
         expected.append((wanted, made.traffic))
     results = run_group(max(map(devices, reshards)), cases, folder)
-    ways: list[set[str]] = []
+    ways: list[set[Ends]] = []
     for number, reshard in enumerate(reshards):
         wanted, traffic = expected[number]
         ranks = [lines[number] for lines in results if "outside" not in lines[number]]
-        got = {rank["device"]: rank["result"] for rank in ranks if rank["result"] is not None}
-        assert got == wanted, describe(reshard)
+        for call in ("result", "later"):
+            got = {rank["device"]: rank[call] for rank in ranks if rank[call] is not None}
+            assert got == wanted, describe(reshard)
         assert sum(rank["sent"] for rank in ranks) == traffic.received_total
         assert max(rank["sent"] for rank in ranks) == traffic.sent_max
-        ways.append({way for rank in ranks for way in rank["ways"]})
+        ways.append({tuple(way) for rank in ranks for way in rank["ways"]})
     return ways
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import shutil
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +21,7 @@ from shardwright.codegen.verify.load import load
 from shardwright.ir import Reshard
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 
 
 def module_of(reshard: Reshard, folder: Path) -> Any:
@@ -99,3 +103,78 @@ def test_few_calls_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for out in kept:
             module.reshard(x, group, out=out)
     assert 0 < len(processes._of(group)["calls"]) <= 64
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("programs", [0, -1, 1.5, True, "4", [2]])
+def test_programs_that_are_no_number(programs: object, tmp_path: Path) -> None:
+    """Of a first call, of one with tensors that came before, and in one address space."""
+    module = module_of(ONE, tmp_path)
+    x, out = torch.zeros(4, 6), torch.empty(4, 6)
+    said = re.escape(f"programs: got {programs!r}, expected None or a number from 1 on")
+    with pytest.raises(ValueError, match=said):
+        module.reshard(x, programs=programs)
+    module.reshard(x, out=out, programs=2)
+    with pytest.raises(ValueError, match=said):
+        module.reshard(x, out=out, programs=programs)
+    with pytest.raises(ValueError, match=said):
+        module.reshard_local([x], programs=programs)
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_waited_for_later_takes_no_gradient(tmp_path: Path) -> None:
+    """Though there is one; what is right is moved afterwards."""
+    emit(ONE, ("triton_gpu",), gradient=True).write(tmp_path / "bundles" / "case")
+    module = load(tmp_path / "bundles" / "case" / "triton_gpu.py")
+    x = torch.ones(4, 6, requires_grad=True)
+    for _ in range(2):
+        said = "async_op takes no gradient: got source shards that require one"
+        with pytest.raises(ValueError, match=said):
+            module.reshard(x, async_op=True)
+        assert module.reshard(x.detach(), async_op=True).wait().equal(x)
+    module.reshard(x).sum().backward()
+    assert x.grad.eq(1).all()
+
+
+FAKE = """
+#include <cuda.h>
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    *handle = 7000000000;
+    return *(char *)address == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemGetAllocationPropertiesFromHandle(
+    CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle
+) {
+    CUmemAllocationProp made = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    made.requestedHandleTypes = ASKED;
+    *prop = made;
+    return handle == 7000000000 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    return handle == 7000000000 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+"""
+HANDLES = {"CU_MEM_HANDLE_TYPE_FABRIC": True, "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR": False}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("handle", HANDLES)
+def test_what_a_driver_says_of_memory(
+    handle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library of the driver's own declarations in its place: what it is given and what it gives
+    are read as C has them. Without a driver, or of memory that it does not know, there is none."""
+    module = module_of(ONE, tmp_path)
+    there = sys.modules[module.__name__.split(".")[0] + "._support.torch_symmetric"]
+    monkeypatch.setattr(there, "symmetric", lambda size, home: torch.full((size,), 1).byte())
+    assert not there.has_fabric("a GPU without a driver")
+    header = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
+    source, library = tmp_path / "fake.c", tmp_path / "fake.so"
+    source.write_text(FAKE.replace("ASKED", handle))
+    command = ["cc", "-shared", "-fPIC", f"-I{header}", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    loaded = ctypes.CDLL(str(library))
+    monkeypatch.setattr(there.ctypes, "CDLL", {"libcuda.so.1": loaded}.__getitem__)
+    assert there.has_fabric("a GPU") == HANDLES[handle]
+    monkeypatch.setattr(there, "symmetric", lambda size, home: torch.full((size,), 2).byte())
+    assert not there.has_fabric("a GPU of other memory")

@@ -88,6 +88,12 @@ FAULTS = {
         r"\n\1\2\1\2",
         r"device 0: a program copies twice, RowCopy\(.*\), RowCopy\(.*\)",
     ),
+    "not_together_there": (
+        large(),
+        r"together=\(\"target\",\)",
+        'together=("source", "target")',
+        r"device 0: \(0, 256, 0, 128\) is not together in its source shard",
+    ),
     "what_integers_cannot_do": (
         large(),
         r"a0 = ",

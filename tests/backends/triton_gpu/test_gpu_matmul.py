@@ -124,6 +124,14 @@ def test_random_matmuls(seed: int, runner: Runner, tmp_path: Path) -> None:
         assert report.verdict == "ok", f"{given}: {report.detail}"
 
 
+def test_replicas_of_a_product_have_the_same_bits(runner: Runner, tmp_path: Path) -> None:
+    """Devices that make the same product add up along j in the same order, not as parts come."""
+    lhs, rhs = ((40, 24), "[{}, {}]"), ((24, 56), '[{"y", "x"}, {}]')
+    given = sw.Matmul("float32", lhs, rhs, '[{}, {"x"}]', "float32", mesh=GRID)
+    report = runner.run(written(given, "m", tmp_path))
+    assert report.verdict == "ok", report.detail
+
+
 def test_gradients(runner: Runner, tmp_path: Path) -> None:
     given = matmul(*KINDS["gather and scatter"], 1)
     report = runner.run(written(given, "m", tmp_path, gradient=True))

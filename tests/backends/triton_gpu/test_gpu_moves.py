@@ -10,6 +10,7 @@ import pytest
 from cases import describe, random_reshard
 from gpu_cases import CASES, FORMS, make, moves
 
+from shardwright.codegen.backends.triton_gpu.phases import in_place
 from shardwright.codegen.backends.triton_gpu.rows import (
     BLOCK_BYTES,
     BLOCK_UNITS,
@@ -71,6 +72,23 @@ def test_a_row_of_a_group_is_a_run() -> None:
         expected = np.prod(widths[:, rows], axis=1).tolist() * 2
         found = [len(found) for _, found in local_runs(reshard, made)]
         assert all(a <= b for a, b in zip(found, expected, strict=True)), describe(reshard)
+
+
+def test_tiles_that_are_one_run_are_exchanged_in_place() -> None:
+    """At an end, where all are: against the runs of each. None where a device exchanges nothing."""
+    seen = set()
+    for reshard in SWEEP:
+        made = moves(reshard)
+        ends = in_place(made.exchange)
+        transfers = plan(reshard).transfers()
+        pairs = np.stack([transfers.sender, transfers.receiver])[:, ~transfers.is_local]
+        found = [len(found) == 1 for _, found in local_runs(reshard, made)]
+        halves = found[: len(transfers)], found[len(transfers) :]
+        whole = tuple(end for end, of in zip(("source", "target"), halves, strict=True) if all(of))
+        is_busy = np.isin(made.exchange.ranks, pairs).all()
+        assert ends == (whole if is_busy else ()), describe(reshard)
+        seen.add((ends, bool(is_busy)))
+    assert len(seen) == 5
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -59,6 +59,24 @@ def test_modules_share_memory(tmp_path: Path) -> None:
         assert found["gone"] == [True, True]
 
 
+def test_a_graph_reads_the_workspace_of_its_capture(tmp_path: Path) -> None:
+    """Which stays, though a larger reshard has made another since; not if nothing keeps it."""
+    cases = []
+    for number, kept in enumerate((True, False)):
+        folder = tmp_path / str(number)
+        paths = [written(r, folder, f"case{k}") for k, r in enumerate((GATHER, LARGER))]
+        support = folder / "bundles" / "_support" / "torch_peers.py"
+        assert "keep(place)" in support.read_text()
+        if not kept:
+            support.write_text(support.read_text().replace("keep(place)", "pass"))
+        case = {"task": "captured", "modules": paths, "folder": str(folder)}
+        cases.append(case | {"shards": sides(GATHER)[0], "others": sides(LARGER)[0]})
+    wanted = more(GATHER, 1)
+    for rank, lines in enumerate(run_group(4, cases, tmp_path, TRITON_INTERPRET="1")):
+        expected = {"grown": True, "result": wanted[rank]}
+        assert lines == [expected | {"kept": True}, expected | {"kept": False}]
+
+
 PLANTED = {
     "none": {},
     "the own tile is read where it was not staged": {
@@ -78,7 +96,8 @@ PLANTED = {
 @pytest.mark.parametrize("by", ["symmetric", "exchange"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_calls_that_are_waited_for_later(name: str, by: str, tmp_path: Path) -> None:
-    """The second waits for the first; faults are seen in the results."""
+    """The second waits for the first; in an exchange own tiles move meanwhile. Faults are seen in
+    the results."""
     if by == "exchange" and "stage" in name:
         pytest.skip("an exchange stages nothing")
     text = parts(plan(TURNED), "triton_gpu", "shardwright emit", single_file=True)[0].text
@@ -96,7 +115,13 @@ def test_calls_that_are_waited_for_later(name: str, by: str, tmp_path: Path) -> 
     ]
     assert (bool(right) and all(right)) == (name == "none")
     if name == "none":
-        assert all(lines[0]["before"] for lines in ranks)
+        for rank, lines in enumerate(ranks):
+            before = lines[0]["before"]
+            nothing = np.full(24, -1, np.float32).tobytes().hex()
+            there = next_ones[rank] if by == "exchange" else nothing
+            own = slice(48 * rank, 48 * rank + 48)  # digits of 2 x 3 elements
+            assert before[own] == there[own]
+            assert by == "exchange" or before == there
         said = "ValueError: a source shard requires a gradient: emit with --gradient"
         assert all(lines[0]["refused"].startswith(said) for lines in ranks)
 

@@ -56,13 +56,14 @@ def test_pieces_between_one_pair_in_any_order(tmp_path: Path) -> None:
     )
     assert exchange.fault() == ""
     kept = {"before": lambda out: out, "after": lambda held, out: None}
-    moves = (SimpleNamespace(exchange=exchange, itemsize=1, **kept),)
+    tiles = SimpleNamespace(together=())
+    moves = (SimpleNamespace(exchange=exchange, itemsize=1, tiles=tiles, **kept),)
     home = torch.device("cpu")
     sender, receiver = (processes.Wire(moves, device, home) for device in (0, 1))
     given, result = torch.arange(7, dtype=torch.uint8), torch.zeros(7, dtype=torch.uint8)
     packed, _ = sender.buffers()
     sender.pack([given], packed)
-    receiver.unpack([None], packed, [result])
+    receiver.unpack(packed, [result])
     assert result.equal(given)
 
 

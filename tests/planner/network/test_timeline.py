@@ -214,23 +214,31 @@ def test_one_number_for_bytes_on_the_wire(
     assert registry.backend(backend).timeline(plan).wire_bytes == module.WIRE_BYTES
 
 
+def triton_stages(made: sw.Reshard, topology: str) -> list[str]:
+    """The stages of a Triton module but those of the library."""
+    plan = sw.plan(made, "direct", topology=topology)
+    stages = registry.backend("triton_gpu").timeline(plan).stages
+    return [stage.what for stage in stages if not isinstance(stage, Collective)]
+
+
 def test_a_host_of_gpus_and_several() -> None:
     """Within a host shards are read where they are; between hosts tiles are packed and unpacked."""
-    made = reshard('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', 64, 64)
-    stages = {
-        topology: [
-            stage.what
-            for stage in registry.backend("triton_gpu")
-            .timeline(sw.plan(made, "direct", topology=topology))
-            .stages
-            if not isinstance(stage, Collective)
-        ]
-        for topology in ("h100", "h100:2x4")
-    }
+    made = reshard('[{}, {"x"}, {}]', '[{}, {}, {"y"}]', 8, 64, 64)
+    stages = {topology: triton_stages(made, topology) for topology in ("h100", "h100:2x4")}
     assert stages["h100"] == [
-        "shards to symmetric memory",
+        "what leaves, to symmetric memory",
         "a barrier",
         "each device pulls its tiles",
         "a barrier",
     ]
     assert stages["h100:2x4"] == ["tiles are packed", "all_to_all_single", "tiles are unpacked"]
+
+
+def test_between_hosts_tiles_are_packed_where_their_bytes_are_not_together() -> None:
+    rows, columns = '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'
+    ways = (rows, columns), (columns, rows), (rows, "[{}, {}]")
+    assert [triton_stages(reshard(*way, 64, 64), "h100:2x4") for way in ways] == [
+        ["tiles are packed", "batch_isend_irecv"],
+        ["batch_isend_irecv", "tiles are unpacked"],
+        ["batch_isend_irecv"],
+    ]

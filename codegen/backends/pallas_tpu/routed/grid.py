@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -31,21 +32,26 @@ from shardwright.ir.transfers import enumerate_transfers
 @dataclass(frozen=True)
 class Grid:
     """The devices of an exchange as they are numbered: by mesh position where both meshes have one
-    order, else by device id; `ids` are their device ids, their places in the torus."""
+    order, else by device id; `ids` are their device ids, their places in the torus. `straight`:
+    whether a hop goes along an axis as far as it has to, where devices send over any distance."""
 
     torus: Torus
     ids: Integers
+    straight: bool = False
 
     @staticmethod
     def of(exchange: Exchange, torus: Torus) -> Grid:
         """Return the devices of an exchange on a torus."""
-        return Grid(torus, _numbered(exchange))
+        return Grid(torus, numbered(exchange))
 
     @cached_property
     def digits(self) -> Digits:
         """The digits of the numbers: of prime extents, but for those that are places along all of
-        an axis that wraps around, neighbour after neighbour."""
+        an axis that wraps around, neighbour after neighbour; or, where hops are straight, that
+        are places along one axis."""
         digits = digits_of(self.ids.size)
+        if self.straight:
+            return self._along_axes(digits)
         for extent, wraps in zip(self.torus.dims, self.torus.wrap, strict=True):
             for start in range(len(digits)):
                 twos = digits[start : start + extent.bit_length() - 1]
@@ -53,6 +59,15 @@ class Grid:
                     ring = (twos[0][0], extent)
                     digits = (*digits[:start], ring, *digits[start + len(twos) :])
         return digits
+
+    def _along_axes(self, digits: Digits) -> Digits:
+        """Return digits, those that follow one another along one axis as one."""
+        crossed = [tuple(np.flatnonzero(self._hops(Hop(*each, 1)).any(axis=0))) for each in digits]
+        found: list[tuple[int, int]] = []
+        for _, some in groupby(zip(crossed, digits, strict=True), key=lambda pair: pair[0]):
+            own = [digit for _, digit in some]
+            found.append((own[0][0], math.prod(extent for _, extent in own)))
+        return tuple(found)
 
     def _is_round(self, twos: Digits, extent: int) -> bool:
         """Return whether digits are those of places along a ring of an extent."""
@@ -66,7 +81,7 @@ class Grid:
         hops = [self._hops(Hop(*digit, 1)).max(axis=0) for digit in self.digits]
         axes = tuple(int(each.argmax()) for each in hops)
         lengths = tuple(int(each.max()) for each in hops)
-        return Ways(self.digits, axes, lengths, self.torus, self.ids)
+        return Ways(self.digits, axes, lengths, self.torus, self.ids, self.straight)
 
     def _hops(self, hop: Hop) -> Integers:
         """Return how many links a hop of each device crosses along each axis, [devices, axes]."""
@@ -111,6 +126,9 @@ class Grid:
 
     def reaches(self) -> bool:
         """Return whether hops may be sent and lead everywhere."""
+        if self.straight:  # along one axis each, which any device sends along
+            axes = (self._hops(Hop(*each, 1)).any(axis=0).sum() for each in self.digits)
+            return not self.torus.powers_of_two and all(count == 1 for count in axes)
         if not is_routed(self.digits):
             return False
         device = np.arange(self.ids.size)
@@ -123,7 +141,7 @@ class Grid:
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
     """Return the numbers of sender and receiver of every tile that is sent, and its extents [n,
     dims]."""
-    moved, ids = exchange.once(enumerate_transfers), _numbered(exchange)
+    moved, ids = exchange.once(enumerate_transfers), numbered(exchange)
     remote = ~moved.is_local
     order = np.argsort(ids)
     sender, receiver = (
@@ -132,7 +150,7 @@ def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
     return sender, receiver, (moved.tensor[:, :, 1] - moved.tensor[:, :, 0])[remote]
 
 
-def _numbered(exchange: Exchange) -> Integers:
+def numbered(exchange: Exchange) -> Integers:
     """Return device ids by the numbers that devices have in a kernel."""
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 

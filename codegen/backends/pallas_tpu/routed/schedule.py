@@ -20,13 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight, turns
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop, Ways, added, times
+from shardwright.codegen.backends.pallas_tpu.routed.ways import (
+    Digits,
+    Hop,
+    Ways,
+    added,
+    is_ring,
+    times,
+)
 from shardwright.ir.algebra.index import Integers
 
 
@@ -104,11 +111,11 @@ class RoutedSchedule:
                 for half in move.halves:
                     gone[move.number, half] = int(hop.to(np.array(so_far)))
 
-    def path(self, number: int) -> tuple[tuple[Hop, Push], ...]:
-        """Return the hops and moves of what was in a place at first, or of its first half."""
+    def path(self, number: int, half: int = 0) -> tuple[tuple[Hop, Push], ...]:
+        """Return the hops and moves of a half of what was in a place at first."""
         sends = (sent for each in self.rounds for sent in each.sends)
         pairs = ((hop, move) for hop, moves in sends for move in moves)
-        return tuple(pair for pair in pairs if pair[1].number == number and 0 in pair[1].halves)
+        return tuple(pair for pair in pairs if pair[1].number == number and half in pair[1].halves)
 
     @property
     def partners(self) -> tuple[Hop, ...]:
@@ -174,44 +181,77 @@ class _Places:
         self.used[place] -= devices
 
 
-def spread(offsets: Sequence[int], digits: Digits) -> RoutedSchedule:
-    """Return the schedule in which source shards go, copied wherever their ways part."""
-    offsets = tuple(sorted(offsets))
-    place, rounds = {0: 0}, []
-    for turn, ways in _shared_ways(offsets, digits):
-        sends = []
-        for hop, goals in ways:
-            moves = []
-            for goal in goals:
-                here = goal + turn * hop.by % hop.extent * hop.stride
-                there = goal + (turn + 1) * hop.by % hop.extent * hop.stride
-                place[there] = len(place)
-                moves.append(Push(place[here], place[there], 0))
-            sends.append(Sent(hop, tuple(moves)))
-        rounds.append(Round(tuple(sends)))
+def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
+    """Return the schedule in which source shards go, copied wherever their ways part, digit by
+    digit; of two orders of digits each is that of a half."""
+    offsets, place, rounds = tuple(sorted(offsets)), {0: 0}, []
+    halves = [(half,) for half in WHOLE] if len(orders) > 1 else [WHOLE]
+    ways = [_shared_ways(offsets, order, first) for first, order in enumerate(orders)]
+    for some in zip_longest(*ways, fillvalue=()):
+        sends: dict[Hop, list[Push]] = {}
+        for half, made in zip(halves, some, strict=True):
+            for hop, pairs in made:
+                for here, there in pairs:
+                    place.setdefault(there, len(place))
+                    sends.setdefault(hop, []).append(Push(place[here], place[there], 0, half))
+        rounds.append(Round(tuple(Sent(hop, tuple(sends[hop])) for hop in sorted(sends))))
     arrives = tuple(place[offset] for offset in offsets)
     return RoutedSchedule(offsets, tuple(rounds), (0,), len(place), arrives)
 
 
+Pairs = list[tuple[int, int]]
+"""How far shards have come before a hop, and after it."""
+
+
 def _shared_ways(
-    offsets: Sequence[int], digits: Digits
-) -> Iterator[tuple[int, list[tuple[Hop, list[int]]]]]:
-    """Yield every round: how often its hops were made before, and of each the offsets, but for that
-    digit, of the shards that make it."""
+    offsets: Sequence[int], digits: Digits, first: int
+) -> Iterator[list[tuple[Hop, Pairs]]]:
+    """Yield every round: its hops, and which shards make each. What goes half around a ring goes
+    one way or the other in turn; `first`: which way at first."""
+    done: list[tuple[int, int]] = []
     for stride, extent in digits:
         ways: dict[int, dict[int, int]] = {}
         for offset in offsets:
+            goal = sum(offset // low % size * low for low, size in done)
             digit = offset // stride % extent
             if digit:
                 by, count = times(extent, digit)
+                if is_ring(extent) and 2 * count == extent and sum(_digits(goal, done), first) % 2:
+                    by = extent - by
                 so_far = ways.setdefault(by, {})
-                so_far[offset % stride] = max(so_far.get(offset % stride, 0), count)
+                so_far[goal] = max(so_far.get(goal, 0), count)
         for turn in range(max((max(goals.values()) for goals in ways.values()), default=0)):
-            left = {
-                by: sorted(goal for goal, count in goals.items() if count > turn)
+            left = (
+                (Hop(stride, extent, by), sorted(goal for goal in goals if goals[goal] > turn))
                 for by, goals in sorted(ways.items())
-            }
-            yield turn, [(Hop(stride, extent, by), goals) for by, goals in left.items() if goals]
+            )
+            yield [
+                (hop, [(_after(hop, goal, turn), _after(hop, goal, turn + 1)) for goal in goals])
+                for hop, goals in left
+                if goals
+            ]
+        done.append((stride, extent))
+
+
+def _digits(number: int, digits: Sequence[tuple[int, int]]) -> Iterator[int]:
+    return (number // stride % extent for stride, extent in digits)
+
+
+def _after(hop: Hop, offset: int, count: int) -> int:
+    """Return how far a shard has come after so many hops, without that digit."""
+    return offset + count * hop.by % hop.extent * hop.stride
+
+
+def busiest(schedule: RoutedSchedule, ways: Ways) -> float:
+    """Return what the busiest links of all rounds carry of shards of size one, in a schedule in
+    which every device makes all moves."""
+    hops = {sent.hop for each in schedule.rounds for sent in each.sends}
+    loads = {hop: ways.load(hop, ways.devices) for hop in hops}
+    carried = (
+        sum(loads[sent.hop] * sum(len(move.halves) for move in sent.moves) for sent in each.sends)
+        for each in schedule.rounds
+    )
+    return sum(float(np.max(load)) for load in carried) / len(WHOLE)
 
 
 def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
@@ -267,8 +307,10 @@ class _Contents:
         for hop, move, devices in moves:
             to = hop.to(devices)
             for half in move.halves:
-                full = (before[move.there, :, to] >= 0).any() or move.there >= self.places
-                taken = (self.number[move.there, half, to] >= 0).any()
+                there = before[move.there][:, to], origins[move.there][:, to]
+                other = (there[0] != move.number) | (there[1] != origins[move.here, half, devices])
+                full = (other & (there[0] >= 0)).any() or move.there >= self.places
+                taken = (np.array((before, self.number))[:, move.there, half, to] >= 0).any()
                 if full or taken or (before[move.here, half, devices] != move.number).any():
                     return f"a move from place {move.here} to place {move.there}"
                 self.number[move.there, half, to] = move.number

@@ -4,8 +4,8 @@ from device to device (`schedule.py`), in slots of one size that XLA packs and u
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -15,20 +15,22 @@ from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traff
 from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule, busiest
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
 from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop, Ways
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
 from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
-ROUND_BYTES = 1 << 16
-"""What a round costs beside its bytes, as bytes of a link: its devices wait for one another, some
-microsecond. An estimate, as the latencies of `codegen/hardware/presets.py` are."""
+CHUNK = 1 << 18
+"""Bytes that a chunk of a move has at least: a link carries them in six microseconds, of which a
+message takes one to get there."""
+MOST_STEPS = 64
+"""Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Routed:
     """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
     source shard as far as windows reach. `source_reach`, `target_reach`: how far windows reach into
     shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`: the
-    tiles of a target shard.
+    tiles of a target shard; `chunk_bytes`: what a chunk of a move has at least; `share`: what
+    busiest links carry where halves go apart, over what they do where they go together.
     """
 
     name: Literal["routed", "spread"]
@@ -50,25 +53,33 @@ class Routed:
     target_reach: Shape
     pads: bool
     incoming: int
+    chunk_bytes: int = CHUNK
+    share: float = 1.0
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-        """Yield the forms of an exchange."""
+        """Yield the forms of an exchange; where hops are straight, only those of pieces: shards
+        leave copies on every device on their way."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
         widths = grid.widths(exchange)
-        spread = spread_schedule(tuple(widths), grid.digits)
-        pieces, senders = (
-            Slot.every(window, itemsize, tuple(widths.values())),
-            grid.senders(exchange),
+        senders = grid.senders(exchange)
+        routed = (
+            (slot, _scheduled(tuple(widths), senders, slot, grid), 1.0)
+            for slot in Slot.every(window, itemsize, tuple(widths.values()))
         )
-        routed = [(slot, _scheduled(tuple(widths), senders, slot, grid)) for slot in pieces]
-        whole = [(slot, spread) for slot in Slot.every(source_reach, itemsize)]
-        for found in (routed, whole):
-            for slot, schedule in found:
+        spread = (
+            (slot, *each)
+            for slot in Slot.every(source_reach, itemsize)
+            for each in spreads(tuple(widths), grid.ways, halves=slot.is_cut(0))
+        )
+        found: dict[Literal["routed", "spread"], Iterator[tuple[Slot, RoutedSchedule, float]]]
+        found = {"routed": routed} if grid.straight else {"routed": routed, "spread": spread}
+        for name, every in found.items():
+            for slot, schedule, share in every:
                 yield Routed(
-                    name="spread" if schedule is spread else "routed",
+                    name=name,
                     view=tuple(axes),
                     itemsize=itemsize,
                     digits=grid.digits,
@@ -80,6 +91,7 @@ class Routed:
                     pads=source_reach != exchange.source.local_shape,
                     incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims)
                     * exchange.rule.pieces,
+                    share=share,
                 )
 
     @property
@@ -100,8 +112,30 @@ class Routed:
     @property
     def sized(self) -> tuple[int, ...]:
         """The dimensions of a slot of which moves say how much is sent."""
-        first = (0,) if self.schedule.halves else ()
+        first = (0,) if self.schedule.halves or self.chunks > 1 else ()
         return tuple(sorted({*first, *self.slot.sized}))
+
+    def cut_as(self, other: Routed) -> Routed:
+        """Return this form with moves cut, however short, where those of the other are."""
+        return self if other.chunks == 1 else replace(self, chunk_bytes=0)
+
+    @cached_property
+    def chunks(self) -> int:
+        """Into how many chunks moves are cut, so that what has come of a tile goes on while the
+        rest is under way."""
+        slot, unit, moves = self.slot, self.slot.units[0], self.schedule.moves
+        if len(self.schedule.rounds) == 1:
+            return 1
+        extents = [slot.part(move.number, move.halves)[1] for move in moves]
+        least = self.itemsize * min(slot.sent(move.number, move.halves) for move in moves)
+        fits = (
+            chunks
+            for chunks in (4, 2)
+            if len(moves) * chunks <= MOST_STEPS
+            and least >= chunks * self.chunk_bytes
+            and all(extent >= chunks * unit and extent % unit == 0 for extent in extents)
+        )
+        return next(fits, 1)
 
     @property
     def tables(self) -> dict[str, list[str]]:
@@ -170,7 +204,7 @@ class Routed:
         if self.spreads and self.slot.dense:
             read += slot + held  # rows of a shard are put in their places again for every tile
         unpacked = self.incoming * (read + 2 * window) * target.mesh.size
-        moves = sum(each.size for *_, each in self.hops())
+        moves = self.chunks * sum(each.size for *_, each in self.hops())
         return Figures(
             wire_bytes=itemsize * self.sent,
             wire_max=itemsize * self.received,
@@ -200,7 +234,29 @@ def _scheduled(
         )
         for number, offset in enumerate(offsets)
     ]
-    return routed_schedule(pieces, grid.ways, ROUND_BYTES / slot.itemsize)
+    # No round waits for the one before, but its first message for one that has come.
+    return routed_schedule(pieces, grid.ways, start)
+
+
+def spreads(
+    offsets: tuple[int, ...], ways: Ways, *, halves: bool
+) -> Iterator[tuple[RoutedSchedule, float]]:
+    """Yield the schedule of source shards in which busiest links carry least; and of halves that
+    take axes, and ways around rings, the other way round, if they carry less then, with how much
+    less."""
+    ends = [(ways.in_order(axes), ways.in_order(axes[::-1])) for axes in ways.orders()]
+    firsts = [ways.digits, *(first for first, _ in ends)]
+    whole, most = _least((spread_schedule(offsets, first) for first in firsts), ways)
+    yield whole, 1.0
+    if halves:
+        apart, least = _least((spread_schedule(offsets, *pair) for pair in ends), ways)
+        if least < most:
+            yield apart, least / most
+
+
+def _least(every: Iterable[RoutedSchedule], ways: Ways) -> tuple[RoutedSchedule, float]:
+    found = ((schedule, busiest(schedule, ways)) for schedule in every)
+    return min(found, key=lambda pair: pair[1])
 
 
 def _numbers(hop: Hop) -> tuple[int, int, int]:

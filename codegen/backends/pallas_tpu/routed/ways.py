@@ -5,13 +5,14 @@
 
 A digit has a prime extent, or is a place on a ring: an axis of the torus that wraps around, of 4,
 8, 16, ... devices. On a ring a hop is 1, 2, 4, ... either way, and what goes half around makes two
-hops of a quarter, so that it is known which way it goes.
+hops of a quarter, so that it is known which way it goes. Where devices send over any distance, a
+digit may also be a place along any axis, of which one straight hop goes as far as it has to.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
@@ -79,13 +80,15 @@ class Hop:
 @dataclass(frozen=True)
 class Ways:
     """`digits` of devices, and of each the axis of the torus that it is a place along, and how many
-    links a change by one crosses. `torus`, `ids`: where devices are, if that is known."""
+    links a change by one crosses. `torus`, `ids`: where devices are, if that is known; `straight`:
+    whether a digit changes at one hop, however far that goes."""
 
     digits: Digits
     axes: tuple[int, ...]
     lengths: tuple[int, ...]
     torus: Torus | None = field(default=None, compare=False)
     ids: Integers | None = field(default=None, compare=False)
+    straight: bool = False
 
     @staticmethod
     def on_one_axis(digits: Digits) -> Ways:
@@ -97,6 +100,12 @@ class Ways:
         last in one."""
         axes = tuple(dict.fromkeys(self.axes))
         return tuple(axes[n:] + axes[:n] for n in range(len(axes)))
+
+    def in_order(self, axes: Sequence[int]) -> Digits:
+        """Return the digits by axes in an order, along each what crosses most links first."""
+        every = zip(self.axes, self.lengths, self.digits, strict=True)
+        found = sorted(every, key=lambda each: (axes.index(each[0]), -each[1]))
+        return tuple(digit for *_, digit in found)
 
     def links(self, hop: Hop) -> int:
         """Return how many links a hop crosses."""
@@ -123,8 +132,9 @@ class Ways:
         return np.arange(math.prod(extent for _, extent in self.digits))
 
     def halved(self, offset: int) -> bool:
-        """Return whether an offset is half around some ring, so that both ways are as long."""
-        return any(
+        """Return whether an offset is half around some ring, so that both ways are as long; routers
+        take both for a straight hop."""
+        return not self.straight and any(
             is_ring(extent) and offset // stride % extent * 2 == extent
             for stride, extent in self.digits
         )
@@ -135,9 +145,12 @@ class Ways:
             late = 0
             for (stride, extent), own in zip(self.digits, self.axes, strict=True):
                 if own == axis:
-                    for at, by in changes(extent, offset // stride % extent, sign):
+                    value = offset // stride % extent
+                    whole = ((0, value),) if value else ()
+                    made = whole if self.straight else changes(extent, value, sign)
+                    for at, by in made:
                         yield (phase, late + at), Hop(stride, extent, by)
-                    late += depth(extent)
+                    late += 1 if self.straight else depth(extent)
 
 
 def is_ring(extent: int) -> bool:

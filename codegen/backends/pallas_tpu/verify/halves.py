@@ -2,7 +2,7 @@
 
 Between a start and its end a device may start again, and run kernels that meet by the same
 semaphore. A peer that is written to has begun that very call: whatever the others do, nothing of a
-call comes to a device that stands before it.
+call comes to a device that stands before it. So it is with whole kernels, one after another.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     BARRIER,
     Copy,
     Event,
+    Signal,
     Wait,
 )
 from shardwright.codegen.verify.compare import MismatchError
@@ -71,7 +72,7 @@ def _own(event: Event, number: int) -> Event:
     match event:
         case Copy(sent=sent, received=received):
             return replace(event, sent=sent and f"{sent} {number}", received=f"{received} {number}")
-        case Wait(semaphore=name) if name not in (BARRIER, HEARD):
+        case Wait(semaphore=name) | Signal(semaphore=name) if name not in (BARRIER, HEARD):
             return replace(event, semaphore=f"{name} {number}")
         case _:
             return event

@@ -26,8 +26,10 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
-REUSED = ("slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
-"""Buffers whose places are used several times."""
+PRIVATE = ("windows", "chunks")
+"""Buffers whose places a device alone uses, several times."""
+REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
+"""Those whose places are used several times, by others too or not."""
 
 Semaphore = tuple[int, str]
 
@@ -114,6 +116,8 @@ class _Run:
             shared = (use.writes or other.writes) and _overlap(use.window, other.window)
             if shared and not ended:
                 raise MismatchError(_said(rank, use, other))
+        if use.window.buffer in PRIVATE:
+            earlier[:] = [other for other in earlier if other.end is None]
         earlier.append(use)
         if semaphore is not None:
             semaphore.uses.append(use)

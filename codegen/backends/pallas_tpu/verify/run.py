@@ -42,6 +42,9 @@ from shardwright.codegen.verify.terms import added_in_order, random_terms, reduc
 
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul"]
 
+FEW_RANKS = 16
+"""Of more devices two calls one after another are not carried out."""
+
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
@@ -67,6 +70,8 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     for program, events in zip(programs, kernels, strict=True):
         check_protocol(events)
         check_deliveries(program, events)
+        if form_of(program) in ("routed", "spread") and len(events) <= FEW_RANKS:
+            check_halves(((0, events), (1, events)))  # two calls, one after another
         if form_of(program) == "ring":
             check_rings(program, events)
     if len(programs) == 1:

@@ -185,6 +185,8 @@ def _arguments(
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
+    if "sizes" in given:
+        given["sizes"] = _Scalars()
     if "order" in given:
         given["order"] = program.order
     if "moves" in given:
@@ -218,8 +220,8 @@ def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
         "x": tuple(-(-extent // unit) * unit for extent, unit in units),
         "y": tiling.chunk,
         "stage": tiling.stage if sends else x,
-        "windows": _two(tiling.window),
-        "chunks": _two(tiling.chunk),
+        "windows": _several(2, tiling.window),
+        "chunks": _several(program.slots, tiling.chunk),
     }
 
 
@@ -231,9 +233,16 @@ class _Span:
     size: int
 
 
-def _two(extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of two windows or chunks; those of a vector lie one after the other."""
-    return (2 * extents[0],) if len(extents) == 1 else (2, *extents)
+def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of windows or chunks; those of a vector lie one after the other."""
+    return (count * extents[0],) if len(extents) == 1 else (count, *extents)
+
+
+class _Scalars(dict[int, int]):
+    """Numbers that a kernel keeps, of which it reads those that it has written."""
+
+    def __missing__(self, place: int) -> int:
+        raise MismatchError(f"a number that is kept is read before it is written: {place}")
 
 
 class _Semaphores:
@@ -410,10 +419,9 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "np": SimpleNamespace(int32=np.int32),
         "div": lambda a, b: recorder.divided(a) // b,
         "rem": lambda a, b: recorder.divided(a) % b,
-        # What is computed in VMEM has no events.
-        "fill": lambda *_: None,
-        "merge": lambda *_: None,
-        # But for what goes on from there.
+        # What is computed in VMEM, and goes on from there.
+        "fill": lambda window, chunk, *_: recorder.combined(chunk, "shifted", window),
+        "merge": lambda window, y, *_: recorder.combined(y[()], "merged", y[()], window),
         "put": recorder.combined,
         "clear": lambda into: recorder.combined(into, "sum"),
         "put_product": lambda into, a, b: recorder.combined(into, "product", a, b),

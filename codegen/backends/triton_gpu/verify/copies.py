@@ -1,5 +1,5 @@
 """What the pull kernel copies, checked at full size: just what is sent, from where it is to where
-it belongs.
+it belongs; and that what is said to be together in shards is.
 
 The kernel's programs are followed (`trace`), of each tile and each outer index that of the first
 block and that of the last one: these copy the same rows, of which the copy takes the block's own.
@@ -37,15 +37,40 @@ def check_copies(phases: Sequence[Any]) -> str:
 
 def _check_phase(host: Any) -> str:
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
-    compare.names(host.tiles, ("block", "ends", "largest", "number"))
+    compare.names(host.tiles, ("block", "ends", "largest", "number", "together"))
     ids = host.exchange.target.ids
     first = host.tiles.number * math.prod(host.tiles.largest[:-2])
     receivers = _sampled(len(ids), max(FOLLOWED // first, 1))
     for receiver in receivers:
         with compare.said_of(f"device {ids[receiver]}"):
+            _check_together(host.exchange, receiver, host.tiles.together)
             _check_device(host, receiver, first)
     some = "" if len(receivers) == len(ids) else f" at {len(receivers)} of {len(ids)} devices"
     return f"copies{some}"
+
+
+def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
+    """Raise MismatchError for a piece whose elements are not one range of a shard at these ends."""
+    for piece in exchange.incoming(receiver):
+        shards = {
+            "source": exchange.source.box(piece.sender),
+            "target": exchange.target.box(receiver),
+        }
+        for end in ends:
+            first, last = (
+                _place(shards[end], [at - number for at in piece.box[number::2]])
+                for number in range(2)
+            )
+            if last - first >= math.prod(_extents(piece.box)):
+                raise MismatchError(f"{piece.box} is not together in its {end} shard")
+
+
+def _place(within: Box, index: Sequence[int]) -> int:
+    """Return the place of an element of the tensor in a shard that covers a box."""
+    place = 0
+    for (low, high), at in zip(zip(within[::2], within[1::2], strict=True), index, strict=True):
+        place = place * (high - low) + at - low
+    return place
 
 
 def _check_device(host: Any, receiver: int, first: int) -> None:

@@ -1,0 +1,106 @@
+"""How long an all-to-all over a torus takes whose devices send to a few receivers at a time, over
+what its busiest link takes: 1 is the least. By a model, no TPU: all links and directions carry as
+much at a time, shared fairly by what is under way, which goes along one axis after another.
+
+The order of receivers is that of the events of emitted kernels; before, it was from the next device
+on. Six are sent to at a time, as chunks of unaligned tiles are. The table is written to
+`receivers.md`.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import shardwright as sw
+from shardwright.codegen.backends.pallas_tpu.windows import SLOTS
+from shardwright.codegen.emit.modules import parts
+
+RESULT = Path(__file__).parent / "receivers.md"
+TORI = ((8,), (16,), (4, 4), (4, 8), (8, 8), (16, 16), (2, 2, 2), (4, 4, 4), (8, 8, 8))
+Direction = tuple[int, int]
+"""An axis, and which way."""
+Hops = Counter[Direction]
+
+
+def order(devices: int) -> list[int]:
+    """Return how far from a device its receivers are, as the kernel of an all-to-all takes them."""
+    from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+    from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_half
+    from shardwright.codegen.verify.load import load
+
+    mesh, extent = sw.Mesh({"x": devices}), 128 * devices
+    sides = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')
+    plan = sw.plan(sw.Reshard((extent, extent), "bfloat16", *sides), "direct")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pallas_tpu.py"
+        made = parts(plan, "pallas_tpu", "shardwright emit", single_file=True)
+        path.write_text(made[0].text)
+        module = load(path)
+    (program,) = programs_of(module)
+    events = traced_half(module, program, program.kernel)[0]
+    return [event.to for event in events if isinstance(event, Copy) and event.sent]
+
+
+def hops(offset: int, sizes: Sequence[int]) -> Hops:
+    """Return the hops to a device so much farther on, the shorter way around each axis; half-way,
+    half of it each way."""
+    found = Hops()
+    for axis in reversed(range(len(sizes))):
+        offset, digit = divmod(offset, sizes[axis])
+        for way, length in ((1, digit), (-1, sizes[axis] - digit)):
+            if digit and 2 * length <= sizes[axis]:
+                found[axis, way] += length if 2 * length < sizes[axis] else length / 2
+    return found
+
+
+def rates(flows: list[Hops]) -> list[float]:
+    """Return how fast each flow is where links are shared fairly. All devices do the same, so that
+    a link in a direction carries each flow as often as that has hops in it."""
+    rate, used = [0.0] * len(flows), Counter[Direction]()
+    active = set(range(len(flows)))
+    while active:
+        load = sum((flows[k] for k in active), Hops())
+        more = min((1 - used[way]) / hops for way, hops in load.items())
+        for way, hops in load.items():
+            used[way] += more * hops
+        for k in active:
+            rate[k] += more
+        active = {k for k in active if all(used[way] < 1 - 1e-9 for way in flows[k])}
+    return rate
+
+
+def over_least(offsets: Sequence[int], sizes: Sequence[int], at_a_time: int = SLOTS) -> float:
+    """Return the time that takes in this order, over that of the busiest link."""
+    waiting = [hops(offset, sizes) for offset in offsets][::-1]
+    least, time, going = max(sum(waiting, Hops()).values()), 0.0, list[tuple[float, Hops]]()
+    while waiting or going:
+        while waiting and len(going) < at_a_time:
+            going.append((1.0, waiting.pop()))
+        speed = rates([flow for _, flow in going])
+        step = min(left / rate for (left, _), rate in zip(going, speed, strict=True))
+        left = [(rest - step * rate, flow) for (rest, flow), rate in zip(going, speed, strict=True)]
+        going, time = [each for each in left if each[0] > 1e-9], time + step
+    return time / least
+
+
+def main() -> None:
+    """Print the table, and write it."""
+    lines = [
+        "# All-to-alls over tori, six receivers at a time",
+        "",
+        "Time over that of the busiest link, by a model of links that are shared fairly; before:",
+        "receivers in their order.",
+        "",
+        "| torus | now | before |",
+        "| --- | ---: | ---: |",
+    ]
+    for sizes in TORI:
+        offsets = order(math.prod(sizes))
+        now, before = over_least(offsets, sizes), over_least(sorted(offsets), sizes)
+        lines.append(f"| {'x'.join(map(str, sizes))} | {now:.2f} | {before:.2f} |")
+    RESULT.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))

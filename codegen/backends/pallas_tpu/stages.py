@@ -1,0 +1,79 @@
+"""What a form of the TPU kernel does, stage by stage, and what XLA copies beside it.
+
+HBM is counted a device, on average over all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import assert_never
+
+from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.routed.grid import numbered
+from shardwright.codegen.backends.pallas_tpu.routed.steps import steps_of
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.windows import Windows
+from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+
+Form = Direct | Windows | Slots | Routed
+
+
+def stages_of(
+    form: Form, figures: Figures, exchange: Exchange, *, reduces: bool
+) -> Iterator[Stage]:
+    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether what
+    comes are terms, which XLA reads to reduce them."""
+    sums, devices = exchange.once(Sums), exchange.ranks.size
+    if figures.relayout_bytes:
+        yield Copies("XLA lays shards out", figures.relayout_bytes / devices)
+    match form:
+        case Direct() | Windows() | Slots():
+            yield from _sent(form, figures, sums, devices, reduces=reduces)
+        case Routed():
+            yield from _routed(form, figures, numbered(exchange))
+        case _:
+            assert_never(form)
+
+
+def _sent(
+    form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int, *, reduces: bool
+) -> Iterator[Stage]:
+    """Yield what comes before the kernel that sends, that, and what comes after it."""
+    exchange, itemsize = sums.exchange, form.itemsize
+    sends = partial(flows, exchange, itemsize, form.taken)
+    result = 2 * itemsize * math.prod(exchange.target.local_shape)
+    match form:
+        case Direct():
+            yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices)
+            if figures.wire_bytes and not reduces:
+                yield Copies("XLA copies the result", result)
+        case Windows():
+            first, after = form.traffic(sums)
+            yield Sends("chunks of tiles", sends, first / devices)
+            yield Copies("the result from the staging area", after / devices)
+        case Slots():
+            first, within, after = form.traffic(sums)
+            yield Copies("XLA packs slots", first / devices)
+            yield Sends("slots by DMA", sends, within / devices)
+            yield Copies("XLA unpacks slots", after / devices)
+        case _:
+            assert_never(form)
+
+
+def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
+    """Yield the rounds: in each, every device sends what it has for its hops."""
+    rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
+    yield Copies("XLA packs slots and unpacks them", rest / ids.size)
+    for turn, steps in enumerate(steps_of(form, ids)):
+        parts = tuple(step.flows for step in steps)
+        sent = sum(float(part.weight.sum()) for part in parts)
+        what = f"round {turn + 1} of {len(form.schedule.rounds)}"
+        yield Sends(what, partial(tuple, parts), 2 * sent / ids.size, steps)

@@ -1,0 +1,124 @@
+"""Who forwards what to whom, and the steps in which a kernel does it.
+
+Nobody waits for a round to end. A device sends something on when that has come, and where it goes
+is free; every step has semaphores of its own, which say so.
+"""
+
+import itertools
+from typing import NamedTuple
+
+from .pallas_peers import div, rem
+
+# Steps, at most, where hops and rounds are not more: semaphores are few (512 are too many).
+MOST = 64
+
+
+def hop(device, stride, extent, by):
+    """Return the device whose digit (stride, extent) is `by` higher, modulo the extent."""
+    digit = rem(div(device, stride), extent)
+    return device + (rem(digit + by, extent) - digit) * stride
+
+
+class Step(NamedTuple):
+    """Moves that follow one another, over one hop, or of each so much of it that is one chunk.
+
+    `way`: the hop (stride, extent, by); `first`, `end`: the moves; `come`: earlier steps that a
+    device now waits for as their receiver, since this one sends that on; `left`: those it waits for
+    as their sender, since what comes in this one takes their places; `told`: whether it tells the
+    device that sends to it in this one that these are free.
+    """
+
+    way: tuple[int, int, int]
+    first: int
+    end: int
+    chunk: int
+    come: tuple[int, ...]
+    left: tuple[int, ...]
+    told: bool
+
+    @property
+    def back(self):
+        """The hop to the device that sends to this one."""
+        stride, extent, by = self.way
+        return stride, extent, extent - by
+
+
+class Schedule(NamedTuple):
+    """Who sends which slots on to whom, round by round.
+
+    `digits`: those of devices; `rounds`: of each the hops (stride, extent, by, number of moves);
+    `moves`: (slot it leaves, slot it comes to, where what is sent of it begins if that may be a
+    half, its extents); `offsets`: how much farther
+    on, digit by digit, the devices are that slots are for, or have wanted of; `arrives`: the slots
+    in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
+    to those that a device sends to or gets of; `slots`: how many there are; `starts`: where not
+    every device sends over every offset, the slots in which what goes over each is at first, and
+    the moves end with its number."""
+
+    digits: tuple[tuple[int, int], ...]
+    offsets: tuple[int, ...]
+    arrives: tuple[int, ...]
+    rounds: tuple[tuple[tuple[int, int, int, int], ...], ...]
+    moves: tuple[tuple[int, ...], ...]
+    partners: tuple[tuple[int, int, int], ...]
+    slots: int
+    starts: tuple[int, ...] | None = None
+
+    def farther(self, device, offset, sign=1):
+        """Return the device that is so much farther on, digit by digit; by -1, farther back: that
+        is how much farther on the device is than the one of that number."""
+        found = 0
+        for stride, extent in self.digits:
+            digit, by = (rem(div(number, stride), extent) for number in (device, offset))
+            found = found + rem(digit + extent + sign * by, extent) * stride
+        return found
+
+    def steps(self, span, chunks):
+        """Return what a device does one after another; `chunks`: into how many moves are cut;
+        span(move, chunk): from where to where in its slots one goes.
+
+        All devices make the same steps in one order, and before each wait only for earlier ones:
+        so they come to their end.
+        """
+        # Of each slot: from where to where, in which step.
+        reads, writes = dict[int, list[tuple[int, int, int]]](), dict[int, list]()
+        come, left, found = set[int](), set[int](), []
+        for number, (way, first, end, chunk) in enumerate(self._each(chunks)):
+            ends = [(*move[:2], *span(move, chunk)) for move in self.moves[first:end]]
+            needed = {step for here, _, *part in ends for step in users(writes, here, part)}
+            freed = {step for _, there, *part in ends for step in users(reads, there, part)}
+            waits = tuple(sorted(needed - come)), tuple(sorted(freed - left))
+            found.append(Step(way, first, end, chunk, *waits, told=bool(freed)))
+            come, left = come | needed, left | freed
+            for here, there, *part in ends:
+                reads.setdefault(here, []).append((*part, number))
+                writes.setdefault(there, []).append((*part, number))
+        return tuple(found)
+
+    def _each(self, chunks):
+        """Yield the hop, the moves and the chunk of every step: in each round the first of every
+        hop, and the first chunk of all, so that all links have something to carry."""
+        counts, begin = [count for hops in self.rounds for *_, count in hops], 0
+        most = max(MOST, len(counts) * chunks)
+        sizes = (size for size in itertools.count(1) if chunks * count_runs(counts, size) <= most)
+        size = next(sizes)
+        for hops in self.rounds:
+            found = []
+            for place, (*way, count) in enumerate(hops):
+                for low, chunk in itertools.product(range(0, count, size), range(chunks)):
+                    moves = begin + low, begin + min(low + size, count)
+                    found.append((chunk, low, place, tuple(way), moves))
+                begin += count
+            for chunk, _, _, own, (first, end) in sorted(found):
+                yield own, first, end, chunk
+
+
+def count_runs(counts, size):
+    """Return how many runs of at most so many moves there are."""
+    return sum(-(-count // size) for count in counts)
+
+
+def users(uses, slot, part):
+    """Return the steps that use some of a part of a slot."""
+    low, high = part
+    return [step for start, end, step in uses.get(slot, ()) if start < high and low < end]

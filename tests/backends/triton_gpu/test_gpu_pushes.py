@@ -1,0 +1,131 @@
+"""Tiles that are pushed into results in symmetric memory, on files that all processes map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import describe, devices, random_reshard
+from gpu_cases import make
+from test_distributed import asked, run_group
+from test_sums_over_gloo import planted
+
+from shardwright.codegen.planner import plan
+from shardwright.ir import Mesh, Reshard
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+TURNED = make({"x": 4}, (8, 12), '[{"x"}, {}]', '[{}, {"x"}]')
+UNEVEN = make({"x": 4}, (9, 3), '[{}, {"x"}]', '[{"x"}, {}]', dtype="int8")
+ORDERED = make(
+    {"x": 2, "y": 2},
+    (6, 5),
+    '[{"x"}, {}]',
+    '[{}, {"y", "x"}]',
+    Mesh({"x": 2, "y": 2}, [3, 1, 0, 2]),
+)
+GATHER = make({"x": 4}, (6, 5), '[{"x"}, {}]', "[{}, {}]", dtype="bfloat16")
+
+
+def same_devices(reshard: Reshard) -> bool:
+    """Whether four devices have a shard before and after."""
+    before, after = ({*side.mesh.device_ids} for side in (reshard.source, reshard.target))
+    return before == after and devices(reshard) == 4
+
+
+RANDOM = [reshard for reshard in map(random_reshard, range(200)) if same_devices(reshard)][:24]
+
+
+def case_of(
+    reshard: Reshard, path: Path, edits: dict[str, str], **more: float
+) -> tuple[dict, dict]:
+    """A case of processes, and the target shards that are wanted."""
+    case, wanted = asked(plan(reshard, "direct"), path, planted(edits))
+    folder = path.with_suffix("")
+    folder.mkdir()
+    return case | {"task": "pushed", "folder": str(folder)} | more, wanted
+
+
+def turned(bits: str) -> str:
+    """Bytes in hex, each with another last bit."""
+    return bytes(byte ^ 1 for byte in bytes.fromhex(bits)).hex()
+
+
+def check_pushes(reshards: list[Reshard], folder: Path, interpreted: str) -> None:
+    """Every call gives the shards of its own values; nothing but results is in shared memory."""
+    cases = [
+        case_of(each, folder / f"case{number}.py", {}, slow=0, late=0)
+        for number, each in enumerate(reshards)
+    ]
+    ranks = run_group(4, [case for case, _ in cases], folder, TRITON_INTERPRET=interpreted)
+    for number, (reshard, (_, wanted)) in enumerate(zip(reshards, cases, strict=True)):
+        for found in (lines[number] for lines in ranks):
+            first = wanted[found["device"]]
+            second = first if found["empty"] else turned(first)
+            assert found["results"] == [first, second, first], describe(reshard)
+            assert found["pulled"] == first
+            assert (found["made"], found["pushes"]) == (1, 3)
+
+
+def test_tiles_are_pushed_into_results(tmp_path: Path) -> None:
+    """Uneven shards, of which some are empty, devices in another order, replicas that share."""
+    check_pushes([TURNED, UNEVEN, ORDERED, GATHER, *RANDOM[:2]], tmp_path, "1")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_random_pushes(interpreted: str, tmp_path: Path) -> None:
+    """Last run whole on 2026-11-24."""
+    check_pushes(RANDOM, tmp_path, interpreted)
+
+
+PLANTED = {
+    "none": {},
+    "a rank pushes before others are ready": {
+        "place.meet()  # nobody reads what was there before": "",
+    },
+    "a call is over before all have pushed": {
+        "place.meet()  # what all have pushed is there": "",
+    },
+    "a tile goes to the next device": {
+        "tuple(addresses), programs": "(*addresses[1:], addresses[0]), programs",
+    },
+}  # fmt: skip
+
+
+def test_nobody_is_ahead(tmp_path: Path) -> None:
+    """Each rank is slow in its turn, to push and to read: what is left out is seen in results."""
+    cases = [
+        case_of(TURNED, tmp_path / f"case{number}.py", edits, slow=0.05, late=0.1)
+        for number, edits in enumerate(PLANTED.values())
+    ]
+    ranks = run_group(4, [case for case, _ in cases], tmp_path, TRITON_INTERPRET="1")
+    for number, (name, (_, wanted)) in enumerate(zip(PLANTED, cases, strict=True)):
+        found = [lines[number] for lines in ranks]
+        expected = [[bits, turned(bits), bits] for bits in map(wanted.__getitem__, range(4))]
+        assert ([each["results"] for each in found] == expected) == (name == "none"), name
+        if name == "none":
+            assert [each["barriers"] for each in found] == [2 * 4] * 4
+
+
+def test_what_is_refused_of_results(tmp_path: Path) -> None:
+    """On every rank, what one gets wrong; and where nothing can be pushed."""
+    apart = make({"x": 2}, (8, 4), '[{"x"}, {}]', '[{}, {"t"}]', Mesh({"t": 2}, [2, 3]))
+    summed = make({"x": 4}, (8,), '[{}], unreduced={"x"}', '[{"x"}]')
+    modules = [
+        asked(plan(each, "direct"), tmp_path / f"{number}.py")[0]["module"]
+        for number, each in enumerate((apart, summed, TURNED))
+    ]
+    case = {"task": "refused_results", "modules": modules, "folder": str(tmp_path)}
+    for lines in run_group(4, [case], tmp_path):
+        pulled = "so that tiles are pulled"
+        assert lines[0]["found"] == [
+            f"ValueError: symmetric_result: a device is in one mesh only, {pulled}",
+            f"ValueError: symmetric_result: terms are reduced, {pulled}",
+            "RuntimeError: rank 3: out of device 3: got (7, 3) of torch.float32, "
+            "expected (8, 3) of torch.float32",
+            "RuntimeError: rank 2: got a tensor that is not in symmetric memory",
+            "ValueError: ranks differ: rank 0 has tensors on cpu, pushed to `symmetric_result`, "
+            "rank 1 has tensors on cpu",
+        ]
