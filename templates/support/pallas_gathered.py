@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -51,7 +52,7 @@ class Gathered(Spread):
 
     def table(self, device, order=None):
         """Return what the kernel is told of moves: the schedule's rows, and then where in the
-        target shard what each moves starts."""
+        target shard what each moves starts, along dimensions that are split."""
         _, come = self._carried()
         source, target = self.host.source, self.host.target
         within = target.box(self.peers.here(order, device)[1])
@@ -59,7 +60,7 @@ class Gathered(Spread):
         def place(offset):
             origin, _ = self.peers.here(order, self.schedule.farther(device, offset, -1))
             low = starts(source.box(origin), within)
-            return [low[axis] for axis in self.view]
+            return [low[self.view[axis]] for axis in self._split]
 
         rows, offsets = self.schedule.moves, [before for before, _ in come]
         if not is_traced(device):
@@ -67,14 +68,15 @@ class Gathered(Spread):
         found = jnp.stack(jax.vmap(place)(jnp.array(offsets, jnp.int32)), axis=1)
         return jnp.concatenate([jnp.array(rows, jnp.int32), found], axis=1)
 
-    def kernel(self, moves, x, y, kept, met, free, sent, received):
-        """Send on what has come to the target shard, step by step.
+    def kernel(self, moves, x, y, met, free, sent, received):
+        """Send on what has come to the target shard, step by step, and copy the device's own.
 
-        moves: their numbers, in SMEM; x, y: source and target shard; kept: a DMA semaphore of the
-        device's own shard; met, free, sent, received: as where slots are sent.
+        moves: their numbers, in SMEM; x, y: source and target shard; met, free, sent: as where
+        slots are sent; received: too, and one more, of the own shard.
         """
         first = 0  # a move of the own shard: nothing else is there at first
-        own = [slice(None)] * len(self.view)
+        own = (slice(None),) * len(self.view)
+        kept = received.at[np.int32(len(self.steps))]
         keep = pltpu.make_async_copy(x, y.at[self._within(moves, first, own)], kept)
         keep.start()
         self.pass_on(moves, (x, y), met, free, sent, received)
@@ -83,12 +85,13 @@ class Gathered(Spread):
     def _within(self, moves, first, part):
         """Return the part of the target shard that a part of a slot is, of the move whose numbers
         begin at `first`."""
-        column, found = first + self._columns, []
-        for axis, (extent, taken) in enumerate(zip(self.slot.shape, part, strict=True)):
-            start, begin, size = multiple(moves[column + axis], extent), 0, extent
+        found = list(part)
+        for column, axis in enumerate(self._split, self._columns):
+            extent, taken = self.slot.shape[axis], part[axis]
+            start, begin, size = multiple(moves[first + column], extent), 0, extent
             if not isinstance(taken, slice):
                 begin, size = taken.start, taken.size
-            found.append(pl.ds(start + begin, size))
+            found[axis] = pl.ds(start + begin, size)
         return tuple(found)
 
     @property
@@ -96,10 +99,16 @@ class Gathered(Spread):
         """How many numbers of a move come before where it starts."""
         return len(self.schedule.moves[0])
 
+    @property
+    def _split(self):
+        """The dimensions, of kernels, along which a target shard has several source shards."""
+        pairs = enumerate(zip(self.slot.shape, self.target_shape, strict=True))
+        return [axis for axis, (own, whole) in pairs if own != whole]
+
     def _push(self, moves, shards, step, move, receiver, sent, received):
         """Return the copy of a move."""
         x, y = shards
-        first = (self._columns + len(self.view)) * move
+        first = (self._columns + len(self._split)) * move
         part = self.slot.part(moves, first, step.chunk)
         there = y.at[self._within(moves, first, part)]
         own, passed = (
@@ -108,17 +117,20 @@ class Gathered(Spread):
             )
             for read in (x.at[part], there)
         )
-        return Either(moves[first] == 0, own, passed)
+        taken = {here == 0 for here, *_ in self.schedule.moves[step.first : step.end]}
+        if len(taken) > 1:
+            return Either(moves[first] == 0, own, passed)
+        return own if taken == {True} else passed
 
     def moved(self, x, call):
         """Return the target shard."""
         device, kinds = lax.axis_index(self.peers.axes), pltpu.SemaphoreType
-        own = (len(self.steps),)
+        count = len(self.steps)
         table = jnp.array(self.table(device, call.order), jnp.int32)
         y = call._replace(order=table.reshape(-1)).pushed(
             self.kernel,
             lax.transpose(x, self.view),
             self.target_shape,
-            [kinds.DMA, kinds.REGULAR, kinds.REGULAR(own), kinds.DMA(own), kinds.DMA(own)],
+            [kinds.REGULAR, kinds.REGULAR((count,)), kinds.DMA((count,)), kinds.DMA((count + 1,))],
         )
         return lax.transpose(y, self.inverse)

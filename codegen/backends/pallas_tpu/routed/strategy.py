@@ -47,10 +47,11 @@ Name = Literal["routed", "gathered", "spread"]
 class Routed:
     """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
     source shard as far as windows reach; or there are none, and places of the schedule are boxes of
-    the target shard, of a slot's shape (gathered). `source_reach`, `target_reach`: how far windows reach into
-    shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`: the
-    tiles of a target shard; `chunk_bytes`: what a chunk of a move has at least; `share`: what
-    busiest links carry where halves go apart, over what they do where they go together.
+    the target shard, of a slot's shape (gathered). `source_reach`, `target_reach`: how far windows
+    reach into shards, at least to their ends; `pads`: whether beyond that of the source shard;
+    `incoming`: the tiles of a target shard; `chunk_bytes`: what a chunk of a move has at least;
+    `share`: what busiest links carry where halves go apart, over what they do where they go
+    together.
     """
 
     name: Name
