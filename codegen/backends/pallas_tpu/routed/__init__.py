@@ -1,1 +1,1 @@
-"""The routed and spread forms, for devices that do not send directly to every receiver."""
+"""The routed, gathered and spread forms, for devices that do not send directly to every receiver."""
