@@ -246,15 +246,14 @@ def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
     what = "parts" if form.in_place else "slots"
     rounds = len(schedule.rounds)
     yield f"{why}: in {rounds} rounds a device sends on {len(schedule.moves)} {what},"
+    apart = form.spreads and schedule.halves
+    ways = f", by halves: {form.share:.2f} of the load" if apart else ""
     yield (
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
-        f"{len(schedule.offsets)} devices what it wants."
+        f"{len(schedule.offsets)} devices what it wants{ways}."
     )
     if not form.spreads:
         yield from _example(form)
-    elif schedule.halves:
-        yield "Second halves take axes, and half the way around rings, the other way round: busiest"
-        yield f"links carry {form.share:.2f} times what they would of whole shards."
 
 
 def _example(form: Routed) -> Iterator[str]:
