@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "9d1f686052098291",
+    "pallas_tpu": "d79d71f4692a0e7d",
     "triton_gpu": "b0e2cbfa57fe385e",
 }
 

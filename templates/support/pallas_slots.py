@@ -82,8 +82,10 @@ class Packed(PallasProgram):
 
     packed = True
 
-    def __init__(self, peers, slot, window, source_reach=None, target_reach=None, **settings):
-        super().__init__(peers, tuple(range(len(window))), **settings)
+    def __init__(
+        self, peers, slot, window, source_reach=None, target_reach=None, view=None, **settings
+    ):
+        super().__init__(peers, view or tuple(range(len(window))), **settings)
         self.slot, self.window = slot, window
         self._source_reach, self._target_reach = source_reach, target_reach
 

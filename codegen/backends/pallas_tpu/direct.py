@@ -46,7 +46,7 @@ class Direct:
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
         """Return the form, None where a tile is not aligned."""
         known = exchange.once(divisors)
-        tiled = tuple(zip(view[-2:], _units(itemsize, len(view)), strict=True))
+        tiled = tuple(zip(view[-2:], tiling(itemsize, len(view)), strict=True))
         if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):
             return None
         short = any(not dim.is_even for dim in exchange.target.dims)
@@ -58,7 +58,7 @@ class Direct:
 
     def taken(self, axis: int, width: Integers) -> Integers:
         """Return what pieces take on the wire along a dimension."""
-        units = dict(zip(self.view[-2:], _units(self.itemsize, len(self.view)), strict=True))
+        units = dict(zip(self.view[-2:], tiling(self.itemsize, len(self.view)), strict=True))
         return covered(0 * width, width, units.get(axis, 1))
 
     def figures(self, sums: Sums) -> Figures:
@@ -81,7 +81,7 @@ class Direct:
         )
 
 
-def _units(itemsize: int, rank: int) -> tuple[int, ...]:
+def tiling(itemsize: int, rank: int) -> tuple[int, ...]:
     """Return the tiling of memory over the last dimensions, the coarsest that there is for
     bytes."""
     rows = 32 if itemsize == 1 else 8

@@ -355,7 +355,7 @@ STARTS = "STARTS"
 
 
 def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelEnds) -> Made:
-    name, slot = "Spread" if form.spreads else "Routed", form.slot
+    name, slot = form.name.capitalize(), form.slot
     held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
     held += [f"order={slot.order!r}"] if slot.turned else []
     sized = tuple((axis, slot.units[axis]) for axis in form.sized)
@@ -363,13 +363,13 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
     held += ["halves=True"] if form.schedule.halves else []
     held += [f"chunks={form.chunks}"] if form.chunks > 1 else []
     what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
-    if slot.dense:
-        what = _granules(slot.held, slot.shape)
+    if slot.dense or form.in_place:
+        what = _granules(slot.held, slot.shape) if slot.dense else "the source shard"
+    window = f"window={form.window!r}", "the largest tile"
     given = [
-        (ends.own(PEERS), ""),
-        (ends.own("SCHEDULE"), ""),
+        *((ends.own(each), "") for each in (PEERS, "SCHEDULE")),
         (f"Slot({', '.join(held)})", what),
-        (f"window={form.window!r}", "the largest tile"),
+        (f"view={form.view!r}", "its dimensions, in order") if form.in_place else window,
         (f"collective_id={ends.own(ID)}", ""),
         *([] if powers_of_two else [("powers_of_two=False", "all receivers are in reach")]),
         *_reaches(form, exchange),
@@ -386,7 +386,7 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
     made = _explained(f"{ends.program} = {name}", given)
     calls: dict[str, tuple[str, ...]] = {
         "pallas_slots": ("Slot",),
-        "pallas_routed": (name,),
+        "pallas_gathered" if form.in_place else "pallas_routed": (name,),
         "pallas_steps": ("Schedule",),
     }
     return calls, made, before, ()

@@ -8,6 +8,8 @@ windows of its DMAs: what holds for each piece of each dimension holds for all d
     places    no two tiles of a target shard have a place in common
     shifts    along a dimension that is not rolled nothing has to be shifted
     routes    rounds bring what each offset takes to its place, and overwrite nothing that is needed
+    boxes     of places that are boxes of target shards, each is aligned and stands in one place on
+              all devices between which it goes, and together they are the target shard
 
 Source: the compiler and the interpreter accept false hints and windows that end beyond the padding.
 """
@@ -19,6 +21,7 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import round_up
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
+from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced
 from shardwright.codegen.backends.pallas_tpu.routed.grid import sent_tiles
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
@@ -63,6 +66,11 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
     known = bool((offsets[numbers] == over).all())
     _expect(known, f"{form.name} form: a tile goes over an offset that has no slot")
+    if form.in_place:
+        wrong = misplaced(form.schedule, form.digits, exchange, form.view, form.itemsize)
+        shape = tuple(exchange.source.local_shape[axis] for axis in form.view)
+        _expect(not wrong, f"{form.name} form: {wrong}")
+        _expect(form.slot.shape == shape, f"{form.name} form: not whole source shards are sent")
     if not form.spreads:
         fits = form.slot.fits(numbers, widths)
         _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")

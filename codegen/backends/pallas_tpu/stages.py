@@ -39,6 +39,8 @@ def stages_of(
             yield from _sent(form, figures, sums, devices, reduces=reduces)
         case Routed():
             yield from _routed(form, figures, numbered(exchange))
+            if form.in_place and not reduces:
+                yield _result(form, exchange)
         case _:
             assert_never(form)
 
@@ -49,12 +51,11 @@ def _sent(
     """Yield what comes before the kernel that sends, that, and what comes after it."""
     exchange, itemsize = sums.exchange, form.itemsize
     sends = partial(flows, exchange, itemsize, form.taken)
-    result = 2 * itemsize * math.prod(exchange.target.local_shape)
     match form:
         case Direct():
             yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices)
             if figures.wire_bytes and not reduces:
-                yield Copies("XLA copies the result", result)
+                yield _result(form, exchange)
         case Windows():
             first, after = form.traffic(sums)
             yield Sends("chunks of tiles", sends, first / devices)
@@ -68,12 +69,21 @@ def _sent(
             assert_never(form)
 
 
+def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
+    """Return the copy of what a kernel has written, which XLA makes."""
+    nbytes = form.itemsize * math.prod(exchange.target.local_shape)
+    return Copies("XLA copies the result", 2 * nbytes)
+
+
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the rounds: in each, every device sends what it has for its hops."""
+    """Yield the rounds: in each, every device sends what it has for its hops. Without slots it
+    copies its own shard in the first."""
     rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
-    yield Copies("XLA packs slots and unpacks them", rest / ids.size)
+    if not form.in_place:
+        yield Copies("XLA packs slots and unpacks them", rest / ids.size)
     for turn, steps in enumerate(steps_of(form, ids)):
         parts = tuple(step.flows for step in steps)
         sent = sum(float(part.weight.sum()) for part in parts)
+        more = rest if form.in_place and turn == 0 else 0
         what = f"round {turn + 1} of {len(form.schedule.rounds)}"
-        yield Sends(what, partial(tuple, parts), 2 * sent / ids.size, steps)
+        yield Sends(what, partial(tuple, parts), (2 * sent + more) / ids.size, steps)

@@ -6,7 +6,8 @@ TPU memory is tiled, and a DMA window must start and end at multiples of the til
     windows  tiles start and end anywhere: chunks of them pass through VMEM, where they are shifted
     slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
     routed   they go from device to device, since not all may be sent directly (`routed/`)
-    spread   source shards do
+    gathered source shards do, which are parts of target shards, and aligned there
+    spread   source shards do, of which receivers take tiles
 
 The first three are where every device sends directly to its receivers, the others where some do
 not, or where links carry tiles sooner that turn off on their way (`routed/detours.py`). The first
@@ -49,6 +50,7 @@ WHAT = {
     "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
     "slots": "XLA packs thin tiles densely into slots, and unpacks them",
     "routed": "tiles go from device to device, in slots that XLA packs and unpacks",
+    "gathered": "source shards go from device to device, each to its place in target shards",
     "spread": "source shards go from device to device, and XLA takes tiles out of them",
 }
 """What readers are told of each."""
@@ -123,7 +125,8 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
     for form in (form for each in _grids(grid) for form in Routed.every(exchange, itemsize, each)):
         figures = form.figures(exchange.once(Sums))
         copies = form.spreads and figures.wire_bytes > direct.figures.wire_bytes
-        if form.name in names and not copies:
+        name = "spread" if form.in_place else form.name
+        if name in names and not copies:
             seconds = _seconds(form, figures, grid, exchange, reduces=reduces)
             yield FormChoice(form, figures, Detour(seconds, straight, direct.cost))
 
@@ -218,7 +221,8 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
         lines.append(
             f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
         )
-    if choice.form.name == "direct" and figures.wire_bytes and terms == 1:
+    is_kept = choice.form.name in ("direct", "gathered")
+    if is_kept and figures.wire_bytes and terms == 1:
         lines.append("Where the result leaves the program XLA copies it once more.")
     if terms > 1:
         lines.append(f"Then XLA reduces: it reads {terms} terms of a target shard, and writes it.")
@@ -239,7 +243,9 @@ def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
             f"{1e6 * detour.straight:.4g} directly."
         )
         why = "So they turn off on their way"
-    yield f"{why}: in {len(schedule.rounds)} rounds a device sends on {len(schedule.moves)} slots,"
+    what = "parts" if form.in_place else "slots"
+    rounds = len(schedule.rounds)
+    yield f"{why}: in {rounds} rounds a device sends on {len(schedule.moves)} {what},"
     apart = form.spreads and schedule.halves
     ways = f", by halves: {form.share:.2f} of the load" if apart else ""
     yield (

@@ -174,7 +174,7 @@ def test_modules_that_turn_off_move_what_they_should(tmp_path: Path) -> None:
             path = tmp_path / f"case{len(cases)}.py"
             path.write_text(alone_in_form(made, choice))
             cases.append(Case.of(made.reshard, f"{name} {number}", "pallas_tpu", path))
-    assert kinds >= {("routed", True), ("spread", False), ("spread", True)}
+    assert kinds >= {("routed", True), ("gathered", False), ("spread", False), ("spread", True)}
     failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 

@@ -145,6 +145,7 @@ CASES = {
     ),
     "64 bits": planned(MESH_8, (33, 18), "int64", ROWS, '[{}, {"y", "x"}]'),
     "gather": planned(MESH_8, (64, 130), "float32", ROWS, "[{}, {}]"),
+    "gather in halves": planned(MESH_8, (512, 130), "int8", ROWS, "[{}, {}]", RING),
     "uneven gather": planned(MESH_8, (261, 130), "bfloat16", ROWS, "[{}, {}]"),
     "gather of some": planned(MESH_8, (250, 36), "int32", ROWS, '[{}, {"x"}]', RING_AND_LINE),
     "gather of a vector": planned(MESH_8, (8192,), "int8", '[{"y", "x"}]', "[{}]"),
@@ -191,7 +192,8 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
         form = choice_of(made).form
         assert isinstance(form, Routed), name
         kinds.add((form.name, form.schedule.halves))
-    assert kinds == {("routed", False), ("routed", True), ("spread", False), ("spread", True)}
+    names = "routed", "gathered", "spread"
+    assert kinds == {(name, halves) for name in names for halves in (False, True)}
     failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
@@ -502,12 +504,16 @@ def test_every_copy_is_one_hop_of_a_torus(tmp_path: Path) -> None:
 
 
 def test_the_fewest_bytes_are_chosen() -> None:
-    """An all-to-all forwards its pieces; a gather spreads shards, for half of the bytes."""
-    made = CASES["gather"]
+    """An all-to-all forwards its pieces; a gather sends shards, for half of the bytes, and without
+    slots where they are aligned."""
+    made = planned(MESH_8, (64, 128), "float32", ROWS, "[{}, {}]")
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
     best = cheapest(tuple(candidates(exchange, itemsize, grid_of(made))))
-    assert best.form.name == "spread"
-    assert best.figures.wire_padding < 1.2
+    assert best.form.name == "gathered"
+    assert best.figures.wire_padding == 1
+    uneven = choice_of(CASES["uneven gather"])
+    assert uneven.form.name == "spread"
+    assert uneven.figures.wire_padding < 1.2
     forwarded = [c.figures.wire_bytes for c in choices(made) if c.form.name == "routed"]
     assert min(forwarded) > 1.7 * best.figures.wire_bytes
     assert choice_of(ALL_TO_ALL).form.name == "routed"

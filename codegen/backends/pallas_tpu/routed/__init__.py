@@ -1,1 +1,1 @@
-"""The routed and spread forms, for devices that do not send directly to every receiver."""
+"""The forms that forward, for devices that do not send directly to every receiver."""

@@ -1,4 +1,4 @@
-"""Slots of the routed and spread forms: how elements lie in one, and which part of it is sent."""
+"""Slots of the forms that forward: how elements lie in one, and which part of it is sent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.direct import tiling
 from shardwright.codegen.backends.pallas_tpu.memory import (
     LANES,
     View,
@@ -46,6 +47,12 @@ class Slot:
             yield _dense(held, itemsize, widths)
         if len(held) > 1:
             yield _box(held, itemsize, widths)
+
+    @staticmethod
+    def viewed(held: Shape, itemsize: int, view: View) -> Slot:
+        """Return what a shard is in the order of a view, without padding."""
+        shape = tuple(held[axis] for axis in view)
+        return _slot(held, itemsize, view, shape, (), dense=False)
 
     @property
     def turned(self) -> bool:
@@ -140,4 +147,6 @@ def _slot(
 
 
 def _units(rank: int, itemsize: int, dense: bool) -> Shape:
-    return (1,) * rank if dense else (*(1,) * (rank - 2), 32 if itemsize == 1 else 8, LANES)
+    if dense:
+        return (1,) * rank
+    return (*(1,) * (rank - 2), *tiling(itemsize, rank))

@@ -1,5 +1,6 @@
-"""The routed and spread forms: a v5e does not send directly to every receiver, so that tiles go
-from device to device (`schedule.py`), in slots of one size that XLA packs and unpacks."""
+"""The forms that forward: a v5e does not send directly to every receiver, so that tiles go from
+device to device (`schedule.py`), in slots of one size that XLA packs and unpacks. Where what goes
+are parts of target shards there are no slots (`gathered.py`)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,15 @@ from typing import Literal
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
+from shardwright.codegen.backends.pallas_tpu.figures import (
+    Figures,
+    least_traffic,
+    relayout,
+    width,
+)
 from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
+from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, views_in
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule, busiest
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
@@ -33,16 +40,21 @@ MOST_STEPS = 64
 """Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
 
 
+Name = Literal["routed", "gathered", "spread"]
+
+
 @dataclass(frozen=True)
 class Routed:
     """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
-    source shard as far as windows reach. `source_reach`, `target_reach`: how far windows reach into
-    shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`: the
-    tiles of a target shard; `chunk_bytes`: what a chunk of a move has at least; `share`: what
-    busiest links carry where halves go apart, over what they do where they go together.
+    source shard as far as windows reach; or there are none, and places of the schedule are boxes of
+    the target shard, of a slot's shape (gathered). `source_reach`, `target_reach`: how far windows
+    reach into shards, at least to their ends; `pads`: whether beyond that of the source shard;
+    `incoming`: the tiles of a target shard; `chunk_bytes`: what a chunk of a move has at least;
+    `share`: what busiest links carry where halves go apart, over what they do where they go
+    together.
     """
 
-    name: Literal["routed", "spread"]
+    name: Name
     view: View
     itemsize: int
     digits: Digits
@@ -74,13 +86,15 @@ class Routed:
             for slot in Slot.every(source_reach, itemsize)
             for each in spreads(tuple(widths), grid.ways, halves=slot.is_cut(0))
         )
-        found: dict[Literal["routed", "spread"], Iterator[tuple[Slot, RoutedSchedule, float]]]
-        found = {"routed": routed} if grid.straight else {"routed": routed, "spread": spread}
+        found: dict[Name, Iterator[tuple[Slot, RoutedSchedule, float]]] = {"routed": routed}
+        if not grid.straight:
+            gathered = _gathered(exchange, itemsize, tuple(widths), grid)
+            found |= {"gathered": gathered, "spread": spread}
         for name, every in found.items():
             for slot, schedule, share in every:
                 yield Routed(
                     name=name,
-                    view=tuple(axes),
+                    view=slot.order if name == "gathered" else tuple(axes),
                     itemsize=itemsize,
                     digits=grid.digits,
                     schedule=schedule,
@@ -97,7 +111,12 @@ class Routed:
     @property
     def spreads(self) -> bool:
         """Whether whole source shards go."""
-        return self.name == "spread"
+        return self.name != "routed"
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what goes is where it is wanted, without slots."""
+        return self.name == "gathered"
 
     @property
     def held_shape(self) -> Shape:
@@ -191,9 +210,21 @@ class Routed:
 
     def figures(self, sums: Sums) -> Figures:
         """Return what it moves: every hop reads and writes a slot, on every device. XLA is taken
-        to read and write windows and slots once."""
+        to read and write windows and slots once; without slots, devices copy their own shards."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
+        moves = self.chunks * sum(each.size for *_, each in self.hops())
+        wire = Figures(
+            wire_bytes=itemsize * self.sent,
+            wire_max=itemsize * self.received,
+            exact_bytes=itemsize * sums.remote(width),
+            hbm_bytes=2 * itemsize * (self.sent + slot * devices),
+            hbm_least=least_traffic(sums, itemsize),
+            chunks=moves + devices,
+            relayout_bytes=relayout(exchange, itemsize, self.view) if self.in_place else 0,
+        )
+        if self.in_place:
+            return wire
         source, target = exchange.source, exchange.target
         held, window = self._padded(self.slot.held), self._padded(self.window)
         shards = self._padded(source.local_shape) * source.mesh.size if self.pads else 0
@@ -204,19 +235,26 @@ class Routed:
         if self.spreads and self.slot.dense:
             read += slot + held  # rows of a shard are put in their places again for every tile
         unpacked = self.incoming * (read + 2 * window) * target.mesh.size
-        moves = self.chunks * sum(each.size for *_, each in self.hops())
-        return Figures(
-            wire_bytes=itemsize * self.sent,
-            wire_max=itemsize * self.received,
-            exact_bytes=itemsize * sums.remote(width),
+        return replace(
+            wire,
             hbm_bytes=itemsize * (2 * self.sent + packed + unpacked + shards),
-            hbm_least=least_traffic(sums, itemsize),
             staging_bytes=itemsize * slot * schedule.places,
             chunks=2 * filled + moves + 2 * self.incoming * target.mesh.size,
         )
 
     def _padded(self, shape: Shape) -> int:
         return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)
+
+
+def _gathered(
+    exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
+) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
+    """Yield the schedules of source shards whose places are boxes of target shards."""
+    for view in views_in(exchange, itemsize):
+        slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
+        for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut(0)):
+            if not misplaced(schedule, grid.digits, exchange, view, itemsize):
+                yield slot, schedule, share
 
 
 def _scheduled(

@@ -23,7 +23,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.reuse import check_reuse
 from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, Signal, Wait, Window
 from shardwright.codegen.verify.compare import MismatchError
 
-# Buffers in which every copy writes a place of its own; windows in VMEM are used again and again.
+# Buffers in which every copy writes a place of its own, though it may be sent on from there;
+# windows in VMEM are used again and again.
 RESULTS = ("y", "stage")
 
 

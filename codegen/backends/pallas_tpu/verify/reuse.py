@@ -30,6 +30,8 @@ PRIVATE = ("windows", "chunks")
 """Buffers whose places a device alone uses, several times."""
 REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
 """Those whose places are used several times, by others too or not."""
+RESULT = "y"
+"""One whose places are where something is sent on from there."""
 
 Semaphore = tuple[int, str]
 
@@ -58,18 +60,21 @@ class _Semaphore:
 def check_reuse(traces: Traces) -> None:
     """Raise MismatchError where a place is used while another use of it may go on. The events
     have to come to their end in some order: see `protocol`."""
-    carry_out(traces, _Run(len(traces)).step)
+    copies = (event for own in traces for event in own if isinstance(event, Copy))
+    reads_result = any(copy.read.buffer == RESULT for copy in copies)
+    carry_out(traces, _Run(len(traces), reads_result=reads_result).step)
 
 
 class _Run:
     """One order of the events; copies land at once, but nobody knows before it waits."""
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, devices: int, *, reads_result: bool) -> None:
         self.clocks = np.zeros((devices, devices), dtype=np.int64)
         self.semaphores: dict[Semaphore, _Semaphore] = defaultdict(
             lambda: _Semaphore(np.zeros(devices, dtype=np.int64))
         )
         self.uses: dict[tuple[int, str], list[_Use]] = defaultdict(list)
+        self.reused = REUSED if not reads_result else (*REUSED, RESULT)
 
     def step(self, rank: int, event: Event) -> bool:
         """Carry out an event if it can be; whether it was."""
@@ -108,7 +113,7 @@ class _Run:
         self._use(rank, _Use(window, writes, rank, rank, int(self.clocks[rank, rank])), None)
 
     def _use(self, rank: int, use: _Use, semaphore: _Semaphore | None) -> None:
-        if use.window.buffer not in REUSED:
+        if use.window.buffer not in self.reused:
             return
         earlier = self.uses[use.by, use.window.buffer]
         for other in earlier:

@@ -212,7 +212,7 @@ def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
         tuple((side.local or (1,))[axis] for axis in program.view)
         for side in (program.host.source, program.host.target)
     )
-    if form == "direct":
+    if form in ("direct", "gathered"):
         return {"x": x, "y": y}
     tiling = program.tiling
     units = zip(x, tiling.unit, strict=True)

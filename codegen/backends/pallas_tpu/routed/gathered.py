@@ -1,0 +1,100 @@
+"""Where source shards go from one target shard straight to another: the gathered form.
+
+Where each device wants the whole source shards of those it hears of, what it sends on is a part of
+its own target shard, and goes to the same place of its receiver's. So nothing is packed into slots,
+and nothing is put together: a place of the schedule is a box of the target shard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.direct import Direct, tiling
+from shardwright.codegen.backends.pallas_tpu.memory import View, views
+from shardwright.codegen.backends.pallas_tpu.routed.grid import numbered
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import RoutedSchedule
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, added
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange, positions_of
+from shardwright.ir.layout import DimLayout, Layout
+
+
+def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:
+    """Yield the orders of dimensions in which every tile is a whole source shard, and aligned."""
+    whole = all(tiles.source.is_even and tiles.spans[0] for tiles in exchange.dims)
+    if not whole or exchange.rule.pieces > 1:
+        return
+    for view in views(len(exchange.dims)):
+        if Direct.of(exchange, itemsize, view) is not None:
+            yield view
+
+
+def misplaced(
+    schedule: RoutedSchedule, digits: Digits, exchange: Exchange, view: View, itemsize: int
+) -> str:
+    """Return what keeps places from being boxes of target shards, or the empty string. They are if
+    on every device these are all different, aligned and fill the target shard, and if devices that
+    send to each other have one target shard, so that each box is in one place on both."""
+    ids, dims = numbered(exchange), exchange.dims
+    held, wanted = (positions_of(side.mesh, ids) for side in (exchange.source, exchange.target))
+    if (held < 0).any() or (wanted < 0).any():
+        return "some devices are in one mesh only"
+    low, high = _boxes(exchange.source, held)
+    first, last = _boxes(exchange.target, wanted)
+    sizes, room = (
+        np.array([dim.size for dim in side.dims]) for side in (exchange.source, exchange.target)
+    )
+    if (high - low != sizes).any() or (last - first != room).any():
+        return "some shards are short"
+    units = np.ones(len(dims), dtype=np.int64)
+    units[list(view[-2:])] = tiling(itemsize, len(view))
+    places: list[Integers] = []
+    for offset in offsets_of_places(schedule):
+        receiver = added(np.arange(ids.size), offset, digits)
+        if (first[receiver] != first).any():
+            return "devices that send to each other have two target shards"
+        start = low - first
+        if (start < 0).any() or (start + sizes > room).any():
+            return "a source shard is not in the target shard"
+        aligned = (start % units == 0) & (sizes % units == 0)
+        if not (aligned | (sizes == room)).all():
+            return "a source shard is not aligned"
+        number = np.ravel_multi_index(tuple(start.T), tuple(room.tolist()))
+        places.append(_by_receiver(number, receiver))
+    found = np.sort(np.stack(places), axis=0)
+    if (found[1:] == found[:-1]).any():
+        return "two source shards are in one place"
+    # All start at multiples of their extents, or these could share elements.
+    if ((low - first) % sizes).any() or len(places) * math.prod(sizes) != math.prod(room):
+        return "source shards do not fill the target shard"
+    return ""
+
+
+def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
+    """Return how far what comes to each place of a schedule of source shards has come."""
+    found = dict.fromkeys(schedule.starts, 0)
+    for each in schedule.rounds:
+        for sent in each.sends:
+            for move in sent.moves:
+                found[move.there] = int(sent.hop.to(np.array(found.get(move.here, 0))))
+    return tuple(found[place] for place in sorted(found))
+
+
+def _boxes(layout: Layout, position: Integers) -> tuple[Integers, Integers]:
+    """Return where the shards at positions begin and end: [positions, dims] each."""
+    low, high = zip(*(_ends(dim, position) for dim in layout.dims), strict=True)
+    return np.stack(low, axis=1), np.stack(high, axis=1)
+
+
+def _ends(dim: DimLayout, position: Integers) -> tuple[Integers, Integers]:
+    low, high = (end[dim.index(position)] for end in dim.intervals)
+    return low, high
+
+
+def _by_receiver(values: Integers, receiver: Integers) -> Integers:
+    found = np.empty_like(values)
+    found[receiver] = values
+    return found

@@ -1,0 +1,85 @@
+"""Whether what a kernel sends from one result to another comes to its place in the tensor, and all
+of it comes, on devices' events.
+
+A window of a shard is a box of the tensor: each copy has to bring a box to itself. What is read of
+a result has to be there: that it had come by then, as far as the device can know, is `reuse`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Window
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.ir.algebra.index import Integers
+
+Box = tuple[tuple[int, int], ...]
+"""(low, high) in the tensor, in the order of kernels."""
+SOURCE, RESULT = "x", "y"
+
+
+def check_gathered(program: Any, traces: Traces) -> None:
+    """Raise MismatchError where a copy brings a box of the tensor to the place of another, or reads
+    one that never came before, or where a result lacks something in the end."""
+    held: list[list[Box]] = [[] for _ in traces]
+    counts: Counts = Counts()
+
+    def step(rank: int, event: Event) -> bool:
+        if isinstance(event, Copy):
+            read = _box(program, rank, event.read)
+            write = _box(program, event.to, event.write)
+            if read != write:
+                raise MismatchError(
+                    f"rank {rank} sends {_said(read)} of the tensor to the place of "
+                    f"{_said(write)} of rank {event.to}"
+                )
+            if event.read.buffer == RESULT and _covered(read, held[rank]) < _volume(read):
+                raise MismatchError(f"rank {rank} sends {_said(read)}, which has not come to it")
+            held[event.to].append(write)
+        return count(counts, rank, event)
+
+    carry_out(traces, step)
+    for rank, boxes in enumerate(held):
+        whole = _whole(program, rank, RESULT)
+        found = _covered(whole, boxes)
+        if found < _volume(whole):
+            raise MismatchError(
+                f"of the result of rank {rank} {found} elements come, expected: {_volume(whole)}"
+            )
+
+
+def _whole(program: Any, rank: int, buffer: str) -> Box:
+    """Return the box of the shard of a device."""
+    side = program.host.source if buffer == SOURCE else program.host.target
+    box = side.box(program.peers.here(program.order, rank)[0 if buffer == SOURCE else 1])
+    return tuple((int(box[2 * axis]), int(box[2 * axis + 1])) for axis in program.view)
+
+
+def _box(program: Any, rank: int, window: Window) -> Box:
+    """Return the box of the tensor that a window of a shard of a device has."""
+    whole = _whole(program, rank, window.buffer)
+    pairs = zip(whole, window.ranges, strict=True)
+    return tuple((low + start, low + start + size) for (low, _), (start, size) in pairs)
+
+
+def _covered(box: Box, others: list[Box]) -> int:
+    """Return how many elements of a box are in others, no two of which share any: `protocol` sees
+    to that."""
+    if not others:
+        return 0
+    ends: Integers = np.array(others, dtype=np.int64)
+    own = np.array(box, dtype=np.int64)
+    extents = np.minimum(ends[:, :, 1], own[:, 1]) - np.maximum(ends[:, :, 0], own[:, 0])
+    return int(np.maximum(extents, 0).prod(axis=1).sum())
+
+
+def _volume(box: Box) -> int:
+    return math.prod(high - low for low, high in box)
+
+
+def _said(box: Box) -> str:
+    return " x ".join(f"[{low}, {high})" for low, high in box)

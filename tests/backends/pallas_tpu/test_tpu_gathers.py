@@ -1,0 +1,343 @@
+"""Gathers whose source shards go from target shard to target shard: when they do, modules in the
+interpreter, planted faults, what the model says, the TPU compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lone import alone_in_form
+
+from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, tile_rows
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, offsets_of_places
+from shardwright.codegen.backends.pallas_tpu.routed.steps import steps_of
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.terms import moved
+from shardwright.codegen.backends.pallas_tpu.timeline import timeline
+from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+from shardwright.codegen.backends.pallas_tpu.verify.gathered import check_gathered
+from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.compile import targets
+from shardwright.codegen.compile.job import Job, What
+from shardwright.codegen.compile.pool import outcomes
+from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.network.timeline import Copies, cost_of
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.load import load
+from shardwright.ir import InputError, Mesh, Reshard
+from shardwright.ir.errors import InternalError
+from shardwright.ir.plan import DirectPlan, direct_of
+
+MESH = Mesh({"x": 2, "y": 4})
+TURNED = Mesh({"x": 2, "y": 4}, [7, 6, 5, 4, 3, 2, 1, 0])
+RING = "torus:8,wrap=1,bandwidth=5e10,latency=1e-6,powers_of_two=1"
+ROWS, COLUMNS, ALL = '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "[{}, {}]"
+
+
+def planned(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: str,
+    target: str,
+    topology: str = "v5e:2x4",
+    mesh: Mesh = MESH,
+    other: Mesh | None = None,
+) -> DirectPlan:
+    sides = mesh.sharding(source), (other or mesh).sharding(target)
+    return direct_of(plan(Reshard(shape, dtype, *sides), "direct", topology=topology))
+
+
+def gathers(made: DirectPlan) -> list[FormChoice]:
+    return [choice for choice in made.once(choices) if choice.form.name == "gathered"]
+
+
+def form_of(choice: FormChoice) -> Routed:
+    assert isinstance(choice.form, Routed)
+    return choice.form
+
+
+def in_chunks(choice: FormChoice) -> FormChoice:
+    """The same in chunks, however short."""
+    return dataclasses.replace(choice, form=dataclasses.replace(form_of(choice), chunk_bytes=0))
+
+
+CASES = {
+    "rows": planned((64, 130), "float32", ROWS, ALL),
+    "columns": planned((40, 2048), "float32", COLUMNS, ALL),
+    "halves": planned((512, 130), "int8", ROWS, ALL, RING),
+    "some": planned((128, 256), "float16", ROWS, '[{"x"}, {}]'),
+    "three dimensions": planned((16, 24, 130), "bfloat16", '[{"x"}, {"y"}, {}]', "[{}, {}, {}]"),
+    "64 bits": planned((128, 256), "int64", '[{"y", "x"}, {}]', ALL),
+    "vector": planned((8192,), "float32", '[{"y", "x"}]', "[{}]"),
+    "other order": planned((64, 256), "float32", ROWS, ALL, other=TURNED),
+    "sums": planned((64, 256), "float32", '[{"y"}, {}], unreduced={"x"}', ALL),
+}
+# Why source shards do not go so: their ends, their places in memory, or what is wanted of them.
+OTHERS = {
+    "uneven": planned((66, 130), "float32", ROWS, ALL),
+    "rows of bytes": planned((64, 130), "int8", ROWS, ALL),
+    "lanes": planned((64, 136), "float32", COLUMNS, ALL),
+    "vector": planned((4096,), "float32", '[{"x", "y"}]', "[{}]"),
+    "parts": planned((64, 2048), "float32", ROWS, '[{}, {"y"}]'),
+    "all to all": planned((64, 1024), "float32", ROWS, COLUMNS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_aligned_gathers_have_no_slots(name: str) -> None:
+    """And of all forms that forward take the least time; nothing is packed."""
+    made = CASES[name]
+    best = cheapest(made.once(choices))
+    assert best in gathers(made)
+    assert best.figures.staging_bytes == 0
+    copies = {stage.what for stage in timeline(made).stages if isinstance(stage, Copies)}
+    last = "XLA reduces terms" if name == "sums" else "XLA copies the result"
+    assert {last} <= copies <= {last, "XLA lays shards out"}
+    for choice in gathers(made):
+        check(choice.form, moved(made))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_have(name: str) -> None:
+    assert gathers(OTHERS[name]) == []
+
+
+def sharding(dims: list[list[str]], some: list[str]) -> str:
+    """The text of a sharding along those axes of dimensions that are some."""
+    parts = (", ".join(f'"{name}"' for name in each if name in some) for each in dims)
+    return f"[{', '.join(f'{{{part}}}' for part in parts)}]"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_place_is_a_box_of_what_is_wanted(seed: int) -> None:
+    """By brute force, of random gathers: on every device the source shards that come are all of
+    the target shard, each aligned, and where the sender has it too."""
+    rng = random.Random(seed)
+    shape = tuple(rng.choice([8, 16, 20, 128, 256, 1024]) for _ in range(rng.choice([1, 2, 3])))
+    names, dims = ["x", "y"], [list[str]() for _ in shape]
+    for name in rng.sample(names, 2):
+        dims[rng.randrange(len(shape))].append(name)
+    kept = rng.choice([[], [], names[:1], names[1:]])
+    source, target = (sharding(dims, some) for some in (names, kept))
+    dtype, other = rng.choice(["float32", "int8", "bfloat16"]), rng.choice([None, TURNED])
+    made = planned(shape, dtype, source, target, rng.choice(["v5e:2x4", RING]), other=other)
+    exchange = moved(made)
+    for choice in gathers(made):
+        form, held = form_of(choice), dict[int, set[tuple[int, ...]]]()
+        check(form, exchange)
+        meshes = exchange.source.mesh, exchange.target.mesh
+        at, to = ({device: n for n, device in enumerate(mesh.device_ids)} for mesh in meshes)
+        ids = exchange.ranks if other else np.array(meshes[0].device_ids)
+        for offset in offsets_of_places(form.schedule):
+            for rank, device in enumerate(ids.tolist()):
+                back = [(rank // s - offset // s) % e * s for s, e in form.digits]
+                low = [
+                    dim.interval(int(dim.index(at[int(ids[sum(back)])])))[0]
+                    - whole.interval(int(whole.index(to[device])))[0]
+                    for dim, whole in zip(exchange.source.dims, exchange.target.dims, strict=True)
+                ]
+                held.setdefault(device, set()).add(tuple(map(int, low)))
+        room, sizes = exchange.target.local_shape, exchange.source.local_shape
+        steps = [range(0, whole, own) for whole, own in zip(room, sizes, strict=True)]
+        every = set(map(tuple, np.array(np.meshgrid(*steps)).reshape(len(room), -1).T.tolist()))
+        assert all(found == every for found in held.values())
+        units = (
+            (FLAT_UNIT,)
+            if len(shape) == 1
+            else (tile_rows(room[form.view[-2]], form.itemsize), 128)
+        )
+        for axis, unit in zip(form.view[-2:], units, strict=True):
+            assert sizes[axis] == room[axis] or sizes[axis] % unit == 0
+
+
+def test_wrong_places_fail_emission() -> None:
+    made = CASES["columns"]
+    exchange, form = moved(made), form_of(gathers(made)[0])
+    with pytest.raises(InternalError, match="gathered form: a source shard is not aligned"):
+        check(dataclasses.replace(form, view=(1, 0), itemsize=1), moved(CASES["rows"]))
+    less = dataclasses.replace(form.slot, shape=(8, 256))
+    with pytest.raises(InternalError, match="gathered form: not whole source shards are sent"):
+        check(dataclasses.replace(form, slot=less), exchange)
+    rows = '[{"x"}, {"y"}]'
+    given = form.schedule, form.digits, moved(planned((64, 256), "int8", rows, rows)), form.view, 4
+    assert misplaced(*given) == "devices that send to each other have two target shards"
+    given = form.schedule, form.digits, moved(OTHERS["all to all"]), form.view, 4
+    assert misplaced(*given) == "a source shard is not in the target shard"
+    given = form.schedule, form.digits, moved(OTHERS["uneven"]), form.view, 4
+    assert misplaced(*given) == "some shards are short"
+    once = dataclasses.replace(form.schedule, rounds=form.schedule.rounds[:1])
+    wanted = "source shards do not fill the target shard"
+    assert misplaced(once, form.digits, exchange, form.view, 4) == wanted
+    other = planned((64, 256), "float32", '[{"x"}, {}]', ALL)
+    assert misplaced(form.schedule, form.digits, moved(other), form.view, 4) == (
+        "two source shards are in one place"
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["rows", "64 bits"], pytest.param([*CASES], marks=pytest.mark.slow)],
+    ids=["some", "all"],
+)
+def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:
+    """Against the oracle, in the interpreter, with races on; as a whole, in halves and chunks."""
+    pytest.importorskip("jax")
+    cases, kinds = [], set()
+    for name in names:
+        every = gathers(CASES[name])
+        for choice in every if len(names) > 2 else every[:1]:
+            for each in {choice.form: choice, in_chunks(choice).form: in_chunks(choice)}.values():
+                form = form_of(each)
+                kinds.add((form.chunks > 1, form.schedule.halves))
+                path = tmp_path / f"case{len(cases)}.py"
+                path.write_text(alone_in_form(CASES[name], each))
+                cases.append(Case.of(CASES[name].reshard, name, "pallas_tpu", path))
+    assert len(names) == 2 or kinds == {(a, b) for a in (False, True) for b in (False, True)}
+    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+
+
+def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:
+    """What the module of a gather does, checked as `verify` does, after edits of its text."""
+    text = alone_in_form(made, gathers(made)[0])
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    module = load(path)
+    (program,) = programs_of(module)
+    events = trace(module, program, made.exchange.ranks.size)
+    check_protocol(events)
+    check_gathered(program, events)
+    return events
+
+
+COME = """\
+            for other in step.come:
+                copies(other, come)
+"""
+SEND = "            copies(number, start, hop(me, *step.way))\n"
+EARLY = r"rank \d reads 'y' of rank \d at .* while rank \d writes there"
+FAULTS = {
+    # By vector clocks: what is sent on may still be written.
+    "sent on before it has come": (COME, "", SEND, SEND + COME, EARLY),
+    # By the boxes of the tensor.
+    "out of the target shard at first": (
+        "return own if taken == {True} else passed",
+        "return passed",
+        "",
+        "",
+        rf"{EARLY}|rank \d sends \[\d+, \d+\) x \[\d+, \d+\), which has not come to it",
+    ),
+    "the own shard in place of what came": (
+        "return own if taken == {True} else passed",
+        "return own",
+        "return Either(moves[first] == 0, own, passed)",
+        "return own",
+        r"rank \d sends \[\d+, \d+\) x .* of the tensor to the place of .* of rank \d",
+    ),
+    "another device's place": (
+        "origin, _ = self.peers.here(order, self.schedule.farther(device, offset, -1))",
+        "origin, _ = self.peers.here(order, self.schedule.farther(device, offset))",
+        "",
+        "",
+        r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
+    ),
+    "an own shard that is not copied": (
+        "        keep.start()\n",
+        "",
+        "        keep.wait()\n",
+        "",
+        r"of the result of rank 0 \d+ elements come, expected: \d+",
+    ),
+    # By the sums of semaphores.
+    "no wait for the own shard": (
+        "        keep.wait()\n",
+        "",
+        "",
+        "",
+        r"semaphore 'received\[\d+\]' of rank 0: gets \d+ more than it waits for",
+    ),
+    "no wait for what is sent": (
+        'for wait, waited in (leave, "left"), (come, "come"):',
+        'for wait, waited in ((come, "come"),):',
+        "",
+        "",
+        r"semaphore 'sent\[\d+\]' of rank 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    old, new, more, then, said = FAULTS[name]
+    made = CASES["halves"]
+    right = checked(made, tmp_path / "right.py")
+    check_halves([(number, right) for number in range(2)])
+    edits = [(old, new), *([(more, then)] if more else [])]
+    with pytest.raises(MismatchError, match=f"^({said})"):
+        checked(made, tmp_path / "wrong.py", *edits)
+
+
+def test_the_interpreter_finds_what_is_sent_too_early(tmp_path: Path) -> None:
+    """Out of the target shard, before it has come there: a race, or poison."""
+    pytest.importorskip("jax")
+    path, text = tmp_path / "wrong.py", alone_in_form(CASES["rows"], gathers(CASES["rows"])[0])
+    assert COME in text
+    path.write_text(text.replace(COME, "").replace(SEND, SEND + COME))
+    (report,) = run_batch(
+        "pallas_tpu", [Case.of(CASES["rows"].reshard, "rows", "pallas_tpu", path)]
+    )
+    assert report.verdict == "failed"
+    assert "race" in report.detail or "element" in report.detail
+
+
+def test_a_large_gather_takes_as_long_as_its_links() -> None:
+    """Over 256 devices of a v5e, where packing took more than half of the time."""
+    mesh = Mesh({"x": 256})
+    made = planned((8192, 8192), "bfloat16", '[{"x"}, {}]', ALL, "v5e:16x16", mesh)
+    assert made.prediction is not None
+    cost = cost_of(timeline(made), network_of(made.reshard, made.prediction.topology))
+    *rounds, copy = cost.stages
+    assert copy.what == "XLA copies the result"
+    assert 1e6 * sum(each.seconds for each in rounds) == pytest.approx(799, abs=1)
+    assert 1e6 * cost.seconds == pytest.approx(1127, abs=1)
+    form = form_of(cheapest(made.once(choices)))
+    check(form, moved(made))
+    steps = [step for each in steps_of(form, made.exchange.ranks) for step in each]
+    assert not any(step.left for step in steps)  # no place is used again
+
+
+def test_they_compile_in_both_widths(tmp_path: Path) -> None:
+    """In every order of dimensions, as a whole and in halves, in chunks."""
+    topology = "v5e:4x4"
+    try:
+        targets.require(targets.parse_targets([topology]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+    mesh = Mesh({"x": 4, "y": 4})
+    plans = [
+        planned((4096, 4096), "bfloat16", ROWS, ALL, topology, mesh),
+        planned((2048, 130), "int8", ROWS, '[{"x"}, {}]', topology, mesh),
+        planned((16, 64, 130), "float32", '[{"x"}, {"y"}, {}]', "[{}, {}, {}]", topology, mesh),
+        planned((1 << 14,), "float32", '[{"y", "x"}]', "[{}]", topology, mesh),
+    ]
+    jobs, widths = [], list[What](["module", "x64"])
+    for made in plans:
+        assert gathers(made)
+        for choice in gathers(made):
+            path = tmp_path / f"case{len(jobs)}.py"
+            path.write_text(alone_in_form(made, choice))
+            jobs += [Job(what, "pallas_tpu", "pallas_tpu", str(path), topology) for what in widths]
+    assert {outcome.error for outcome in outcomes(jobs, 120)} == {""}
