@@ -38,7 +38,7 @@ class Meet(NamedTuple):
     """A barrier of so many lanes, by its name."""
 
     name: Hashable
-    count: int
+    lanes: int
 
 
 class Tell(NamedTuple):
@@ -103,9 +103,9 @@ class Lanes:
                 if len(other.knows) < events:
                     return False
                 join(clock, other.knows[events - 1] if events else {})
-            case Meet(name, count):
+            case Meet(name, lanes):
                 self._met[name][number] = clock
-                if len(self._met[name]) < count:
+                if len(self._met[name]) < lanes:
                     return False
                 for other_clock in self._met[name].values():
                     join(clock, other_clock)

@@ -10,7 +10,7 @@ import itertools
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -80,6 +80,7 @@ class Rank:
 
     def __init__(self, of: Ranks, number: int) -> None:
         self.number, self.lanes, self.said = number, list[Lane](), ""
+        self.memory, self._kept = list[Watched](), list[Any]()
         self._of, self._counts, self._streams = of, Counter[Any](), itertools.count()
         self.stream = self.new_stream()
 
@@ -132,9 +133,16 @@ class Rank:
             lane.add(event, self.said)
         return SimpleNamespace(wait=lambda: self.stream.lane.wait(lane, self.said))
 
+    def watch(self, name: str, tensor: Any) -> Any:
+        """Return a tensor, whose bytes are watched from now on, and which stays where it is."""
+        if tensor.numel():
+            self.memory.append(Watched(f"{name} of rank {self.number}", *extent_of(tensor)))
+        self._kept.append(tensor)
+        return tensor
+
     def made(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
         """Return so many elements that are watched."""
-        return self._of.watch(f"{name} of rank {self.number}", EMPTY(size, dtype=dtype))
+        return self.watch(name, EMPTY(size, dtype=dtype))
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks."""
@@ -146,8 +154,6 @@ class Ranks:
 
     def __init__(self, count: int, *, on_gpus: bool, by_pairs: bool = True) -> None:
         self.count, self._on_gpus, self._by_pairs = count, on_gpus, by_pairs
-        self._memory: list[Watched] = []
-        self._kept: list[Any] = []
         self._values: list[Any] = [None] * count
         self._barrier = threading.Barrier(count)
         self._local = threading.local()
@@ -162,7 +168,11 @@ class Ranks:
         faults.sort(key=lambda fault: isinstance(fault, threading.BrokenBarrierError))
         if faults:
             raise MismatchError(f"ranks cannot be run: {faults[0]!r}") from faults[0]
-        Lanes([lane for rank in self._ranks for lane in rank.lanes], self._memory).check()
+        lanes, memory = (
+            [each for rank in self._ranks for each in getattr(rank, of)]
+            for of in ("lanes", "memory")
+        )
+        Lanes(lanes, memory).check()
 
     def _run(self, function: Callable[[Rank], None], rank: Rank) -> None:
         self._local.rank = rank
@@ -185,18 +195,11 @@ class Ranks:
         self._barrier.wait(PATIENCE)
         return found
 
-    def watch(self, name: str, tensor: Any) -> Any:
-        """Return a tensor, whose bytes are watched from now on, and which stays where it is."""
-        if tensor.numel():
-            self._memory.append(Watched(name, *extent_of(tensor)))
-        self._kept.append(tensor)
-        return tensor
-
     def _empty(self, *size: Any, device: Any = None, **more: Any) -> Any:
         rank = self._me
         if rank is None:
             return EMPTY(*size, device=device, **more)
-        return self.watch(f"memory of rank {rank.number}", EMPTY(*size, **more))
+        return rank.watch("memory", EMPTY(*size, **more))
 
     def _symmetric(self) -> Any:
         """Return what stands in for torch's symmetric memory."""
@@ -238,7 +241,7 @@ class Ranks:
             (listed, "__init__", _on_cpu(listed.__init__)),
             (listed, "copier", lambda *given: self._copier(*given)),
             (torch, "empty", self._empty),
-            (torch.Tensor, "fill_", self._filled),
+            (torch.Tensor, "fill_", lambda *given: self._filled(*given)),
             (torch.Tensor, "record_stream", lambda tensor, stream: None),
             (torch.cuda, "Stream", lambda home: self._me.new_stream()),
             (torch.cuda, "stream", lambda stream: self._me.on(stream)),
@@ -333,10 +336,10 @@ def every(tensor: Any) -> Addresses:
 
 
 def _rows(start: int, rows: int, apart: int, columns: int) -> Addresses:
-    first = start + apart * np.arange(rows, dtype=np.uint64)
+    first = np.uint64(start) + np.uint64(apart) * np.arange(rows, dtype=np.uint64)
     found: Addresses = (first[:, None] + np.arange(columns, dtype=np.uint64)).reshape(-1)
     return found
 
 
-def _joined(parts: Any) -> Addresses:
-    return np.concatenate([NOWHERE, *parts])
+def _joined(parts: Iterable[Addresses]) -> Addresses:
+    return np.concatenate([NOWHERE, *parts]).astype(np.uint64)
