@@ -18,7 +18,8 @@ E = TypeVar("E")
 def join(clock: Clock, other: Clock) -> None:
     """Bring a clock forward to another."""
     for number, time in other.items():
-        clock[number] = max(clock.get(number, 0), time)
+        if time > clock.get(number, 0):
+            clock[number] = time
 
 
 def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
@@ -91,8 +92,13 @@ class Watched:
 
 def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
     """Return the race with what others did at times, where the actor does not know of that."""
-    for other in np.unique(others).tolist():
-        time = int(times[others == other].max())
-        if other < 0 or (other != actor.number and time > actor.clock.get(other, 0)):
-            return Race(does, other, did, time)
-    return None
+    if not len(others):
+        return None
+    clock = actor.clock | {actor.number: actor.time}
+    numbers, told = (np.fromiter(each, dtype=np.int64) for each in (clock, clock.values()))
+    known = np.zeros(max(numbers.max(), others.max()) + 1, dtype=np.int64)
+    known[numbers] = told
+    late = np.flatnonzero((others < 0) | (times > known[others]))
+    if not len(late):
+        return None
+    return Race(does, int(others[late[0]]), did, int(times[late[0]]))

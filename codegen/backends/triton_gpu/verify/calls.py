@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks, every
 
-CALLS = 4
-MAX_BYTES = 1 << 17
+CALLS = 3
+MAX_BYTES = 1 << 16
+"""How many calls of each way are made, and of how large shards together."""
 
 
-class Way(NamedTuple):
+class Manner(NamedTuple):
     """How tiles go: out of symmetric memory or not, into it or not; `later`: whether calls are
     waited for later, the next having been started, unless that would have the same memory."""
 
@@ -30,15 +31,15 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "pulled": Way(programs=1),
-    "pulled, waited for later": Way(later=True),
-    "pulled from where they are": Way(in_place=True, later=True),
-    "pushed": Way(pushed=(True,)),
-    "pushed or pulled, waited for later": Way(pushed=(True, True, False), later=True),
-    "exchanged": Way("exchange", later=True),
-    "exchanged in one": Way("exchange", by_pairs=False),
-    "exchanged by CPUs": Way("exchange", on_gpus=False, by_pairs=False),
-    "exchanged by CPUs, waited for later": Way("exchange", on_gpus=False, later=True),
+    "pulled": Manner(programs=1),
+    "pulled, waited for later": Manner(later=True),
+    "pulled from where they are": Manner(in_place=True, later=True),
+    "pushed": Manner(pushed=(True,)),
+    "pushed or pulled, waited for later": Manner(pushed=(True, True, False), later=True),
+    "exchanged": Manner("exchange", later=True),
+    "exchanged in one": Manner("exchange", by_pairs=False),
+    "exchanged by CPUs": Manner("exchange", on_gpus=False, by_pairs=False),
+    "exchanged by CPUs, waited for later": Manner("exchange", on_gpus=False, later=True),
 }
 
 
@@ -61,7 +62,7 @@ def _bytes(host: Any) -> int:
     return sum(map(math.prod, shapes)) * int(host.dtype.itemsize)
 
 
-def check_way(module: Any, way: Way) -> None:
+def check_way(module: Any, way: Manner) -> None:
     """Check the calls of one way. Raises MismatchError."""
     ranks = Ranks(len(module._HOST.exchange.ranks), on_gpus=way.on_gpus, by_pairs=way.by_pairs)
     ranks.run(module, lambda rank: _Caller(module._HOST, rank, way).make())
@@ -71,7 +72,7 @@ class _Caller:
     """Who calls a module on a rank: always with the same source shard and result, or where calls
     are waited for later, with two of each in turn."""
 
-    def __init__(self, host: Any, rank: Rank, way: Way) -> None:
+    def __init__(self, host: Any, rank: Rank, way: Manner) -> None:
         self._host, self._rank, self._way = host, rank, way
         self._under_way: Any = None
         exchange, device = host.exchange, host.exchange.ranks[rank.number]

@@ -7,9 +7,9 @@ carried out along one order that their waits allow; clocks say what is so in all
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Lane:
     knows: list[Clock] = field(default_factory=list)
 
     def add(self, event: Event, said: str) -> None:
-        """Do one thing more."""
+        """Append an event."""
         self.events.append(event)
         self.said.append(said)
 
@@ -79,7 +79,8 @@ class Lanes:
     """Lanes that are carried out once, on memory that is watched."""
 
     def __init__(self, lanes: Sequence[Lane], memory: Sequence[Watched]) -> None:
-        self._lanes, self._memory = lanes, memory
+        self._lanes, self._memory = lanes, sorted(memory, key=lambda each: each.start)
+        self._starts = np.array([each.start for each in self._memory], dtype=np.uint64)
         self._met: dict[Hashable, dict[int, Clock]] = defaultdict(dict)
         self._told: dict[Hashable, Clock] = {}
 
@@ -119,19 +120,22 @@ class Lanes:
         return True
 
     def _access(self, actor: Actor, access: Access) -> None:
-        left = len(access.reads) + len(access.writes)
-        for memory in self._memory:
-            for places, use in (
-                (memory.places(access.reads), memory.read),
-                (memory.places(access.writes), memory.write),
-            ):
-                left -= len(places)
-                race = use(places, actor) if len(places) else None
+        for addresses, use in ((access.reads, Watched.read), (access.writes, Watched.write)):
+            for memory, places in self._places(actor, addresses):
+                race = use(memory, places, actor)
                 if race is not None:
                     raise MismatchError(self._said(actor, memory, race))
-        if left:
-            said = self._lanes[actor.number].said[actor.time - 1]
-            raise MismatchError(f"{said} touches {left} bytes of nobody's memory")
+
+    def _places(self, actor: Actor, addresses: Addresses) -> Iterator[tuple[Watched, Any]]:
+        """Yield the memory that some addresses are in, and which of its bytes they are."""
+        which = np.searchsorted(self._starts, addresses, side="right") - 1
+        for number in np.unique(which).tolist():
+            inside, memory = addresses[which == number], self._memory[max(number, 0)]
+            places = memory.places(inside)
+            if len(places) < len(inside):
+                said = self._lanes[actor.number].said[actor.time - 1]
+                raise MismatchError(f"{said} touches memory that is nobody's")
+            yield memory, places
 
     def _said(self, actor: Actor, memory: Watched, race: Race) -> str:
         does = f"{self._lanes[actor.number].said[actor.time - 1]} {race.does} {memory.name}"

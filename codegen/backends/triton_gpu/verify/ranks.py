@@ -336,7 +336,7 @@ def every(tensor: Any) -> Addresses:
 
 
 def _rows(start: int, rows: int, apart: int, columns: int) -> Addresses:
-    first = np.uint64(start) + np.uint64(apart) * np.arange(rows, dtype=np.uint64)
+    first: Any = start + apart * np.arange(rows, dtype=np.uint64)
     found: Addresses = (first[:, None] + np.arange(columns, dtype=np.uint64)).reshape(-1)
     return found
 
