@@ -31,7 +31,7 @@ from shardwright.codegen.verify.worker import brief
 from shardwright.codegen.workers.serve import own_stdout
 
 CALLS = 4
-POLLS = int(os.environ.get("MATMUL_POLLS", "100_000_000"))
+POLLS = int(os.environ.get("MATMUL_POLLS", "1_000_000_000"))
 """Of a GPU; in the interpreter 1/500 of them."""
 LATE = 0.15
 

@@ -214,7 +214,7 @@ def constant_lines(name: str, items: list[str]) -> list[str]:
         return [f"{name} = ({items[0]},)"]
     if len(f"{name} = ({', '.join(items)})") <= WIDTH:
         return exploded(f"{name} = ", items)
-    return ["# fmt: off", f"{name} = (", *_filled(items), ")", "# fmt: on"]
+    return [f"{name} = (", *_filled(items), ")  # fmt: skip"]
 
 
 def _filled(items: list[str]) -> list[str]:

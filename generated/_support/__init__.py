@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "803848ef4ba218ff",
     "pallas_tpu": "9d1f686052098291",
-    "triton_gpu": "b32d6936e6473f18",
+    "triton_gpu": "b0e2cbfa57fe385e",
 }
 
 

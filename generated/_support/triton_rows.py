@@ -10,6 +10,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+BOTH = "source", "target"  # ends of a tile
+
 
 class Block(NamedTuple):
     """What a program copies at a time, `rows` rows of `columns` units, of which `column_blocks` lie

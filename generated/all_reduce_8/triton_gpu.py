@@ -40,11 +40,10 @@ import triton.language as tl
 from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
-from .._support.torch_gpu import Reshard
-from .._support.torch_reduce import Phased, Reduction
-from .._support.triton_rows import Tiles, copy_rows, read_once, rows_at, shard_at
+from .._support.torch_reduce import Phased, Reduction, Reshard
+from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "b32d6936e6473f18", __name__)
+require("triton_gpu", "b0e2cbfa57fe385e", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 
@@ -156,26 +155,12 @@ EXCHANGE = Exchange(
     receivers,
     hidden=(8,),
 )
-TILES = Tiles(
-    number=1,
-    width=1,
-    lanes=8,
-    rows=1,
-    columns=2048,
-    largest=(1, 1048576),
-    together=("source", "target"),
-)
+TILES = Tiles(number=1, width=1, lanes=8, rows=1, columns=2048, largest=(1, 1048576), together=BOTH)
 GATHER = Exchange(
     Side(TARGET_IDS, part_box), Side(TARGET_IDS, target_box), part_senders, part_receivers
 )
 GATHER_TILES = Tiles(
-    number=8,
-    width=4,
-    lanes=2,
-    rows=1,
-    columns=1024,
-    largest=(1, 1048576),
-    together=("source", "target"),
+    number=8, width=4, lanes=2, rows=1, columns=1024, largest=(1, 1048576), together=BOTH
 )
 _REDUCE = Reduction(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {PARTS}", EXCHANGE, pull_kernel, TILES

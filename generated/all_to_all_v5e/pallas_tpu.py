@@ -134,18 +134,14 @@ PEERS = Peers(
 DIGITS = ((1, 2), (2, 2), (4, 2))
 OFFSETS = (1, 2, 3, 4, 5, 6, 7)
 ARRIVES = (4, 7, 5, 9, 1, 2, 6)
-# fmt: off
 ROUNDS = (
     ((1, 2, 1, 2), (2, 2, 1, 2), (4, 2, 1, 2)), ((1, 2, 1, 1), (2, 2, 1, 1), (4, 2, 1, 1)),
     ((1, 2, 1, 1), (2, 2, 1, 1), (4, 2, 1, 1)),
-)
-# fmt: on
-# fmt: off
+)  # fmt: skip
 MOVES = (
     (2, 8), (6, 12), (1, 7), (5, 11), (3, 9), (4, 10), (10, 1), (12, 3), (11, 2), (0, 4), (8, 5),
     (3, 6),
-)
-# fmt: on
+)  # fmt: skip
 PARTNERS = ((1, 2, 1), (2, 2, 1), (4, 2, 1))
 SCHEDULE = Schedule(DIGITS, OFFSETS, ARRIVES, ROUNDS, MOVES, PARTNERS, slots=13)
 _PROGRAM = Routed(

@@ -35,9 +35,9 @@ from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
-from .._support.triton_rows import Tiles, copy_rows, shard_at
+from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b32d6936e6473f18", __name__)
+require("triton_gpu", "b0e2cbfa57fe385e", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 
@@ -101,9 +101,7 @@ def pull_kernel(
 
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
-TILES = Tiles(
-    number=2, width=1, lanes=1, rows=1, columns=1, largest=(1, 1), together=("source", "target")
-)
+TILES = Tiles(number=2, width=1, lanes=1, rows=1, columns=1, largest=(1, 1), together=BOTH)
 _HOST = Reshard(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )

@@ -41,9 +41,9 @@ from .._support import require
 from .._support.boxes import Exchange, Side
 from .._support.torch_dtensor import DTensors
 from .._support.torch_reduce import Reduction
-from .._support.triton_rows import Tiles, read_once, rows_at, shard_at
+from .._support.triton_rows import BOTH, Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "b32d6936e6473f18", __name__)
+require("triton_gpu", "b0e2cbfa57fe385e", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 
@@ -112,15 +112,7 @@ def pull_kernel(
 EXCHANGE = Exchange(
     Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers, hidden=(4,)
 )
-TILES = Tiles(
-    number=1,
-    width=1,
-    lanes=8,
-    rows=1,
-    columns=2048,
-    largest=(1, 384),
-    together=("source", "target"),
-)
+TILES = Tiles(number=1, width=1, lanes=8, rows=1, columns=2048, largest=(1, 384), together=BOTH)
 _HOST = Reduction(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
 )

@@ -60,12 +60,10 @@ PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 24  # that arrive at the busiest device, padding included
 AXES = ("x", "y")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
-# fmt: off
 ROUNDS = (
     (-1, 4, -1, -1, 1, -1), (-1, 1, -1, -1, 4, -1), (-1, -1, -1, 1, -1, 4), (1, -1, 4, -1, -1, -1),
     (-1, 0, -1, -1, 2, -1), (-1, 3, -1, -1, 5, -1), (0, -1, 3, 2, -1, 5),
-)
-# fmt: on
+)  # fmt: skip
 
 
 def source_box(position):

@@ -85,7 +85,6 @@ PADDED_TARGET_SHAPE = (7, 14, 32)
 WIRE_BYTES = 1568  # that arrive at the busiest device, padding included
 AXES = ("x", "y", "z")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
-# fmt: off
 ROUNDS = (
     (-1, -1, -1, -1, -1, -1, -1, 7), (-1, -1, -1, -1, -1, 7, -1, -1),
     (-1, -1, -1, -1, -1, 5, -1, 1), (-1, -1, -1, -1, -1, 1, -1, 3), (-1, -1, -1, -1, -1, 3, -1, 5),
@@ -99,8 +98,7 @@ ROUNDS = (
     (-1, 2, -1, -1, -1, -1, -1, -1), (-1, 4, -1, -1, -1, -1, -1, -1),
     (6, -1, 7, -1, -1, -1, -1, -1), (0, -1, 1, -1, -1, -1, -1, -1), (2, -1, 3, -1, -1, -1, -1, -1),
     (4, -1, 5, -1, -1, -1, -1, -1),
-)
-# fmt: on
+)  # fmt: skip
 
 
 def source_box(position):

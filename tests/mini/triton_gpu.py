@@ -117,7 +117,7 @@ class Block(NamedTuple):
 class Tiles:
     """How the kernel is launched."""
 
-    number, largest, ends = 2, (3, 2), False
+    number, largest, ends, together = 2, (3, 2), False, ()
 
     def block(self, start=None):
         """What else it is given: units of one element, one of them at a time."""

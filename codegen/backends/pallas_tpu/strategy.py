@@ -240,15 +240,14 @@ def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
         )
         why = "So they turn off on their way"
     yield f"{why}: in {len(schedule.rounds)} rounds a device sends on {len(schedule.moves)} slots,"
+    apart = form.spreads and schedule.halves
+    ways = f", by halves: {form.share:.2f} of the load" if apart else ""
     yield (
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
-        f"{len(schedule.offsets)} devices what it wants."
+        f"{len(schedule.offsets)} devices what it wants{ways}."
     )
     if not form.spreads:
         yield from _example(form)
-    elif schedule.halves:
-        yield "Second halves take axes, and half the way around rings, the other way round: busiest"
-        yield f"links carry {form.share:.2f} times what they would of whole shards."
 
 
 def _example(form: Routed) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
-from shardwright.codegen.backends.triton_gpu.phases import PullPhase, exchanges_of, phases_of
+from shardwright.codegen.backends.triton_gpu.phases import BOTH, PullPhase, exchanges_of, phases_of
 from shardwright.codegen.emit.context import ModuleText, Said, quoted, refuse_common, text_of
 from shardwright.codegen.emit.docstring import (
     part_lines,
@@ -73,7 +73,8 @@ class TritonText:
         """What the module imports of copies of rows."""
         copied = {"shard_at", *(phase.kernel.by for phase in self.phases)}
         names = copied | ({"read_once"} if self.phases[0].kernel.reduces else set())
-        return ", ".join(["Tiles", *sorted(names)])
+        both = {phase.together for phase in self.phases} & {BOTH}
+        return ", ".join([*both, "Tiles", *sorted(names)])
 
     @property
     def host_imports(self) -> tuple[str, ...]:
@@ -82,10 +83,7 @@ class TritonText:
             return ("from .._support.torch_gpu import Reshard",)
         if len(self.phases) == 1:
             return ("from .._support.torch_reduce import Reduction",)
-        return (
-            "from .._support.torch_gpu import Reshard",
-            "from .._support.torch_reduce import Phased, Reduction",
-        )
+        return ("from .._support.torch_reduce import Phased, Reduction, Reshard",)
 
     @property
     def box_names(self) -> str:

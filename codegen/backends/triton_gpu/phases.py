@@ -20,6 +20,9 @@ from shardwright.ir.layout import DimLayout
 from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 from shardwright.ir.steps import MoveStep
 
+BOTH = "BOTH"
+"""What modules call both ends of a tile."""
+
 # From this many bytes in a shard, offsets are computed in 64 bits.
 WIDE_BYTES = 2**31
 
@@ -92,6 +95,11 @@ class PullPhase:
         """The ends at which an exchange packs nothing: see `in_place`."""
         return self.exchange.once(in_place)
 
+    @property
+    def together(self) -> str:
+        """Those ends in the words of a module."""
+        return BOTH if len(self.in_place) == 2 else str(self.in_place).replace("'", '"')
+
     @cached_property
     def constants(self) -> list[str]:
         """The lines of its exchange and its tiles."""
@@ -105,7 +113,6 @@ class PullPhase:
         if self.exchange.new:
             given.append(f"new={self.exchange.new}")
         rows, columns = moves.block
-        together = str(self.in_place).replace("'", '"')
         tiles = [
             f"number={self.kernel.tiles}",
             f"width={moves.unit_elements}",
@@ -114,7 +121,7 @@ class PullPhase:
             f"columns={columns}",
             f"largest={_largest(moves)!r}",
             *(["ends=True"] if moves.form == "mixed" else []),
-            *([f"together={together}"] if self.in_place else []),
+            *([f"together={self.together}"] if self.in_place else []),
         ]
         return [
             *called(f"{self.names.exchange} = Exchange", given),
