@@ -38,15 +38,16 @@ WAYS = {
     "pushed or pulled, waited for later": Manner(pushed=(True, True, False), later=True),
     "exchanged": Manner("exchange", later=True),
     "exchanged in one": Manner("exchange", by_pairs=False),
-    "exchanged by CPUs": Manner("exchange", on_gpus=False, by_pairs=False),
+    "exchanged by CPUs": Manner("exchange", on_gpus=False),
     "exchanged by CPUs, waited for later": Manner("exchange", on_gpus=False, later=True),
 }
 
 
 def check_calls(module: Any) -> tuple[str, ...]:
     """Raise MismatchError for what two ranks, or two calls, do to the same bytes in no order;
-    return what is checked: nothing of shards too large to be watched byte by byte."""
-    if _bytes(module._HOST) > MAX_BYTES:
+    return what is checked: nothing of a module without calls (`reshard` is None), and of shards too
+    large to be watched byte by byte."""
+    if module.reshard is None or _bytes(module._HOST) > MAX_BYTES:
         return ()
     for way in WAYS.values():
         if not any(way.pushed) or module._HOST.phases[-1].processes.pushes:

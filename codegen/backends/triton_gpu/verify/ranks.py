@@ -37,7 +37,7 @@ from shardwright.codegen.verify.clocks import Watched
 from shardwright.codegen.verify.compare import MismatchError
 
 EMPTY = torch.empty
-PATIENCE = 20
+PATIENCE = 100
 """Seconds that a rank waits for the others to agree."""
 
 
