@@ -38,6 +38,7 @@ LAYERS = (
         "codegen/workers/",
         "codegen/verify/oracle/",
         "codegen/verify/case.py",
+        "codegen/verify/clocks.py",
         "codegen/verify/compare.py",
         "codegen/verify/jax_devices.py",
         "codegen/verify/jax_group.py",

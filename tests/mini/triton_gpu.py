@@ -143,6 +143,9 @@ class Host:
 _HOST = Host()
 
 
+reshard = None  # one address space is all it is for
+
+
 def reshard_local(shards, programs=None):
     """All shards in one address space, by device id; a program a tile always."""
     peers = torch.tensor([shard.data_ptr() for shard in shards])

@@ -3,7 +3,7 @@
 from shardwright.codegen.backends.contract import TORCH_MATMULS, Contract
 
 CONTRACT = Contract(
-    verified=("reshard_local",),
+    verified=("reshard", "reshard_local"),
     compiled=("SOURCE_IDS", "TARGET_IDS", "_HOST", "pull_kernel"),
     grouped=("NAMES", "_HOST", "reshard_local"),
     matmul=TORCH_MATMULS,

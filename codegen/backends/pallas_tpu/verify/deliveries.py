@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
-from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
+from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
 _Place = tuple[int, int]

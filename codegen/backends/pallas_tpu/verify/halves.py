@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     BARRIER,
     Copy,
@@ -19,6 +19,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Signal,
     Wait,
 )
+from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
 HEARD = "heard"

@@ -1,9 +1,9 @@
-"""One order in which devices can carry out the events of a kernel, copies landing at once."""
+"""What the events of a kernel do to semaphores, copies landing at once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Combine,
@@ -18,19 +18,6 @@ Traces = Sequence[tuple[Event, ...]]
 
 Counts = Counter[tuple[int, str]]
 """What every semaphore of every rank is at."""
-
-
-def carry_out(traces: Traces, step: Callable[[int, Event], bool]) -> list[int]:
-    """Call `step` with ranks and their next events, each device as far as it comes at a time; it
-    says whether the event can be carried out yet. How many events each device got through."""
-    at, moved = [0] * len(traces), True
-    while moved:
-        moved = False
-        for rank, events in enumerate(traces):
-            while at[rank] < len(events) and step(rank, events[at[rank]]):
-                at[rank] += 1
-                moved = True
-    return at
 
 
 def count(counts: Counts, rank: int, event: Event) -> bool:

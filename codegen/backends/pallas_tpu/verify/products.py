@@ -15,7 +15,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Combine,
@@ -24,6 +24,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Window,
     traced_product,
 )
+from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError, named
 
 Place = tuple[int, ...]

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, carry_out, count
+from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.reuse import check_reuse
 from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, Signal, Wait, Window
+from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
 # Buffers in which every copy writes a place of its own, though it may be sent on from there;

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.verify.order import Traces, carry_out
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Combine,
     Copy,
@@ -23,6 +23,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Wait,
     Window,
 )
+from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 

@@ -21,14 +21,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from triton.runtime import interpreter
 
 from shardwright.codegen.backends.triton_gpu.verify.addresses import accessed, extent_of, spread
+from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched, join
 from shardwright.codegen.verify.compare import MismatchError
-
-Clock = dict[int, int]
 
 SMS = 5
 PULLERS = 2
@@ -47,6 +45,11 @@ class _Clocked:
     time: int = 1
     met: int = 0
 
+    @property
+    def actor(self) -> Actor:
+        """Who uses bytes now."""
+        return Actor(self.number, self.time, self.clock)
+
 
 @dataclass
 class _Timed:
@@ -58,25 +61,8 @@ class _Timed:
 
     def wait_stream(self, other: _Timed) -> None:
         """Come after what another stream has had so far."""
-        self.made.append(partial(_join, self.clock, other.clock))
-        _join(self.clock, other.clock)
-
-
-class _Watched:
-    """Memory whose bytes are watched: who wrote each last, and when, and who has read it since."""
-
-    def __init__(self, name: str, tensor: Any, *, written: bool = False) -> None:
-        self.name = name
-        self.start, self.stop = extent_of(tensor)
-        size = self.stop - self.start
-        self.writer = np.full(size, 0 if written else -1, dtype=np.int32)
-        self.time = np.zeros(size, dtype=np.int32)
-        self.reads: dict[int, Any] = {}
-
-    def places(self, addresses: Any) -> Any:
-        """Return which of its bytes some addresses are."""
-        inside = (addresses >= self.start) & (addresses < self.stop)
-        return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
+        self.made.append(partial(join, self.clock, other.clock))
+        join(self.clock, other.clock)
 
 
 class Order:
@@ -91,17 +77,17 @@ class Order:
         self._kernel = ""
         self._fault = ""
         self._members = members
-        self._memory: list[_Watched] = []
+        self._memory: list[Watched] = []
         for member in members:
             self._memory += self._watched(member)
 
     @staticmethod
-    def _watched(member: Any) -> Iterator[_Watched]:
+    def _watched(member: Any) -> Iterator[Watched]:
         name = f"of device {member.of.ids[member.position]}"
-        yield _Watched(f"what is offered {name}", member.offered)
-        yield _Watched(f"the terms {name}", member.sums)
-        yield _Watched(f"the operands {name}", member.arena)
-        yield _Watched(f"the number of the call {name}", member.state[:1], written=True)
+        yield Watched(f"what is offered {name}", *extent_of(member.offered))
+        yield Watched(f"the terms {name}", *extent_of(member.sums))
+        yield Watched(f"the operands {name}", *extent_of(member.arena))
+        yield Watched(f"the number of the call {name}", *extent_of(member.state[:1]), written=True)
 
     def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
         """Make one call of all devices, each with its shards; return the results."""
@@ -181,7 +167,7 @@ class Order:
                 first = len(self._programs)
                 found = original(grid, *args, **kwargs)
                 for program in self._programs[first:]:
-                    _join(stream.clock, {**program.clock, program.number: program.time})
+                    join(stream.clock, {**program.clock, program.number: program.time})
                 return found
 
             self._made.append(again)
@@ -210,9 +196,9 @@ class Order:
                 flag = self._flags.setdefault(int(ptr.data.ravel()[0]), {})
                 program, said = self._programs[-1], str(sem)
                 if "RELEASE" in said:
-                    _join(flag, {**program.clock, program.number: program.met})
+                    join(flag, {**program.clock, program.number: program.met})
                 if "ACQUIRE" in said:
-                    _join(program.clock, flag)
+                    join(program.clock, flag)
             return found
 
         return atomic
@@ -220,32 +206,20 @@ class Order:
     def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def load(ptrs: Any, mask: Any, other: Any, *how: Any, **named: Any) -> Any:
             for memory, places in self._touched(ptrs, mask):
-                self._follows(memory.writer[places], memory.time[places], "reads", memory.name)
-                program = self._programs[-1]
-                reads = memory.reads.setdefault(program.number, np.zeros_like(memory.time))
-                reads[places] = program.time
+                self._check(memory, memory.read(places, self._programs[-1].actor))
             return original(ptrs, mask, other, *how, **named)
 
         return load
 
     def _store(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def store(ptrs: Any, value: Any, mask: Any, *how: Any) -> Any:
-            program = self._programs[-1]
             for memory, places in self._touched(ptrs, mask):
-                writer, time = memory.writer[places], memory.time[places]
-                self._follows(writer[writer >= 0], time[writer >= 0], "writes", memory.name)
-                for reader, times in memory.reads.items():
-                    last = times[places]
-                    if last.any():
-                        who = np.full(len(places), reader)[last > 0]
-                        self._follows(who, last[last > 0], "overwrites", memory.name)
-                        times[places] = 0
-                memory.writer[places], memory.time[places] = program.number, program.time
+                self._check(memory, memory.write(places, self._programs[-1].actor))
             return original(ptrs, value, mask, *how)
 
         return store
 
-    def _touched(self, ptrs: Any, mask: Any) -> Iterator[tuple[_Watched, Any]]:
+    def _touched(self, ptrs: Any, mask: Any) -> Iterator[tuple[Watched, Any]]:
         """Yield the watched memory that an access touches, and which of its bytes."""
         addresses, enabled = accessed(ptrs, mask)
         every = spread(ptrs, addresses[enabled])
@@ -254,24 +228,16 @@ class Order:
             if len(places):
                 yield memory, places
 
-    def _follows(self, others: Any, times: Any, does: str, what: str) -> None:
-        """Raise MismatchError where the program does not come after what others did at times."""
-        program = self._programs[-1]
-        for other in np.unique(others).tolist():
-            if other < 0:
-                self._fail(f"{program.said} {does} {what}, which nobody wrote")
-            known = program.clock.get(other, 0)
-            if other not in (0, program.number) and times[others == other].max() > known:
-                did = "reads" if does == "overwrites" else "writes"
-                self._fail(f"{program.said} {does} {what} without waiting for what "
-                           f"{self._programs[other].said} {did} there")  # fmt: skip
+    def _check(self, memory: Watched, race: Race | None) -> None:
+        """Raise MismatchError for a race of the program."""
+        if race is None:
+            return
+        does = f"{self._programs[-1].said} {race.does} {memory.name}"
+        if race.other < 0:
+            self._fail(f"{does}, which nobody wrote")
+        other = self._programs[race.other].said
+        self._fail(f"{does} without waiting for what {other} {race.did} there")
 
     def _fail(self, fault: str) -> None:
         self._fault = self._fault or fault
         raise MismatchError(fault)
-
-
-def _join(clock: Clock, other: Clock) -> None:
-    """Bring a clock forward to another."""
-    for number, time in other.items():
-        clock[number] = max(clock.get(number, 0), time)

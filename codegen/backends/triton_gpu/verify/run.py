@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from shardwright.codegen.backends.triton_gpu.verify.calls import check_calls
 from shardwright.codegen.backends.triton_gpu.verify.copies import check_copies
 from shardwright.codegen.backends.triton_gpu.verify.matmul import run_matmul
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
@@ -58,7 +59,8 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     bounded = _bounded(module, case)
     derivative = ("derivative",) if case.derivative else ()
     # Last, so that what running it shows is said in those words.
-    return (*CHECKS, *bounded, *derivative, check_copies(compare.named(module, "_HOST").phases))
+    copies = check_copies(compare.named(module, "_HOST").phases)
+    return (*CHECKS, *bounded, *derivative, copies, *check_calls(module))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:

@@ -1,0 +1,145 @@
+"""What the streams of all ranks do, in lanes: each is in its own order, and waits for others.
+
+A lane is a stream, what a process does itself on a CPU, or one message on its way. The lanes are
+carried out along one order that their waits allow; clocks say what is so in all of these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwright.codegen.backends.triton_gpu.verify.addresses import Addresses
+from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched, carry_out, join
+from shardwright.codegen.verify.compare import MismatchError
+
+NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
+
+
+class Access(NamedTuple):
+    """A launch, or part of one: the addresses of the bytes that it reads, and that it writes."""
+
+    reads: Addresses = NOWHERE
+    writes: Addresses = NOWHERE
+
+
+class Follow(NamedTuple):
+    """A wait for so many events of another lane."""
+
+    lane: Lane
+    events: int
+
+
+class Meet(NamedTuple):
+    """A barrier of so many lanes, by its name."""
+
+    name: Hashable
+    lanes: int
+
+
+class Tell(NamedTuple):
+    """What lets those go on that `Take` it, by its name."""
+
+    name: Hashable
+
+
+class Take(NamedTuple):
+    """A wait for what is told by this name."""
+
+    name: Hashable
+
+
+Event = Access | Follow | Meet | Tell | Take
+
+
+@dataclass(eq=False)
+class Lane:
+    """Events in their order, each with whose they are; and once they are carried out, what the lane
+    knows after each."""
+
+    events: list[Event] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    knows: list[Clock] = field(default_factory=list)
+
+    def add(self, event: Event, said: str) -> None:
+        """Append an event."""
+        self.events.append(event)
+        self.said.append(said)
+
+    def wait(self, other: Lane, said: str) -> None:
+        """Wait for what another lane has so far."""
+        self.add(Follow(other, len(other.events)), said)
+
+
+class Lanes:
+    """Lanes that are carried out once, on memory that is watched."""
+
+    def __init__(self, lanes: Sequence[Lane], memory: Sequence[Watched]) -> None:
+        self._lanes, self._memory = lanes, sorted(memory, key=lambda each: each.start)
+        self._starts = np.array([each.start for each in self._memory], dtype=np.uint64)
+        self._met: dict[Hashable, dict[int, Clock]] = defaultdict(dict)
+        self._told: dict[Hashable, Clock] = {}
+
+    def check(self) -> None:
+        """Raise MismatchError for a race, and where a lane waits in vain."""
+        ends = carry_out([lane.events for lane in self._lanes], self._step)
+        for lane, end in zip(self._lanes, ends, strict=True):
+            if end < len(lane.events):
+                what = type(lane.events[end]).__name__
+                raise MismatchError(f"{lane.said[end]} waits in vain ({what})")
+
+    def _step(self, number: int, event: Event) -> bool:
+        """Carry out an event if it can be; whether it was."""
+        lane = self._lanes[number]
+        clock = dict(lane.knows[-1]) if lane.knows else {}
+        clock[number] = len(lane.knows) + 1
+        match event:
+            case Access():
+                self._access(Actor(number, clock[number], clock), event)
+            case Follow(other, events):
+                if len(other.knows) < events:
+                    return False
+                join(clock, other.knows[events - 1] if events else {})
+            case Meet(name, lanes):
+                self._met[name][number] = clock
+                if len(self._met[name]) < lanes:
+                    return False
+                for other_clock in self._met[name].values():
+                    join(clock, other_clock)
+            case Tell(name):
+                self._told[name] = clock
+            case Take(name):
+                if name not in self._told:
+                    return False
+                join(clock, self._told[name])
+        lane.knows.append(clock)
+        return True
+
+    def _access(self, actor: Actor, access: Access) -> None:
+        for addresses, use in ((access.reads, Watched.read), (access.writes, Watched.write)):
+            for memory, places in self._places(actor, addresses):
+                race = use(memory, places, actor)
+                if race is not None:
+                    raise MismatchError(self._said(actor, memory, race))
+
+    def _places(self, actor: Actor, addresses: Addresses) -> Iterator[tuple[Watched, Any]]:
+        """Yield the memory that some addresses are in, and which of its bytes they are."""
+        which = np.searchsorted(self._starts, addresses, side="right") - 1
+        for number in np.unique(which).tolist():
+            inside, memory = addresses[which == number], self._memory[max(number, 0)]
+            places = memory.places(inside)
+            if len(places) < len(inside):
+                said = self._lanes[actor.number].said[actor.time - 1]
+                raise MismatchError(f"{said} touches memory that is nobody's")
+            yield memory, places
+
+    def _said(self, actor: Actor, memory: Watched, race: Race) -> str:
+        does = f"{self._lanes[actor.number].said[actor.time - 1]} {race.does} {memory.name}"
+        if race.other < 0:
+            return f"{does}, which nobody wrote"
+        other = self._lanes[race.other].said[race.time - 1]
+        return f"{does} without waiting for what {other} {race.did} there"

@@ -1,0 +1,104 @@
+"""What comes after what: vector clocks, and bytes whose uses have to be ordered by them.
+
+Whoever acts has a number, a time that goes up, and a clock: up to which time of each other it knows
+that all is over. Two uses of a byte of which one writes are a race unless one knows of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+Clock = dict[int, int]
+E = TypeVar("E")
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Bring a clock forward to another."""
+    for number, time in other.items():
+        if time > clock.get(number, 0):
+            clock[number] = time
+
+
+def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
+    """Call `step` with places in `traces` and their next events, each as far as it comes at a time;
+    it says whether the event can be carried out yet. Return how many events each got through."""
+    at, moved = [0] * len(traces), True
+    while moved:
+        moved = False
+        for number, events in enumerate(traces):
+            while at[number] < len(events) and step(number, events[at[number]]):
+                at[number] += 1
+                moved = True
+    return at
+
+
+class Actor(NamedTuple):
+    """Who uses bytes: its number, its time, and what it knows."""
+
+    number: int
+    time: int
+    clock: Clock
+
+
+class Race(NamedTuple):
+    """A use that does not come after what another did at a time; `other`: -1 where nobody wrote
+    what is read."""
+
+    does: str
+    other: int
+    did: str
+    time: int
+
+
+class Watched:
+    """Memory whose bytes are watched: who wrote each last, and when, and who has read it since."""
+
+    def __init__(self, name: str, start: int, stop: int, *, written: bool = False) -> None:
+        self.name, self.start, self.stop = name, start, stop
+        size = stop - start
+        self._writer = np.full(size, 0 if written else -1, dtype=np.int32)
+        self._time = np.zeros(size, dtype=np.int32)
+        self._reads: dict[int, Any] = {}
+
+    def places(self, addresses: Any) -> Any:
+        """Return which of its bytes some addresses are."""
+        inside = (addresses >= self.start) & (addresses < self.stop)
+        return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
+
+    def read(self, places: Any, actor: Actor) -> Race | None:
+        """Note that bytes are read; return a race if that is one."""
+        race = _unordered(self._writer[places], self._time[places], actor, "reads", "writes")
+        reads = self._reads.setdefault(actor.number, np.zeros_like(self._time))
+        reads[places] = actor.time
+        return race
+
+    def write(self, places: Any, actor: Actor) -> Race | None:
+        """Note that bytes are written; return a race if that is one."""
+        writer, time = self._writer[places], self._time[places]
+        written = writer >= 0
+        race = _unordered(writer[written], time[written], actor, "writes", "writes")
+        for reader, times in self._reads.items():
+            last = times[places]
+            last = last[last > 0]
+            who = np.full(len(last), reader)
+            race = race or _unordered(who, last, actor, "overwrites", "reads")
+            times[places] = 0
+        self._writer[places], self._time[places] = actor.number, actor.time
+        return race
+
+
+def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
+    """Return the race with what others did at times, where the actor does not know of that."""
+    if not len(others):
+        return None
+    clock = actor.clock | {actor.number: actor.time}
+    numbers, told = (np.fromiter(each, dtype=np.int64) for each in (clock, clock.values()))
+    known = np.zeros(max(numbers.max(), others.max()) + 1, dtype=np.int64)
+    known[numbers] = told
+    late = np.flatnonzero((others < 0) | (times > known[others]))
+    if not len(late):
+        return None
+    return Race(does, int(others[late[0]]), did, int(times[late[0]]))
