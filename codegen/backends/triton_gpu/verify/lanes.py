@@ -129,7 +129,8 @@ class Lanes:
     def _places(self, actor: Actor, addresses: Addresses) -> Iterator[tuple[Watched, Any]]:
         """Yield the memory that some addresses are in, and which of its bytes they are."""
         which = np.searchsorted(self._starts, addresses, side="right") - 1
-        for number in np.unique(which).tolist():
+        # In the order in which they are used: memory is elsewhere in every run.
+        for number in dict.fromkeys(which.tolist()):
             inside, memory = addresses[which == number], self._memory[max(number, 0)]
             places = memory.places(inside)
             if len(places) < len(inside):
