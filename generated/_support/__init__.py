@@ -5,9 +5,9 @@
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "803848ef4ba218ff",
-    "pallas_tpu": "d79d71f4692a0e7d",
-    "triton_gpu": "b0e2cbfa57fe385e",
+    "jax_xla": "8e6215892f177c16",
+    "pallas_tpu": "e33869833aa86e1f",
+    "triton_gpu": "04001d48a7480418",
 }
 
 

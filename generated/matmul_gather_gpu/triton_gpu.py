@@ -37,7 +37,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "b0e2cbfa57fe385e", __name__)
+require("triton_gpu", "04001d48a7480418", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -83,7 +83,8 @@ class Exchange:
     def end_ranks(self, by_id=False):
         """Return the ranks of source positions and of target positions: the positions themselves
         where both sides have one order, unless `by_id`, else places among the sorted ids."""
-        if not by_id and tuple(self.source.ids) == tuple(self.target.ids):
+        alike = tuple(self.source.ids) == tuple(self.target.ids)
+        if not by_id and alike and len(self.ranks) == len(self.source.ids):
             return range(len(self.ranks)), range(len(self.ranks))
         rank = {device_id: number for number, device_id in enumerate(self.ranks)}
         return tuple([rank[each] for each in side.ids] for side in (self.source, self.target))

@@ -272,7 +272,8 @@ class Direct(PallasProgram):
         """Return what is started on the semaphore of what comes, the own tile too, and is waited
         for: as much as the target shard has."""
         come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
-        return come, volume(self.host.target.box(receiver))
+        wanted = 0 if self.moves.is_empty(receiver) else volume(self.host.target.box(receiver))
+        return come, wanted
 
 
 class Halves(Direct):

@@ -97,8 +97,9 @@ class PeerMemory:
         """Whether tiles can be pushed: one tensor, whose terms are not reduced by who reads them,
         and on every device a shard before and one after."""
         first, *others = self.moves
-        apart = {*self.exchange.source.ids} ^ {*self.exchange.target.ids}
-        return not (others or first.reduces or apart)
+        exchange = self.exchange
+        both = {*exchange.source.ids} & {*exchange.target.ids}
+        return not (others or first.reduces) and both == {*exchange.ranks}
 
     def _pushing(self, shard, place, device_id, home, programs):
         """Return a function that writes tiles to the results of all ranks once these expect it."""

@@ -89,6 +89,8 @@ class Phased(Reshard):
         self.shape, self.dtype, self._backward = first.shape, first.dtype, backward
         self._package, self._both = first._package, (first, then)
         self.exchange = Exchange(first.exchange.source, then.exchange.target, None, None)
+        # Copies are in the target mesh, but both are made by one group of processes.
+        then.exchange.ranks = self.exchange.ranks
         self.processes = _Both(first.processes, then.processes)
 
     @property

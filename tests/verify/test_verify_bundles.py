@@ -71,6 +71,7 @@ PALLAS: Faults = {
         (
             (r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),
             (r"wait_for\(y, received\)", "None"),
+            (r"wait_for_units\(\w+, [\w.]+, come, received\)", "None"),
         ),
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
     ),
@@ -78,6 +79,8 @@ PALLAS: Faults = {
         (
             (r"\((copy|push\(1 - slot, older\))\.wait_send\)", "(lambda: None)"),
             (r"wait_for\(y.*, sent\)", "None"),
+            (r"wait_for_units\(x, \w+, left, sent\)", "None"),
+            (r"pltpu\.make_async_copy\(part, part, sent\.at\[slot\]\)\.wait\(\)", "pass"),
         ),
         LEFT,
     ),

@@ -257,6 +257,9 @@ def _waiting(exchange: Exchange, ends: KernelEnds) -> list[str]:
     tiles that come, of which a target shard consists."""
     divisors, within = ends.own("DIVISORS"), f"{ends.own(PEERS)}.within(receiver, {ends.target})"
     full = "is_full(ranges(whole))" + ("" if exchange.same_order else f" & {within}")
+    # Nothing comes to a term without a value: there source shards have the first term only.
+    new = (a for a, tiles in enumerate(exchange.dims) if tiles.source.extent < tiles.target.extent)
+    full += "".join(f" & (whole[{2 * axis}] == 0)" for axis in new)
     return [
         "    # As many bytes come as its target shard has, and what left was counted.",
         f"    whole = {ends.target_box}(receiver)",

@@ -50,7 +50,7 @@ def test_random(seed: int, tmp_path: Path) -> None:
     check([of_any_kind(seed)], tmp_path)
 
 
-@pytest.mark.parametrize("seed", [*range(6), *slow(6, 60)])
+@pytest.mark.parametrize("seed", [*range(6), 16, *slow(6, 16), *slow(17, 60)])
 def test_to_other_meshes(seed: int, tmp_path: Path) -> None:
     check([elsewhere(seed)], tmp_path)
 
