@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "e33869833aa86e1f",
+    "pallas_tpu": "5cd54caab4936f14",
     "triton_gpu": "04001d48a7480418",
 }
 

@@ -61,18 +61,20 @@ class Call(NamedTuple):
             **settings,
         )(*tables, *arrays)
 
-    def pushed(self, kernel, x, shape, scratch, **more):
-        """Return what a kernel that sends makes of one array: another in HBM."""
+    def pushed(self, kernel, x, shape, scratch, *beside, **more):
+        """Return what a kernel that sends makes of one array: another in HBM. `beside`: shapes of
+        what it has there besides, of which nothing is left."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
-        return self.run(
+        found, *_ = self.run(
             kernel,
             x,
-            out_shape=pltpu.HBM(shape, x.dtype),
-            out_specs=HBM,
+            out_shape=[pltpu.HBM(each, x.dtype) for each in (shape, *beside)],
+            out_specs=[HBM] * (1 + len(beside)),
             scratch_shapes=scratch,
             compiler_params=pltpu.CompilerParams(**parameters),
             **more,
         )
+        return found
 
 
 class PallasProgram(Program):

@@ -44,11 +44,11 @@ class Sometimes(NamedTuple):
         pl.when(self.comes > 0)(self.copy.wait_recv)
 
 
-class Routed(Packed):
-    """Slots hold pieces: slot n at first what goes to the device that is offsets[n] farther on, and
-    slot arrives[n] in the end what comes from the one as much farther back."""
+class Forwarding(Packed):
+    """What the forms that forward have in common. Place n has at first what goes to the device that
+    is offsets[n] farther on, and place arrives[n] in the end what comes from the one as much
+    farther back."""
 
-    form = "routed"
     spreads = False
 
     def __init__(self, peers, schedule, *given, powers_of_two=True, **settings):
@@ -138,18 +138,9 @@ class Routed(Packed):
         """What the kernel does one after another."""
         return self.schedule.steps(self.slot.span, self.slot.chunks)
 
-    def kernel(self, moves, x, slots, met, free, sent, received):
-        """Send on what has come, step by step.
-
-        moves: the numbers of the schedule's, in SMEM; slots: in HBM, x what is in them at first;
-        met: a semaphore; of every step one of `free`, which says that what is sent finds its slots
-        free, and two DMA semaphores.
-        """
-        del x  # the same memory
-        self.pass_on(moves, slots, met, free, sent, received)
-
     def pass_on(self, moves, slots, met, free, sent, received):
-        """Make all steps, as `kernel` says."""
+        """Make all steps; `slots`: whatever `_push` copies from and to, the others as kernels have
+        them."""
         me = lax.axis_index(self.peers.axes)
         self._meet(me, met)
 
@@ -194,6 +185,26 @@ class Routed(Packed):
         for partner in partners:
             device = hop(me, *partner)
             pl.semaphore_signal(met, 1, device_id=device, device_id_type=LOGICAL)
+
+    def _push(self, moves, slots, step, move, receiver, sent, received):
+        """Return the copy of a move."""
+        raise NotImplementedError
+
+
+class Routed(Forwarding):
+    """Slots hold pieces: places are slots."""
+
+    form = "routed"
+
+    def kernel(self, moves, x, slots, met, free, sent, received):
+        """Send on what has come, step by step.
+
+        moves: the numbers of the schedule's, in SMEM; slots: in HBM, x what is in them at first;
+        met: a semaphore; of every step one of `free`, which says that what is sent finds its slots
+        free, and two DMA semaphores.
+        """
+        del x  # the same memory
+        self.pass_on(moves, slots, met, free, sent, received)
 
     def _push(self, moves, slots, step, move, receiver, sent, received):
         """Return the copy of a move."""

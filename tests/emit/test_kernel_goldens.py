@@ -71,6 +71,7 @@ PALLAS = {
     "windows": made(*TURNED, (20, 50), ROW),
     "slots": made(*TURNED, (20, 50), ROW),
     "routed": made(*TURNED, (40, 48), ROW, topology="v5e:2x2"),
+    "relayed": made(*TURNED, (64, 512), ROW, topology="v5e:2x2"),
     "gathered": made('[{"x"}, {}]', "[{}, {}]", (64, 128), ROW, topology="v5e:2x2"),
     "spread": made(*TURNED, (40, 48), ROW, topology="v5e:2x2"),
 }

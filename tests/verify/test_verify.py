@@ -229,8 +229,8 @@ PALLAS: Faults = {
     ),
     "an unknown form": (
         (('form="direct"', 'form="other"'),),
-        "form: got: 'other', expected: one of direct, windows, slots, routed, gathered, ring, "
-        "spread",
+        "form: got: 'other', expected: one of direct, windows, slots, routed, relayed, gathered, "
+        "ring, spread",
     ),
     "a form whose names it has not": (
         (('form="direct"', 'form="slots"'),),

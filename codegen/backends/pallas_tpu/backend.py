@@ -74,7 +74,7 @@ class PallasTpu(Backend):
         "jax_meshes",
         "jax_operation",
         "jax_program",
-        "pallas_gathered",
+        "pallas_aligned",
         "pallas_peers",
         "pallas_program",
         "pallas_ring",

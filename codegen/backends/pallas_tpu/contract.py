@@ -30,10 +30,11 @@ KERNELS = {
     "windows": Kernels(("unpack_kernel",), ("tiling", "slots"), ("push_kernel",)),
     "slots": Kernels(("kernel",), ("outgoing", "incoming", "slot")),
     "routed": Kernels(("kernel",), ("schedule", "slot")),
+    "relayed": Kernels(("kernel",), ("schedule", "slot")),
     "gathered": Kernels(("kernel",), ("schedule", "slot")),
     "ring": Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),
     "spread": Kernels(("kernel",), ("schedule", "slot")),
 }
 """By the form that the program of a module states."""
-FORWARDING = ("routed", "gathered", "spread")
+FORWARDING = ("routed", "relayed", "gathered", "spread")
 """Those in which devices send on what comes."""

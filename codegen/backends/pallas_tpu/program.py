@@ -367,7 +367,8 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
     held += [f"chunks={form.chunks}"] if form.chunks > 1 else []
     what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
     if slot.dense or form.in_place:
-        what = _granules(slot.held, slot.shape) if slot.dense else "the source shard"
+        shard = "the source shard" if form.spreads else "a tile"
+        what = _granules(slot.held, slot.shape) if slot.dense else shard
     window = f"window={form.window!r}", "the largest tile"
     given = [
         *((ends.own(each), "") for each in (PEERS, "SCHEDULE")),
@@ -389,7 +390,7 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
     made = _explained(f"{ends.program} = {name}", given)
     calls: dict[str, tuple[str, ...]] = {
         "pallas_slots": ("Slot",),
-        "pallas_gathered" if form.in_place else "pallas_routed": (name,),
+        "pallas_aligned" if form.in_place else "pallas_routed": (name,),
         "pallas_steps": ("Schedule",),
     }
     return calls, made, before, ()

@@ -8,6 +8,8 @@ windows of its DMAs: what holds for each piece of each dimension holds for all d
     places    no two tiles of a target shard have a place in common
     shifts    along a dimension that is not rolled nothing has to be shifted
     routes    rounds bring what each offset takes to its place, and overwrite nothing that is needed
+    ends      of tiles that go as they stand, each is aligned in both shards, starts at a multiple
+              of its extents, and they fill target shards; no place of a shard is used for another
     boxes     of places that are boxes of target shards, each is aligned and stands in one place on
               all devices between which it goes, and together they are the target shard
 
@@ -23,6 +25,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import round_up
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
 from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced
 from shardwright.codegen.backends.pallas_tpu.routed.grid import sent_tiles
+from shardwright.codegen.backends.pallas_tpu.routed.relayed import is_apart, unplaced
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.ways import offsets_of
@@ -66,7 +69,13 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
     known = bool((offsets[numbers] == over).all())
     _expect(known, f"{form.name} form: a tile goes over an offset that has no slot")
-    if form.in_place:
+    if form.name == "relayed":
+        wrong = unplaced(exchange, form.digits, form.view, form.itemsize)
+        _expect(not wrong, f"{form.name} form: {wrong}")
+        _expect(is_apart(form.schedule), f"{form.name} form: a place of a shard is used twice")
+        whole = (widths == form.slot.held).all()
+        _expect(whole, f"{form.name} form: not whole tiles are sent")
+    if form.name == "gathered":
         wrong = misplaced(form.schedule, form.digits, exchange, form.view, form.itemsize)
         shape = tuple(exchange.source.local_shape[axis] for axis in form.view)
         _expect(not wrong, f"{form.name} form: {wrong}")

@@ -6,6 +6,7 @@ TPU memory is tiled, and a DMA window must start and end at multiples of the til
     windows  tiles start and end anywhere: chunks of them pass through VMEM, where they are shifted
     slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
     routed   they go from device to device, since not all may be sent directly (`routed/`)
+    relayed  they do, from source shard to target shard: only on their way are they in slots
     gathered source shards do, which are parts of target shards, and aligned there
     spread   source shards do, of which receivers take tiles
 
@@ -50,6 +51,7 @@ WHAT = {
     "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
     "slots": "XLA packs thin tiles densely into slots, and unpacks them",
     "routed": "tiles go from device to device, in slots that XLA packs and unpacks",
+    "relayed": "tiles go from device to device, out of source shards into target shards",
     "gathered": "source shards go from device to device, each to its place in target shards",
     "spread": "source shards go from device to device, and XLA takes tiles out of them",
 }
@@ -125,7 +127,7 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
     for form in (form for each in _grids(grid) for form in Routed.every(exchange, itemsize, each)):
         figures = form.figures(exchange.once(Sums))
         copies = form.spreads and figures.wire_bytes > direct.figures.wire_bytes
-        name = "spread" if form.in_place else form.name
+        name = "spread" if form.spreads else "routed"
         if name in names and not copies:
             seconds = _seconds(form, figures, grid, exchange, reduces=reduces)
             yield FormChoice(form, figures, Detour(seconds, straight, direct.cost))
@@ -221,7 +223,7 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
         lines.append(
             f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
         )
-    is_kept = choice.form.name in ("direct", "gathered")
+    is_kept = choice.form.name in ("direct", "relayed", "gathered")
     if is_kept and figures.wire_bytes and terms == 1:
         lines.append("Where the result leaves the program XLA copies it once more.")
     if terms > 1:
@@ -243,7 +245,7 @@ def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
             f"{1e6 * detour.straight:.4g} directly."
         )
         why = "So they turn off on their way"
-    what = "parts" if form.in_place else "slots"
+    what = ("parts" if form.spreads else "tiles") if form.in_place else "slots"
     rounds = len(schedule.rounds)
     yield f"{why}: in {rounds} rounds a device sends on {len(schedule.moves)} {what},"
     apart = form.spreads and schedule.halves

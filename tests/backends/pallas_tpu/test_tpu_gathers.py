@@ -19,8 +19,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.timeline import timeline
+from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
-from shardwright.codegen.backends.pallas_tpu.verify.gathered import check_gathered
 from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
@@ -218,7 +218,7 @@ def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:
     (program,) = programs_of(module)
     events = trace(module, program, made.exchange.ranks.size)
     check_protocol(events)
-    check_gathered(program, events)
+    check_aligned(program, events)
     return events
 
 
@@ -233,17 +233,17 @@ FAULTS = {
     "sent on before it has come": (COME, "", SEND, SEND + COME, EARLY),
     # By the boxes of the tensor.
     "out of the target shard at first": (
-        "return own if taken == {True} else passed",
-        "return passed",
+        "[copies[own] for own in found]",
+        "[copies[False]]",
         "",
         "",
         rf"{EARLY}|rank \d sends \[\d+, \d+\) x \[\d+, \d+\), which has not come to it",
     ),
     "the own shard in place of what came": (
-        "return own if taken == {True} else passed",
-        "return own",
-        "return Either(moves[first] == 0, own, passed)",
-        "return own",
+        "[copies[own] for own in found]",
+        "[copies[True]]",
+        "",
+        "",
         r"rank \d sends \[\d+, \d+\) x .* of the tensor to the place of .* of rank \d",
     ),
     "another device's place": (
@@ -254,16 +254,16 @@ FAULTS = {
         r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
     ),
     "an own shard that is not copied": (
-        "        keep.start()\n",
-        "",
-        "        keep.wait()\n",
-        "",
+        "\n        keep.start()\n",
+        "\n",
+        "\n        keep.wait()\n",
+        "\n",
         r"of the result of rank 0 \d+ elements come, expected: \d+",
     ),
     # By the sums of semaphores.
     "no wait for the own shard": (
-        "        keep.wait()\n",
-        "",
+        "\n        keep.wait()\n",
+        "\n",
         "",
         "",
         r"semaphore 'received\[\d+\]' of rank 0: gets \d+ more than it waits for",

@@ -109,7 +109,7 @@ def test_forwarded_terms(tmp_path: Path) -> None:
     """Where a v5e does not send directly."""
     made = plan(REPLICATED, "direct", topology="v5e:2x4", in_two=False)
     text = parts(made, "pallas_tpu", "c")[0].text
-    assert re.search(r"_CARRIER = (Routed|Spread)\(", text)
+    assert re.search(r"_CARRIER = (Routed|Relayed|Spread)\(", text)
     check("pallas_tpu", [made], tmp_path)
 
 

@@ -122,7 +122,9 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
         yield pairs
         return
     program, slot = module._PROGRAM, module._PROGRAM.slot
-    moves = zip(*(program.table(device, program.order) for device in devices), strict=True)
+    count = len(program.schedule.moves)  # the table may have more rows
+    tables = (program.table(device, program.order)[:count] for device in devices)
+    moves = zip(*tables, strict=True)
     for hops in module.ROUNDS:
         total: Counter[tuple[int, int]] = Counter()
         for *way, count in hops:
@@ -130,7 +132,8 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
             for device, (_, _, *row) in made:
                 *sizes, sends, _ = row if program.shares else (*row, 1, 1)
                 extents = dict(enumerate(slot.shape))
-                pairs = zip(slot.sized, sizes[int(slot.halves) :], strict=True)
+                given = sizes[int(slot.halves) :][: len(slot.sized)]
+                pairs = zip(slot.sized, given, strict=True)
                 extents.update((axis, extent) for (axis, _), extent in pairs)
                 nbytes = sends * size * math.prod(extents.values())
                 total[device, int(module.hop(device, *way))] += nbytes

@@ -124,37 +124,47 @@ class RoutedSchedule:
         return tuple(sorted(hops | {hop.back for hop in hops}))
 
 
-def routed(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> RoutedSchedule:
+def routed(
+    pieces: Sequence[Freight], ways: Ways, least: float = 0.0, *, apart: bool = False
+) -> RoutedSchedule:
     """Return the schedule in which each piece goes its own way; `least`: what a round costs, as so
-    much on a link."""
+    much on a link; `apart`: whether places of what has not left yet, the first, and of what has
+    arrived, the next, are never used for anything else."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
     # Where each piece is: the place, and of each half the devices; on others each goes alone.
     held = [frozenset(piece.senders) or everywhere for piece in pieces]
     at = [places.take(devices) for devices in held]
+    ends = [places.take(everywhere) for _ in pieces] if apart else []
     halves, starts, rounds = [[each, each] for each in held], tuple(at), []
-    for _, hops in sorted(turns(pieces, ways, least).items()):
-        before, apart = [a | b for a, b in halves], [a != b for a, b in halves]
+    made = sorted(turns(pieces, ways, least).items())
+    last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
+    for turn, hops in made:
+        before, parted = [a | b for a, b in halves], [a != b for a, b in halves]
         for hop, goes in hops.items():
             for number, half in ((n, half) for n, some in goes.items() for half in some):
                 devices = np.array(sorted(halves[number][half]))
                 halves[number][half] = frozenset(hop.to(devices).tolist())
         moving = sorted({number for goes in hops.values() for number in goes})
-        landing = {number: places.take(frozenset.union(*halves[number])) for number in moving}
+        landing = {
+            n: ends[n] if ends and last[n] == turn else places.take(frozenset.union(*halves[n]))
+            for n in moving
+        }
         sends = (
             Sent(
                 hop,
                 tuple(
                     Push(at[n], landing[n], n, some)
                     for n in sorted(goes)
-                    for some in (zip(goes[n]) if apart[n] else (goes[n],))
+                    for some in (zip(goes[n]) if parted[n] else (goes[n],))
                 ),
             )
             for hop, goes in sorted(hops.items())
         )
         rounds.append(Round(tuple(sends)))
         for number in moving:
-            places.leave(at[number], before[number])
+            if not ends or at[number] != starts[number]:
+                places.leave(at[number], before[number])
             at[number] = landing[number]
     offsets = tuple(piece.offset for piece in pieces)
     senders = tuple(piece.senders for piece in pieces) if any(p.senders for p in pieces) else ()

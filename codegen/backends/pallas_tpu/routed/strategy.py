@@ -1,6 +1,7 @@
 """The forms that forward: a v5e does not send directly to every receiver, so that tiles go from
 device to device (`schedule.py`), in slots of one size that XLA packs and unpacks. Where what goes
-are parts of target shards there are no slots (`gathered.py`)."""
+are parts of target shards there are no slots (`gathered.py`), and where tiles can go as they stand
+in shards only those that are on their way are in slots (`relayed.py`)."""
 
 from __future__ import annotations
 
@@ -18,10 +19,16 @@ from shardwright.codegen.backends.pallas_tpu.figures import (
     relayout,
     width,
 )
-from shardwright.codegen.backends.pallas_tpu.memory import View, default_view, padded_elements
+from shardwright.codegen.backends.pallas_tpu.memory import (
+    View,
+    default_view,
+    padded_elements,
+    views,
+)
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, views_in
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule, busiest
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
@@ -40,18 +47,20 @@ MOST_STEPS = 64
 """Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
 
 
-Name = Literal["routed", "gathered", "spread"]
+IN_PLACE = ("relayed", "gathered")
+"""Forms for which XLA packs nothing."""
+Name = Literal["routed", "relayed", "gathered", "spread"]
 
 
 @dataclass(frozen=True)
 class Routed:
     """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
-    source shard as far as windows reach; or there are none, and places of the schedule are boxes of
-    the target shard, of a slot's shape (gathered). `source_reach`, `target_reach`: how far windows
-    reach into shards, at least to their ends; `pads`: whether beyond that of the source shard;
-    `incoming`: the tiles of a target shard; `chunk_bytes`: what a chunk of a move has at least;
-    `share`: what busiest links carry where halves go apart, over what they do where they go
-    together.
+    source shard as far as windows reach; or places of the schedule are boxes of the target shard,
+    of a slot's shape (gathered), or first of the source shard, then of the target shard, then slots
+    (relayed). `source_reach`, `target_reach`: how far windows reach into shards, at least to their
+    ends; `pads`: whether beyond that of the source shard; `incoming`: the tiles of a target shard;
+    `chunk_bytes`: what a chunk of a move has at least; `share`: what busiest links carry where
+    halves go apart, over what they do where they go together.
     """
 
     name: Name
@@ -86,7 +95,9 @@ class Routed:
             for slot in Slot.every(source_reach, itemsize)
             for each in spreads(tuple(widths), grid.ways, halves=slot.is_cut(0))
         )
-        found: dict[Name, Iterator[tuple[Slot, RoutedSchedule, float]]] = {"routed": routed}
+        relayed = () if senders else _relayed(exchange, itemsize, tuple(widths), grid)
+        found: dict[Name, Iterable[tuple[Slot, RoutedSchedule, float]]]
+        found = {"routed": routed, "relayed": relayed}
         if not grid.straight:
             gathered = _gathered(exchange, itemsize, tuple(widths), grid)
             found |= {"gathered": gathered, "spread": spread}
@@ -94,7 +105,7 @@ class Routed:
             for slot, schedule, share in every:
                 yield Routed(
                     name=name,
-                    view=slot.order if name == "gathered" else tuple(axes),
+                    view=slot.order if name in IN_PLACE else tuple(axes),
                     itemsize=itemsize,
                     digits=grid.digits,
                     schedule=schedule,
@@ -111,12 +122,18 @@ class Routed:
     @property
     def spreads(self) -> bool:
         """Whether whole source shards go."""
-        return self.name != "routed"
+        return self.name in ("gathered", "spread")
 
     @property
     def in_place(self) -> bool:
-        """Whether what goes is where it is wanted, without slots."""
-        return self.name == "gathered"
+        """Whether what goes starts and ends in shards, and XLA packs nothing."""
+        return self.name in IN_PLACE
+
+    @property
+    def slots(self) -> int:
+        """How many places of the schedule are in memory of their own."""
+        ends = {"gathered": self.schedule.places, "relayed": 2 * len(self.schedule.offsets)}
+        return self.schedule.places - ends.get(self.name, 0)
 
     @property
     def held_shape(self) -> Shape:
@@ -210,17 +227,20 @@ class Routed:
 
     def figures(self, sums: Sums) -> Figures:
         """Return what it moves: every hop reads and writes a slot, on every device. XLA is taken
-        to read and write windows and slots once; without slots, devices copy their own shards."""
+        to read and write windows and slots once; where it packs nothing, devices copy what they
+        keep."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())
+        kept = devices * (self.incoming > len(schedule.offsets))
         wire = Figures(
             wire_bytes=itemsize * self.sent,
             wire_max=itemsize * self.received,
             exact_bytes=itemsize * sums.remote(width),
-            hbm_bytes=2 * itemsize * (self.sent + slot * devices),
+            hbm_bytes=2 * itemsize * (self.sent + slot * kept),
             hbm_least=least_traffic(sums, itemsize),
-            chunks=moves + devices,
+            staging_bytes=itemsize * slot * self.slots,
+            chunks=moves + kept,
             relayout_bytes=relayout(exchange, itemsize, self.view) if self.in_place else 0,
         )
         if self.in_place:
@@ -238,7 +258,6 @@ class Routed:
         return replace(
             wire,
             hbm_bytes=itemsize * (2 * self.sent + packed + unpacked + shards),
-            staging_bytes=itemsize * slot * schedule.places,
             chunks=2 * filled + moves + 2 * self.incoming * target.mesh.size,
         )
 
@@ -257,10 +276,29 @@ def _gathered(
                 yield slot, schedule, share
 
 
+def _relayed(
+    exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
+) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
+    """Yield the schedule of tiles that go as they stand in shards, in the order of dimensions in
+    which least has to be laid out otherwise."""
+    held = exchange.target.local_shape
+    found = (v for v in views(len(held)) if not unplaced(exchange, grid.digits, v, itemsize))
+    view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
+    if view is not None:
+        tile = tuple(widest(exchange, axis) for axis in range(len(held)))
+        slot = Slot.viewed(tile, itemsize, view)
+        yield slot, _scheduled(offsets, (), slot, grid, apart=True), 1.0
+
+
 def _scheduled(
-    offsets: tuple[int, ...], senders: tuple[tuple[int, ...], ...], slot: Slot, grid: Grid
+    offsets: tuple[int, ...],
+    senders: tuple[tuple[int, ...], ...],
+    slot: Slot,
+    grid: Grid,
+    *,
+    apart: bool = False,
 ) -> RoutedSchedule:
-    """Return the schedule of pieces in slots."""
+    """Return the schedule of pieces in slots, or with places `apart` for both ends."""
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(
@@ -273,7 +311,7 @@ def _scheduled(
         for number, offset in enumerate(offsets)
     ]
     # No round waits for the one before, but its first message for one that has come.
-    return routed_schedule(pieces, grid.ways, start)
+    return routed_schedule(pieces, grid.ways, start, apart=apart)
 
 
 def spreads(

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.contract import FORWARDING
 from shardwright.codegen.backends.pallas_tpu.verify import poison
+from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
     check_names,
     form_of,
@@ -27,7 +28,6 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import (
     check_deliveries,
     check_received,
 )
-from shardwright.codegen.backends.pallas_tpu.verify.gathered import check_gathered
 from shardwright.codegen.backends.pallas_tpu.verify.halves import HalvesTraces, check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
 from shardwright.codegen.backends.pallas_tpu.verify.matmul import run_matmul
@@ -72,8 +72,8 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     for program, events in zip(programs, kernels, strict=True):
         check_protocol(events)
         check_deliveries(program, events)
-        if form_of(program) == "gathered":
-            check_gathered(program, events)
+        if form_of(program) in ("relayed", "gathered"):
+            check_aligned(program, events)
         if form_of(program) in FORWARDING and len(events) <= FEW_RANKS:
             check_halves(((0, events), (1, events)))  # two calls, one after another
         if form_of(program) == "ring":

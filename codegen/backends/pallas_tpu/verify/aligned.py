@@ -1,13 +1,15 @@
-"""Whether what a kernel sends from one result to another comes to its place in the tensor, and all
-of it comes, on devices' events.
+"""Whether what a kernel sends from shard to shard comes to its place in the tensor, and all of it
+comes, on devices' events.
 
-A window of a shard is a box of the tensor: each copy has to bring a box to itself. What is read of
-a result has to be there: that it had come by then, as far as the device can know, is `reuse`'s.
+A window of a shard is a box of the tensor, and what is in a slot is one: each copy has to bring a
+box to itself. What is read of a result, or a slot, has to be there: that it had come by then, as
+far as the device can know, is `reuse`'s.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,25 @@ from shardwright.ir.algebra.index import Integers
 
 Box = tuple[tuple[int, int], ...]
 """(low, high) in the tensor, in the order of kernels."""
-SOURCE, RESULT = "x", "y"
+SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 
-def check_gathered(program: Any, traces: Traces) -> None:
+def check_aligned(program: Any, traces: Traces) -> None:
     """Raise MismatchError where a copy brings a box of the tensor to the place of another, or reads
     one that never came before, or where a result lacks something in the end."""
     held: list[list[Box]] = [[] for _ in traces]
+    slots = _Between()
     counts: Counts = Counts()
 
     def step(rank: int, event: Event) -> bool:
         if isinstance(event, Copy):
-            read = _box(program, rank, event.read)
+            if event.read.buffer == SLOTS:
+                read = slots.box(rank, event.read)
+            else:
+                read = _box(program, rank, event.read)
+            if event.write.buffer == SLOTS:
+                slots.fill(event.to, event.write, read)
+                return count(counts, rank, event)
             write = _box(program, event.to, event.write)
             if read != write:
                 raise MismatchError(
@@ -51,6 +60,48 @@ def check_gathered(program: Any, traces: Traces) -> None:
             raise MismatchError(
                 f"of the result of rank {rank} {found} elements come, expected: {_volume(whole)}"
             )
+
+
+class _Between:
+    """What is in slots: along their first dimension, the boxes whose parts of the tensor stand
+    there as they would in the whole tile."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, int], list[tuple[int, int, Box]]] = defaultdict(list)
+
+    def fill(self, rank: int, window: Window, box: Box) -> None:
+        """Put a box into a part of a slot, of which it has the extents."""
+        (slot, _), (begin, size), *rest = window.ranges
+        sizes = (size, *(extent for _, extent in rest))
+        if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
+            raise MismatchError(f"{_said(box)} comes to another place of a slot of rank {rank}")
+        tile = ((box[0][0] - begin, box[0][0] - begin), *box[1:])
+        parts = self._held[rank, slot]
+        kept = [
+            (low, high, other)
+            for start, end, other in parts
+            for low, high in ((start, min(end, begin)), (max(start, begin + size), end))
+            if low < high
+        ]
+        parts[:] = [*kept, (begin, begin + size, tile)]
+
+    def box(self, rank: int, window: Window) -> Box:
+        """Return the box that a part of a slot holds."""
+        (slot, _), (begin, size), *_ = window.ranges
+        found = [
+            (min(high, begin + size) - max(low, begin), tile)
+            for low, high, tile in self._held[rank, slot]
+            if low < begin + size and begin < high
+        ]
+        tiles = {tile for _, tile in found}
+        if len(tiles) != 1 or sum(extent for extent, _ in found) < size:
+            raise MismatchError(
+                f"rank {rank} sends {size} from {begin} on of slot {slot}, where "
+                f"{sum(extent for extent, _ in found)} are, of {len(tiles)} tiles"
+            )
+        (tile,) = tiles
+        first = tile[0][0] + begin
+        return ((first, first + size), *tile[1:])
 
 
 def _whole(program: Any, rank: int, buffer: str) -> Box:

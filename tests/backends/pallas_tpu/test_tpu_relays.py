@@ -1,0 +1,311 @@
+"""Tiles that go from source shard to target shard over others, and are in slots only on their way:
+when they do, modules in the interpreter, planted faults, what the model says, the compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lone import alone_in_form
+from test_tpu_gathers import (
+    COLUMNS,
+    COME,
+    RING,
+    ROWS,
+    SEND,
+    TURNED,
+    form_of,
+    in_chunks,
+    planned,
+)
+
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.terms import moved
+from shardwright.codegen.backends.pallas_tpu.timeline import timeline
+from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
+from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.compile import targets
+from shardwright.codegen.compile.job import Job, What
+from shardwright.codegen.compile.pool import outcomes
+from shardwright.codegen.planner.network.timeline import Copies, cost_of
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.load import load
+from shardwright.ir import InputError, Mesh
+from shardwright.ir.errors import InternalError
+from shardwright.ir.plan import DirectPlan
+from shardwright.ir.transfers import enumerate_transfers
+
+
+def relays(made: DirectPlan) -> list[FormChoice]:
+    return [choice for choice in made.once(choices) if choice.form.name == "relayed"]
+
+
+CASES = {
+    "all to all": planned((64, 1024), "float32", ROWS, COLUMNS),
+    "halves": planned((512, 1024), "float32", ROWS, COLUMNS, RING),
+    "columns to rows": planned((64, 2048), "float32", COLUMNS, ROWS),
+    "some": planned((128, 1024), "bfloat16", '[{"x", "y"}, {}]', '[{"x"}, {"y"}]'),
+    "three dimensions": planned(
+        (16, 64, 130), "bfloat16", '[{"x", "y"}, {}, {}]', '[{}, {"y", "x"}, {}]'
+    ),
+    "64 bits": planned((64, 1024), "int64", ROWS, COLUMNS),
+    "replicated": planned((32, 256), "float32", '[{"y"}, {}]', '[{}, {"x"}]'),
+    "other order": planned((64, 1024), "float32", ROWS, COLUMNS, other=TURNED),
+    "nothing kept": planned(
+        (64, 256), "float32", ROWS, ROWS, other=Mesh({"x": 2, "y": 4}, [3, 2, 1, 0, 7, 6, 5, 4])
+    ),
+    "sums": planned((64, 1024), "float32", '[{"y"}, {}], unreduced={"x"}', '[{}, {"y", "x"}]'),
+}
+# Why tiles do not go so: their ends, their shapes, or who has any.
+OTHERS = {
+    "uneven": (planned((66, 1024), "float32", ROWS, COLUMNS), "tiles have several shapes"),
+    "rows of bytes": (planned((64, 1024), "int8", ROWS, COLUMNS), "a tile is not aligned"),
+    "lanes": (planned((64, 512), "float32", ROWS, COLUMNS), "a tile is not aligned"),
+    "transposed axes": (
+        planned((64, 1024), "float32", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
+        "not every device sends over each offset",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_aligned_tiles_are_not_packed(name: str) -> None:
+    """And only what is on its way is in slots."""
+    made = CASES[name]
+    (choice,) = relays(made)
+    form, count = form_of(choice), len(form_of(choice).schedule.offsets)
+    check(form, moved(made))
+    assert form.slots <= form_of(routes(made)[0]).schedule.places - count
+    assert choice.figures.staging_bytes == form.itemsize * form.slot.elements * form.slots
+    if name != "nothing kept":  # there little is packed, and the result is copied once more
+        assert cheapest(made.once(choices)) == choice
+        copies = {stage.what for stage in timeline(made).stages if isinstance(stage, Copies)}
+        last = "XLA reduces terms" if name == "sums" else "XLA copies the result"
+        assert {last} <= copies <= {last, "XLA lays shards out"}
+
+
+def routes(made: DirectPlan) -> list[FormChoice]:
+    return [choice for choice in made.once(choices) if choice.form.name == "routed"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are(name: str) -> None:
+    made, why = OTHERS[name]
+    form = form_of(routes(made)[0])
+    assert relays(made) == []
+    assert unplaced(moved(made), form.digits, (0, 1), form.itemsize) == why
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_tile_is_where_it_stands(seed: int) -> None:
+    """By brute force, of random reshards: tiles are of one shape, and start at multiples of it; and
+    where that is so of all, and all send as much, they go so."""
+    rng = random.Random(seed)
+    shape = tuple(rng.choice([8, 20, 64, 256, 1024]) for _ in range(rng.choice([1, 2, 3])))
+    sides = []
+    for _ in range(2):
+        dims = [list[str]() for _ in shape]
+        for axis in rng.sample(["x", "y"], rng.choice([1, 2, 2])):
+            dims[rng.randrange(len(shape))].append(axis)
+        parts = (", ".join(f'"{axis}"' for axis in each) for each in dims)
+        sides.append(f"[{', '.join(f'{{{part}}}' for part in parts)}]")
+    dtype, other = rng.choice(["float32", "int8", "bfloat16"]), rng.choice([None, TURNED])
+    made = planned(shape, dtype, *sides, rng.choice(["v5e:2x4", RING]), other=other)
+    exchange = moved(made)
+    tiles = exchange.once(enumerate_transfers)
+    widths = set(map(tuple, (tiles.tensor[:, :, 1] - tiles.tensor[:, :, 0]).tolist()))
+    found = relays(made)
+    for choice in found:
+        form = form_of(choice)
+        check(form, exchange)
+        assert {form.slot.held} == widths
+        for ranges in (tiles.source, tiles.target):
+            assert not (ranges[:, :, 0] % np.array(form.slot.held)).any()
+    wide = all(len(widths) == 1 and size % 128 == 0 for each in widths for size in each)
+    if wide and form_of_routes(made) and exchange.rule.pieces == 1 and len(shape) > 1:
+        assert found
+
+
+def form_of_routes(made: DirectPlan) -> bool:
+    """Whether tiles are forwarded, and all devices send over each offset."""
+    return any(not form_of(choice).schedule.is_shared for choice in routes(made))
+
+
+def test_wrong_ends_fail_emission() -> None:
+    made = CASES["all to all"]
+    exchange, form = moved(made), form_of(relays(made)[0])
+    with pytest.raises(InternalError, match="relayed form: tiles have several shapes"):
+        check(form, moved(OTHERS["uneven"][0]))
+    packed = form_of(routes(made)[0]).schedule
+    with pytest.raises(InternalError, match="relayed form: a place of a shard is used twice"):
+        check(dataclasses.replace(form, schedule=packed), exchange)
+    less = dataclasses.replace(form.slot, held=(4, 128))
+    with pytest.raises(InternalError, match="relayed form: not whole tiles are sent"):
+        check(dataclasses.replace(form, slot=less), exchange)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["all to all", "64 bits", "nothing kept"], pytest.param([*CASES], marks=pytest.mark.slow)],
+    ids=["some", "all"],
+)
+def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:
+    """Against the oracle, in the interpreter, with races on; as a whole, in halves and chunks."""
+    pytest.importorskip("jax")
+    cases, kinds = [], set()
+    for name in names:
+        (choice,) = relays(CASES[name])
+        for each in {choice.form: choice, in_chunks(choice).form: in_chunks(choice)}.values():
+            form = form_of(each)
+            kinds.add((form.chunks > 1, form.schedule.halves))
+            path = tmp_path / f"case{len(cases)}.py"
+            path.write_text(alone_in_form(CASES[name], each))
+            cases.append(Case.of(CASES[name].reshard, name, "pallas_tpu", path))
+    assert len(names) == 3 or kinds == {(a, b) for a in (False, True) for b in (False, True)}
+    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+
+
+def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:
+    """What the module of a reshard does, checked as `verify` does, after edits of its text."""
+    text = alone_in_form(made, in_chunks(relays(made)[0]))
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    module = load(path)
+    (program,) = programs_of(module)
+    events = trace(module, program, made.exchange.ranks.size)
+    check_protocol(events)
+    check_aligned(program, events)
+    return events
+
+
+# Where slots are used again.
+SIXTEEN = planned((2048, 2048), "float32", ROWS, COLUMNS, "v5e:4x4", Mesh({"x": 4, "y": 4}))
+KEEP = "            keep = pltpu.make_async_copy(read, write, kept)\n            keep.start()\n"
+FREE = """\
+            if step.told:
+                pl.semaphore_wait(own, 1)
+"""
+TELL = """\
+            if step.told:
+                sender = hop(me, *step.back)
+                pl.semaphore_signal(own, 1, device_id=sender, device_id_type=LOGICAL)
+"""
+FAULTS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
+    # By vector clocks: what is sent on may still be written, or read.
+    "sent on before it has come": (
+        ((COME, ""), (SEND, SEND + COME)),
+        r"rank \d reads 'slots' of rank \d at .* while rank \d writes there",
+    ),
+    "sent before the slot is free": (
+        ((FREE, ""), (TELL, "")),
+        r"rank \d+ writes 'slots' of rank \d+ at .* while rank \d+ (reads|writes) there",
+    ),
+    # By the boxes of the tensor.
+    "out of the source shard again": (
+        (("(read, write), held, (leaves, ends)", "(read, write), held, (True, ends)"),),
+        r"rank \d sends \[\d+, \d+\) x .* of the tensor to the place of .* of rank \d",
+    ),
+    "the tile of another device": (
+        (("return low(offset, offset)[0]", "return low(self.schedule.offsets[0], 0)[0]"),),
+        r"rank \d sends .* of the tensor to the place of",
+    ),
+    "the place of another tile": (
+        (("return low(offset, before)[1]", "return low(offset, offset)[1]"),),
+        r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
+    ),
+    "into a slot at the end": (
+        (("(read, write), held, (leaves, ends)", "(read, write), held, (leaves, False)"),),
+        r"of the result of rank 0 \d+ elements come, expected: \d+|window outside its buffer.*|"
+        r"rank \d writes 'slots' of rank \d at .*",
+    ),
+    "an own tile that is not copied": (
+        ((KEEP, ""), ("            keep.wait()\n", "            pass\n")),
+        r"of the result of rank 0 \d+ elements come, expected: \d+",
+    ),
+    # By the sums of semaphores.
+    "no wait for the own tile": (
+        (("            keep.wait()\n", "            pass\n"),),
+        r"semaphore 'received\[\d+\]' of rank 0: gets \d+ more than it waits for",
+    ),
+    "a skipped step": (
+        (
+            (
+                "for number, step in enumerate(self.steps):",
+                "for number, step in enumerate(self.steps[1:]):",
+            ),
+        ),
+        r"(semaphore|deadlock|rank \d).*",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    edits, said = FAULTS[name]
+    made = CASES["halves"] if name != "sent before the slot is free" else SIXTEEN
+    right = checked(made, tmp_path / "right.py")
+    check_halves([(number, right) for number in range(2)])
+    with pytest.raises(MismatchError, match=f"^({said})"):
+        checked(made, tmp_path / "wrong.py", *edits)
+
+
+def test_the_interpreter_finds_what_is_sent_too_early(tmp_path: Path) -> None:
+    """Out of a slot, before it has come there: a race, or poison."""
+    pytest.importorskip("jax")
+    made, path = CASES["all to all"], tmp_path / "wrong.py"
+    text = alone_in_form(made, relays(made)[0])
+    assert COME in text
+    path.write_text(text.replace(COME, "").replace(SEND, SEND + COME))
+    (report,) = run_batch("pallas_tpu", [Case.of(made.reshard, "early", "pallas_tpu", path)])
+    assert report.verdict == "failed"
+    assert "race" in report.detail or "element" in report.detail
+
+
+def test_an_all_to_all_takes_three_quarters_of_the_time() -> None:
+    """Over eight devices of a v5e, where packing took a third."""
+    made = planned(
+        (8192, 8192), "bfloat16", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:2x4", Mesh({"x": 8})
+    )
+    assert made.prediction is not None
+    network = network_of(made.reshard, made.prediction.topology)
+    assert 1e6 * cost_of(timeline(made), network).seconds == pytest.approx(385, abs=1)
+
+
+def test_they_compile_in_both_widths(tmp_path: Path) -> None:
+    """In several orders of dimensions, as a whole and in halves, in chunks."""
+    topology = "v5e:4x4"
+    try:
+        targets.require(targets.parse_targets([topology]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+    mesh = Mesh({"x": 4, "y": 4})
+    plans = [
+        planned((4096, 4096), "bfloat16", ROWS, COLUMNS, topology, mesh),
+        planned((2048, 2048), "int8", ROWS, '[{"x"}, {"y"}]', topology, mesh),
+        planned(
+            (16, 64, 130), "float32", '[{"x", "y"}, {}, {}]', '[{}, {"y"}, {}]', topology, mesh
+        ),
+    ]
+    jobs, widths = [], list[What](["module", "x64"])
+    for made in plans:
+        (choice,) = relays(made)
+        for each in (choice, in_chunks(choice)):
+            path = tmp_path / f"case{len(jobs)}.py"
+            path.write_text(alone_in_form(made, each))
+            jobs += [Job(what, "pallas_tpu", "pallas_tpu", str(path), topology) for what in widths]
+    assert {outcome.error for outcome in outcomes(jobs, 120)} == {""}
