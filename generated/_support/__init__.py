@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "5cd54caab4936f14",
+    "pallas_tpu": "8a314d3cbc62f589",
     "triton_gpu": "04001d48a7480418",
 }
 

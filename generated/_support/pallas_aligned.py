@@ -7,7 +7,6 @@ Relayed: tiles, all of one shape, leave source shards where they stand, and end 
 target shards; in between they are in slots.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +16,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_peers import LOGICAL, is_traced, maximum, multiple
-from .pallas_routed import Forwarding
+from .boxes import ranges
+from .pallas_peers import LOGICAL, is_full, is_traced, maximum, multiple
+from .pallas_routed import Forwarding, Sometimes
 from .pallas_slots import starts
 from .pallas_steps import hop
 
@@ -55,7 +55,7 @@ class Aligned(Forwarding):
     @property
     def _columns(self):
         """How many numbers of a move come before where it starts."""
-        return len(self.schedule.moves[0])
+        return len(self.schedule.moves[0]) + self.shares
 
     def _split(self, local):
         """Return the dimensions, of kernels, along which a shard has several boxes."""
@@ -169,65 +169,71 @@ class Relayed(Aligned):
         count = len(self.schedule.offsets)
         return count, 2 * count
 
-    @property
-    def keeps(self):
-        """Whether a device has a tile of its own target shard."""
-        boxes = math.prod(self.target_shape) // math.prod(self.slot.shape)
-        return boxes > len(self.schedule.offsets)
-
     def _splits(self):
         """Return the dimensions along which source shards are split, and target shards."""
         local = self.host.source.local or (1,)
         return self._split([local[axis] for axis in self.view]), self._split(self.target_shape)
 
     def table(self, device, order=None):
-        """Return what the kernel is told of moves: the schedule's rows, and then where in the
-        source shard, and in that target shard, what each moves starts, if there; in the end where
-        the tile does that the device keeps."""
-        arrived, slots = self._ends
-        offsets, moves = self.schedule.offsets, self.schedule.moves
-        hops = [hop(0, *way) for hops in self.schedule.rounds for *way, n in hops for _ in range(n)]
-        leaves = [here < arrived for here, *_ in moves]
-        ends = [there < slots for _, there, *_ in moves]
-        # What is in a slot before a move, or after it, starts nowhere: any tile will do.
-        gone = [offsets[here * yes] for (here, *_), yes in zip(moves, leaves, strict=True)]
-        come = [
-            (at, offsets[there - arrived]) if yes else (offsets[0], offsets[0])
-            for at, (_, there, *_), yes in zip(hops, moves, ends, strict=True)
+        """Return what the kernel is told of moves: the numbers that all forms that forward have,
+        and then where in the source shard, and in that target shard, what each moves starts, if
+        there, else 0; in the end whether the device keeps a tile, and where that does."""
+        schedule, (arrived, slots) = self.schedule, self._ends
+        me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
+        ways = [way for hops in schedule.rounds for *way, count in hops for _ in range(count)]
+        # Of every move whether it leaves a source shard, and over which offset; whether it comes to
+        # a target shard, over which hop, and of which offset.
+        ends = [
+            (
+                here < arrived,
+                offsets[here] if here < arrived else 0,
+                there < slots,
+                hop(0, *way) if there < slots else 0,
+                offsets[there - arrived] if there < slots else 0,
+            )
+            for way, (here, there, *_) in zip(ways, moves, strict=True)
         ]
-        more = [(0,) * self._columns] * self.keeps
-        leaves, ends, gone, come = (
-            [*found, *[last] * self.keeps]
-            for found, last in ((leaves, True), (ends, True), (gone, 0), (come, (0, 0)))
-        )
 
-        def low(offset, before):
-            receiver = self.schedule.farther(device, offset)
-            return self._starts(self.schedule.farther(receiver, before, -1), receiver, order)
+        def starts_of(sends, leaves, going, comes, by, come):
+            goal = schedule.farther(me, by)
+            read, _ = self._starts(me, schedule.farther(me, going), order)
+            _, write = self._starts(schedule.farther(goal, come, -1), goal, order)
+            return [n * sends * leaves for n in read] + [n * sends * comes for n in write]
 
-        def read(offset):
-            return low(offset, offset)[0]
-
-        def written(offset, before):
-            return low(offset, before)[1]
-
-        rows = [*moves, *more]
+        rows, keeps = super().table(device, order), self._keeps(device, order)
+        last = [keeps, *[0] * (self._columns - 1), *starts_of(keeps, 1, 0, 1, 0, 0)]
         if not is_traced(device):
-            return [
-                (*row, *(n * a for n in read(k)), *(n * b for n in written(*ks)))
-                for row, a, b, k, ks in zip(rows, leaves, ends, gone, come, strict=True)
-            ]
-        known = [jnp.array(rows, jnp.int32)]
-        for given, of, told in (([gone], read, leaves), (zip(*come, strict=True), written, ends)):
-            found = jax.vmap(of)(*(jnp.array(each, jnp.int32) for each in given))
-            known += [each[:, None] * jnp.array(told, jnp.int32)[:, None] for each in found]
-        return jnp.concatenate(known, axis=1)
+            sends = [row[-2] for row in rows] if self.shares else [1] * len(rows)
+            every = zip(rows, sends, ends, strict=True)
+            return [(*row, *starts_of(sent, *map(int, of))) for row, sent, of in every] + [last]
+        rows = jnp.array(rows, jnp.int32)
+        sends = rows[:, -2] if self.shares else jnp.ones(len(moves), jnp.int32)
+        found = jax.vmap(starts_of)(sends, *jnp.array(ends, jnp.int32).T)
+        rows = jnp.concatenate([rows, jnp.stack(found, axis=1)], axis=1) if found else rows
+        return jnp.concatenate([rows, jnp.stack([*map(jnp.int32, last)])[None]])
+
+    def _keeps(self, device, order):
+        """Return whether a device has a tile of its own target shard, as an integer: with offsets
+        that not all send over not all have one, else all if any has."""
+        if not self.peers.kept or not self.shares:
+            return int(self.peers.kept)
+        peers, (me, wanted) = self.peers, self.peers.here(order, device)
+        inside = True
+        if not peers.one_order:
+            inside = peers.within(me, peers.source) & peers.within(wanted, peers.target)
+            me, wanted = maximum(me, 0), maximum(wanted, 0)
+        box = peers.tile(peers.forms.source_shard(me), peers.forms.target_shard(wanted), 0)
+        found = inside & is_full(ranges(box))
+        return jnp.int32(found) if is_traced(found) else int(found)
 
     def _starts(self, sender, receiver, order):
-        """Return where a tile starts in the source shard of one rank, and in the target shard of
+        """Return where a tile starts in the source shard at one place, and in the target shard at
         another, along the dimensions that are split."""
         peers, view = self.peers, self.view
-        me, wanted = peers.here(order, sender)[0], peers.here(order, receiver)[1]
+        ranks = (self.schedule.device(place) for place in (sender, receiver))
+        (me, _), (_, wanted) = (peers.here(order, rank) for rank in ranks)
+        if not peers.one_order:
+            me, wanted = maximum(me, 0), maximum(wanted, 0)
         box = peers.tile(peers.forms.source_shard(me), peers.forms.target_shard(wanted), 0)
         within = self.host.source.box(me), self.host.target.box(wanted)
         lows = (starts(box, each) for each in within)
@@ -240,15 +246,21 @@ class Relayed(Aligned):
         moves: their numbers, in SMEM; x, y: source and target shard; slots: in HBM; met, free,
         sent: as where all is in slots; received: too, and one more, of the device's own tile.
         """
-        if self.keeps:
-            own, whole = len(self.schedule.moves), (slice(None),) * len(self.view)
-            read, write = self._shards(moves, x, y, self._row * own, whole)
-            kept = received.at[np.int32(len(self.steps))]
-            keep = pltpu.make_async_copy(read, write, kept)
-            keep.start()
+        first, whole = self._row * len(self.schedule.moves), (slice(None),) * len(self.view)
+        read, write = self._shards(moves, x, y, first, whole)
+        keep = pltpu.make_async_copy(read, write, received.at[np.int32(len(self.steps))])
+        if self.peers.kept:
+            self._if_any(moves[first], keep.start)
         self.pass_on(moves, (x, y, slots), met, free, sent, received)
-        if self.keeps:
-            keep.wait()
+        if self.peers.kept:
+            self._if_any(moves[first], keep.wait)
+
+    def _if_any(self, count, act):
+        """Act, where there is something: always, without offsets that not all send over."""
+        if self.shares:
+            pl.when(count > 0)(act)
+        else:
+            act()
 
     @property
     def _row(self):
@@ -277,7 +289,8 @@ class Relayed(Aligned):
             held = (slots.at[(maximum(place - between, 0), *part)] for place in (here, there))
             both = zip((read, write), held, (leaves, ends), strict=True)
             copies.append((is_it, *(shard if yes else slot for shard, slot, yes in both)))
-        return self._sent(copies, receiver, sent, received)
+        copy, last = self._sent(copies, receiver, sent, received), first + self._columns
+        return Sometimes(copy, moves[last - 2], moves[last - 1]) if self.shares else copy
 
     def moved(self, x, call):
         """Return the target shard."""

@@ -195,11 +195,13 @@ class PallasProgram(Program):
             return
         wrong = int(np.argmin(direct))
         a, b = devices[int(sender[wrong])], devices[int(receiver[wrong])]
+        ids = [device.id for device in devices]
+        again = f"; or a module emitted for this order, device_ids={ids}"
         raise ValueError(
             f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
             f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are as far apart; expected: "
             "devices in an order that fills a torus of power-of-two extents axis by axis, "
-            "so that they send over 1, 2, 4, ... hops along one axis"
+            "so that they send over 1, 2, 4, ... hops along one axis" + again * self.peers.one_order
         )
 
 

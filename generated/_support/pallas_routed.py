@@ -93,13 +93,14 @@ class Forwarding(Packed):
                 come.append((offset, after))
         return held, come
 
-    def has(self, device, offset, order=None):
-        """Return whether a device sends something to the one that is so much farther on."""
-        peers, (me, _) = self.peers, self.peers.here(order, device)
-        same, receiver = peers.here(order, self.schedule.farther(device, offset))
-        inside = True
+    def has(self, place, offset, order=None):
+        """Return whether the device at a place sends something to one so much farther on."""
+        peers, schedule, goal = self.peers, self.schedule, self.schedule.farther(place, offset)
+        inside = schedule.is_device(place) & schedule.is_device(goal)
+        me, _ = peers.here(order, schedule.device(place))
+        same, receiver = peers.here(order, schedule.device(goal))
         if not peers.one_order:
-            inside = peers.within(me, peers.source) & peers.within(receiver, peers.target)
+            inside = inside & peers.within(me, peers.source) & peers.within(receiver, peers.target)
             me, receiver = maximum(me, 0), maximum(receiver, 0)
         own, wanted = peers.forms.source_shard(me), peers.forms.target_shard(receiver)
         sends = False
@@ -115,9 +116,10 @@ class Forwarding(Packed):
         if not self.shares:
             return moves
         (_, come), traced = self._carried(), is_traced(device)
+        place = self.schedule.place(device)
 
         def ends(before, after, number):
-            starts = (self.schedule.farther(device, gone, -1) for gone in (before, after))
+            starts = (self.schedule.farther(place, gone, -1) for gone in (before, after))
             return [self.has(start, number, order) for start in starts]
 
         rows = [(*gone, offsets[row[-1]]) for gone, row in zip(come, moves, strict=True)]
@@ -129,9 +131,11 @@ class Forwarding(Packed):
 
     def pairs(self):
         """Return the ranks of senders and of receivers, of every hop, as arrays."""
-        me = np.arange(len(self.moves.ranks))
-        hops = [hop(me, *way) for hops in self.schedule.rounds for *way, _ in hops]
-        return np.tile(me, len(hops)), np.concatenate(hops)
+        schedule, me = self.schedule, np.arange(len(self.moves.ranks))
+        ends = [hop(schedule.place(me), *way) for hops in schedule.rounds for *way, _ in hops]
+        sender, place = np.tile(me, len(ends)), np.concatenate(ends)
+        there = np.broadcast_to(schedule.is_device(place), place.shape)
+        return sender[there], schedule.device(place)[there]
 
     @functools.cached_property
     def steps(self):
@@ -141,12 +145,12 @@ class Forwarding(Packed):
     def pass_on(self, moves, slots, met, free, sent, received):
         """Make all steps; `slots`: whatever `_push` copies from and to, the others as kernels have
         them."""
-        me = lax.axis_index(self.peers.axes)
+        me = self.schedule.place(lax.axis_index(self.peers.axes))
         self._meet(me, met)
 
-        def copies(number, act, device=me):
-            """Act on the copies of a step; `device`: whom they go to, of no account to waits."""
-            step, own = self.steps[number], np.int32(number)
+        def copies(number, act, place=me):
+            """Act on the copies of a step; `place`: where they go, of no account to waits."""
+            step, own, device = self.steps[number], np.int32(number), self.schedule.device(place)
 
             def one(move):
                 act(self._push(moves, slots, step, move, device, sent.at[own], received.at[own]))
@@ -159,32 +163,53 @@ class Forwarding(Packed):
             for other in step.left:
                 copies(other, leave)
             if step.told:
-                sender = hop(me, *step.back)
-                pl.semaphore_signal(own, 1, device_id=sender, device_id_type=LOGICAL)
+                self._tell(hop(me, *step.back), own)
             for other in step.come:
                 copies(other, come)
             if step.told:
-                pl.semaphore_wait(own, 1)
+                self._if_there(hop(me, *step.way), lambda own=own: pl.semaphore_wait(own, 1))
             copies(number, start, hop(me, *step.way))
         for wait, waited in (leave, "left"), (come, "come"):
             known = {other for step in self.steps for other in getattr(step, waited)}
             for number in range(len(self.steps)):
                 if number not in known:
                     copies(number, wait)
-        pl.semaphore_wait(met, len(self.schedule.partners))
+        pl.semaphore_wait(met, self._partners(me))
 
     def _meet(self, me, met):
         """Tell the partners of this device that it has entered the kernel, and hear it of them; and
         tell them that it has heard, for which they wait before they end: none of them signals again
         before that, and so a device never holds two signals of another."""
-        barrier, partners = pltpu.get_barrier_semaphore(), self.schedule.partners
-        for partner in partners:
-            device = hop(me, *partner)
-            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-        pl.semaphore_wait(barrier, len(partners))
-        for partner in partners:
-            device = hop(me, *partner)
-            pl.semaphore_signal(met, 1, device_id=device, device_id_type=LOGICAL)
+        barrier = pltpu.get_barrier_semaphore()
+        for partner in self.schedule.partners:
+            self._tell(hop(me, *partner), barrier)
+        pl.semaphore_wait(barrier, self._partners(me))
+        for partner in self.schedule.partners:
+            self._tell(hop(me, *partner), met)
+
+    def _partners(self, me):
+        """Return how many partners a device has."""
+        partners, schedule = self.schedule.partners, self.schedule
+        if not schedule.lines:
+            return len(partners)
+        return sum(jnp.int32(schedule.is_device(hop(me, *partner))) for partner in partners)
+
+    def _tell(self, place, semaphore):
+        """Signal the device at a place, if one is there."""
+        self._if_there(
+            place,
+            lambda: pl.semaphore_signal(
+                semaphore, 1, device_id=self.schedule.device(place), device_id_type=LOGICAL
+            ),
+        )
+
+    def _if_there(self, place, act):
+        """Act, if a device is at a place."""
+        found = self.schedule.is_device(place)
+        if found is True:
+            act()
+        else:
+            pl.when(found)(act)
 
     def _push(self, moves, slots, step, move, receiver, sent, received):
         """Return the copy of a move."""
@@ -220,19 +245,20 @@ class Routed(Forwarding):
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""
-        peers, (me, _) = self.peers, self.peers.here(order, device)
+        peers, (me, _), at = self.peers, self.peers.here(order, device), self.schedule.place(device)
         own, within = peers.forms.source_shard(me), self.host.source.box(me)
         offsets = jnp.array(self.schedule.offsets, jnp.int32)
         count, listed = offsets.size, None
         if self.shares:  # those first that this device sends over
-            sends = jax.vmap(lambda offset: self.has(device, offset, order))(offsets)
+            sends = jax.vmap(lambda offset: self.has(at, offset, order))(offsets)
             count, listed = sends.sum(), jnp.argsort(jnp.logical_not(sends), stable=True)
             starts = jnp.array(self.schedule.starts, jnp.int32)
 
         def tile(place):
             number = place if listed is None else jnp.int32(listed[place])
             place = place if listed is None else starts[number]
-            _, receiver = peers.here(order, self.schedule.farther(device, offsets[number]))
+            goal = self.schedule.farther(at, offsets[number])
+            _, receiver = peers.here(order, self.schedule.device(goal))
             # Of a tile that others hold too this device sends one piece.
             sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
             piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
@@ -261,11 +287,12 @@ class Routed(Forwarding):
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
         # By offset; nothing comes over those that are not in the schedule.
-        arrives = jnp.array([found.get(k, 0) for k in range(len(self.moves.ranks))], jnp.int32)
+        arrives = jnp.array([found.get(k, 0) for k in range(schedule.places)], jnp.int32)
+        at = schedule.place(device)
 
         def window(_, piece):
             rank = peers.source_rank(piece.peer, call.order)
-            slot = arrives[schedule.farther(device, rank, -1)]
+            slot = arrives[schedule.farther(at, schedule.place(rank), -1)]
             slot = lax.dynamic_index_in_dim(slots, slot, 0, keepdims=False)
             found = self._window(slot, piece)
             if not peers.kept:

@@ -5,6 +5,7 @@ is free; every step has semaphores of its own, which say so.
 """
 
 import itertools
+import math
 from typing import NamedTuple
 
 from .pallas_peers import div, rem
@@ -13,10 +14,10 @@ from .pallas_peers import div, rem
 MOST = 64
 
 
-def hop(device, stride, extent, by):
-    """Return the device whose digit (stride, extent) is `by` higher, modulo the extent."""
-    digit = rem(div(device, stride), extent)
-    return device + (rem(digit + by, extent) - digit) * stride
+def hop(place, stride, extent, by):
+    """Return the place whose digit (stride, extent) is `by` higher, modulo the extent."""
+    digit = rem(div(place, stride), extent)
+    return place + (rem(digit + by, extent) - digit) * stride
 
 
 class Step(NamedTuple):
@@ -46,7 +47,9 @@ class Step(NamedTuple):
 class Schedule(NamedTuple):
     """Who sends which slots on to whom, round by round.
 
-    `digits`: those of devices; `rounds`: of each the hops (stride, extent, by, number of moves);
+    `digits`: those of places, the numbers of devices but for `lines`, where they are along axes
+    that do not wrap around;
+    `rounds`: of each the hops (stride, extent, by, number of moves);
     `moves`: (slot it leaves, slot it comes to, where what is sent of it begins if that may be a
     half, its extents); `offsets`: how much farther
     on, digit by digit, the devices are that slots are for, or have wanted of; `arrives`: the slots
@@ -63,13 +66,51 @@ class Schedule(NamedTuple):
     partners: tuple[tuple[int, int, int], ...]
     slots: int
     starts: tuple[int, ...] | None = None
+    lines: tuple[int, ...] = ()
 
-    def farther(self, device, offset, sign=1):
-        """Return the device that is so much farther on, digit by digit; by -1, farther back: that
-        is how much farther on the device is than the one of that number."""
+    @property
+    def places(self):
+        """How many places there are."""
+        return math.prod(extent for _, extent in self.digits)
+
+    def _sizes(self):
+        """Yield of each digit its stride in places, and in numbers of devices, and how many of its
+        values devices have: on lines, half of them."""
+        own = 1
+        for stride, extent in self.digits:
+            count = extent // 2 if stride in self.lines else extent
+            yield stride, own, count
+            own *= count
+
+    def place(self, device):
+        """Return the place of a device. On a line devices have the lower half of the places of a
+        ring, so that one up is another offset than all the others down."""
+        if not self.lines:
+            return device
+        digits = ((stride, rem(div(device, own), count)) for stride, own, count in self._sizes())
+        return sum(stride * digit for stride, digit in digits)
+
+    def device(self, place):
+        """Return the device at a place, any device if none is there."""
+        if not self.lines:
+            return place
+        digits = ((own, rem(div(place, stride), count)) for stride, own, count in self._sizes())
+        return sum(own * digit for own, digit in digits)
+
+    def is_device(self, place):
+        """Return whether a device is at a place; True without lines."""
+        found = True
+        for stride, extent in self.digits:
+            if stride in self.lines:
+                found = found & (rem(div(place, stride), extent) < extent // 2)
+        return found
+
+    def farther(self, place, offset, sign=1):
+        """Return the place that is so much farther on, digit by digit; by -1, farther back: that
+        is how much farther on the place is than the one of that number."""
         found = 0
         for stride, extent in self.digits:
-            digit, by = (rem(div(number, stride), extent) for number in (device, offset))
+            digit, by = (rem(div(number, stride), extent) for number in (place, offset))
             found = found + rem(digit + extent + sign * by, extent) * stride
         return found
 

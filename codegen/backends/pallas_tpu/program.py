@@ -382,6 +382,7 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
     named = [ends.own(each) for each in tables if each != STARTS]
     named += [f"slots={form.schedule.places}"]
     named += [f"starts={ends.own(STARTS)}"] if STARTS in tables else []
+    named += [f"lines={form.lines!r}"] if form.lines else []
     before = (
         "# Who sends which slots on to whom, round by round: see `Schedule`.",
         *(line for each in tables for line in constant_lines(ends.own(each), tables[each])),

@@ -28,7 +28,6 @@ from shardwright.codegen.backends.pallas_tpu.routed.grid import sent_tiles
 from shardwright.codegen.backends.pallas_tpu.routed.relayed import is_apart, unplaced
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import fault
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.routed.ways import offsets_of
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.windows import WindowDim, Windows
@@ -65,12 +64,12 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     _expect(not wrong, f"{form.name} form: {wrong}")
     sender, receiver, widths = exchange.once(sent_tiles)
     offsets = np.array(form.schedule.offsets)
-    over = offsets_of(sender, receiver, form.digits)
+    over = form.numbering.offsets(sender, receiver)
     numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
     known = bool((offsets[numbers] == over).all())
     _expect(known, f"{form.name} form: a tile goes over an offset that has no slot")
     if form.name == "relayed":
-        wrong = unplaced(exchange, form.digits, form.view, form.itemsize)
+        wrong = unplaced(exchange, form.view, form.itemsize)
         _expect(not wrong, f"{form.name} form: {wrong}")
         _expect(is_apart(form.schedule), f"{form.name} form: a place of a shard is used twice")
         whole = (widths == form.slot.held).all()

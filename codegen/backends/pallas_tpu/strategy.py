@@ -25,6 +25,7 @@ from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.detours import (
+    MARGIN,
     MOST_DEVICES,
     Detour,
     detours_of,
@@ -189,9 +190,7 @@ def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> I
     directly to all. 64-bit elements travel as two of 32."""
     sums = exchange.once(Sums)
     if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
-        for form in Routed.every(exchange, itemsize, grid):
-            figures = form.figures(sums)
-            yield FormChoice(form, figures, busy=_busy(form, figures, grid, exchange))
+        yield from _forwarded(exchange, itemsize, grid)
         return
     for view in views(len(exchange.dims)):
         copied = relayout(exchange, itemsize, view)
@@ -203,6 +202,21 @@ def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> I
     slots = Slots.of(exchange, itemsize)
     if slots.is_small:
         yield FormChoice(slots, slots.figures(sums))
+
+
+def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[FormChoice]:
+    """Yield the forms in which tiles are forwarded since they have to be; along lines, where tables
+    are longer, only what takes less time so."""
+    found: dict[str, int] = {}
+    lines = replace(grid, on_lines=True)
+    for each in (grid, lines) if lines.numbering.lines and lines.reaches() else (grid,):
+        for form in Routed.every(exchange, itemsize, each):
+            figures = form.figures(exchange.once(Sums))
+            busy = _busy(form, figures, grid, exchange)
+            if each is grid:
+                found[form.name] = min(busy, found.get(form.name, busy))
+            if each is grid or MARGIN * busy < found.get(form.name, MARGIN * busy + 1):
+                yield FormChoice(form, figures, busy=busy)
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.strategy import spreads
 from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Digits,
+    Numbering,
     Ways,
     added,
     digits_of,
@@ -213,6 +214,36 @@ def test_links_carry_little_more_than_if_all_were_sent_directly(
     assert busiest(schedule, torus, ids, 2) <= most * direct
 
 
+@pytest.mark.parametrize(
+    ("dims", "most"), [((4,), 1.0), ((2, 4), 1.0), ((4, 4), 1.04), ((4, 8), 1.02), ((8, 16), 1.1)]
+)
+def test_along_lines_links_carry_what_they_would_directly(
+    dims: tuple[int, ...], most: float
+) -> None:
+    """All to all where axes below 16 do not wrap around; every piece takes one of the shortest
+    ways, and no device sends where there is none."""
+    torus = Torus(dims, tuple(size == 16 for size in dims), 1.0, 0.0, powers_of_two=True)
+    grid = Grid(torus, np.arange(torus.size), on_lines=True)
+    numbering, count = grid.numbering, torus.size
+    assert len(numbering.lines) == sum(2 < size < 16 for size in dims)
+    assert grid.reaches()
+    sender, receiver = (pairs.ravel() for pairs in np.indices((count, count)))
+    places, over = numbering.place(sender), numbering.offsets(sender, receiver)
+    senders = {offset: places[over == offset] for offset in np.unique(over).tolist() if offset}
+    pieces = [Freight(k, 2, True, tuple(own.tolist())) for k, own in senders.items()]
+    schedule = routed(pieces, grid.ways)
+    assert fault(schedule, grid.digits, spreads=False) == ""
+    ids, hops = numbering.by_place(grid.ids), np.zeros(2 * len(dims) * count)
+    for _, hop, move, devices in schedule.made(grid.digits):
+        ends = ids[devices], ids[hop.to(devices)]
+        assert min(map(np.min, ends)) >= 0
+        weight = np.full((1, devices.size), len(move.halves))
+        hops += torus.load(*ends, weight, count)[0]
+    direct = torus.load(sender, receiver, np.full((1, sender.size), 2.0), count)[0]
+    assert hops.sum() == direct.sum()
+    assert hops.max() <= most * direct.max()
+
+
 def random_senders(seed: int) -> tuple[Grid, list[Freight]]:
     """A torus, and pieces that only some of its devices send."""
     rng = random.Random(seed)
@@ -278,7 +309,8 @@ def test_places_in_use_are_not_shared(seed: int) -> None:
 
 def test_digits_are_rings_only_where_neighbours_follow_one_another() -> None:
     """Of a ring in another order, of half of one, and of an axis that does not wrap around, digits
-    stay twos."""
+    stay twos; the last two are lines, if they are told apart, and so is what is a part of an axis,
+    or every other place of it."""
     ring = Torus((16,), (True,), 1.0, 0.0, powers_of_two=True)
     line = Torus((16,), (False,), 1.0, 0.0, powers_of_two=True)
     ids = np.arange(16)
@@ -286,6 +318,14 @@ def test_digits_are_rings_only_where_neighbours_follow_one_another() -> None:
     twos = digits_of(16)
     assert Grid(ring, ids ^ ids >> 1).digits == Grid(line, ids).digits == twos
     assert Grid(ring, ids[:8]).digits == digits_of(8)
+    on_lines = {
+        Grid(torus, own, on_lines=True).numbering
+        for torus, own in ((ring, ids[:8]), (line, ids[:8]), (line, ids[8:]), (line, ids[::-2]))
+    }
+    assert on_lines == {Numbering(((1, 16),), (1,))}
+    assert Grid(ring, ids, on_lines=True).numbering == Numbering(((1, 16),))
+    turned = Grid(line, ids ^ ids >> 1, on_lines=True).numbering
+    assert turned == Numbering(digits_of(16))
 
 
 @pytest.mark.parametrize("seed", range(20))

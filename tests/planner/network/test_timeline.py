@@ -130,13 +130,14 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
         for *way, count in hops:
             made = (each for _ in range(count) for each in enumerate(next(moves)))
             for device, (_, _, *row) in made:
-                *sizes, sends, _ = row if program.shares else (*row, 1, 1)
+                columns = int(slot.halves) + len(slot.sized)
+                sends = row[columns] if program.shares else 1
                 extents = dict(enumerate(slot.shape))
-                given = sizes[int(slot.halves) :][: len(slot.sized)]
-                pairs = zip(slot.sized, given, strict=True)
+                pairs = zip(slot.sized, row[int(slot.halves) : columns], strict=True)
                 extents.update((axis, extent) for (axis, _), extent in pairs)
                 nbytes = sends * size * math.prod(extents.values())
-                total[device, int(module.hop(device, *way))] += nbytes
+                there = module.hop(program.schedule.place(device), *way)
+                total[device, int(program.schedule.device(there))] += nbytes
         yield total
     assert next(moves, None) is None
 

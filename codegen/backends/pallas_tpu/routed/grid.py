@@ -13,11 +13,11 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Digits,
     Hop,
+    Numbering,
     Ways,
     digits_of,
     is_ring,
     is_routed,
-    offsets_of,
     steps,
 )
 from shardwright.codegen.backends.pallas_tpu.terms import moved
@@ -33,32 +33,70 @@ from shardwright.ir.transfers import enumerate_transfers
 class Grid:
     """The devices of an exchange as they are numbered: by mesh position where both meshes have one
     order, else by device id; `ids` are their device ids, their places in the torus. `straight`:
-    whether a hop goes along an axis as far as it has to, where devices send over any distance."""
+    whether a hop goes along an axis as far as it has to, where devices send over any distance;
+    `on_lines`: whether places along axes that do not wrap around are told apart from rings."""
 
     torus: Torus
     ids: Integers
     straight: bool = False
+    on_lines: bool = False
 
     @staticmethod
     def of(exchange: Exchange, torus: Torus) -> Grid:
         """Return the devices of an exchange on a torus."""
         return Grid(torus, numbered(exchange))
 
-    @cached_property
+    @property
     def digits(self) -> Digits:
-        """The digits of the numbers: of prime extents, but for those that are places along all of
-        an axis that wraps around, neighbour after neighbour; or, where hops are straight, that
-        are places along one axis."""
+        """The digits of places: of prime extents, but for those that are places along all of an
+        axis that wraps around, neighbour after neighbour, or on a line; or, where hops are
+        straight, that are places along one axis."""
+        return self.numbering.digits
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """The places of devices: their numbers, but for those on lines."""
         digits = digits_of(self.ids.size)
         if self.straight:
-            return self._along_axes(digits)
+            return Numbering(self._along_axes(digits))
         for extent, wraps in zip(self.torus.dims, self.torus.wrap, strict=True):
             for start in range(len(digits)):
                 twos = digits[start : start + extent.bit_length() - 1]
                 if wraps and is_ring(extent) and self._is_round(twos, extent):
                     ring = (twos[0][0], extent)
                     digits = (*digits[:start], ring, *digits[start + len(twos) :])
-        return digits
+        return self._with_lines(digits) if self.on_lines else Numbering(digits)
+
+    def _with_lines(self, digits: Digits) -> Numbering:
+        """Return the places where the most digits that follow one another are one along a line."""
+        found, lines, stride, start = list[tuple[int, int]](), list[int](), 1, 0
+        while start < len(digits):
+            ends = range(len(digits), start + 1, -1)
+            end = next((end for end in ends if self._is_line(digits[start:end])), start + 1)
+            extent = math.prod(size for _, size in digits[start:end])
+            if end > start + 1:
+                extent *= 2
+                lines.append(stride)
+            found.append((stride, extent))
+            stride *= extent
+            start = end
+        return Numbering(tuple(found), tuple(lines))
+
+    def _is_line(self, digits: Digits) -> bool:
+        """Return whether digits of two are those of places along one axis, each as far from the one
+        before as from the next, over a power of two of links."""
+        if {size for _, size in digits} != {2}:
+            return False
+        (stride, _), extent = digits[0], 1 << len(digits)
+        coordinates, device = self.torus.coordinates(self.ids), np.arange(self.ids.size)
+        before = device[device // stride % extent < extent - 1]
+        steps_ = coordinates[before + stride] - coordinates[before]
+        crossed = np.abs(steps_[0])
+        axis = int(crossed.argmax())
+        by = int(crossed[axis])
+        near = by == 1 or not self.torus.wrap[axis]
+        alike = bool((steps_ == steps_[0]).all()) and int(crossed.sum()) == by
+        return near and alike and by.bit_count() == 1
 
     def _along_axes(self, digits: Digits) -> Digits:
         """Return digits, those that follow one another along one axis as one."""
@@ -78,15 +116,18 @@ class Grid:
     @cached_property
     def ways(self) -> Ways:
         """The digits, with the axes that they are places along."""
-        hops = [self._hops(Hop(*digit, 1)).max(axis=0) for digit in self.digits]
+        ids = self.numbering.by_place(self.ids)
+        hops = [self._hops(Hop(*digit, 1), ids).max(axis=0) for digit in self.digits]
         axes = tuple(int(each.argmax()) for each in hops)
         lengths = tuple(int(each.max()) for each in hops)
-        return Ways(self.digits, axes, lengths, self.torus, self.ids, self.straight)
+        return Ways(self.digits, axes, lengths, self.torus, ids, self.straight)
 
-    def _hops(self, hop: Hop) -> Integers:
-        """Return how many links a hop of each device crosses along each axis, [devices, axes]."""
-        device = np.arange(self.ids.size)
-        here, there = (self.torus.coordinates(self.ids[each]) for each in (device, hop.to(device)))
+    def _hops(self, hop: Hop, ids: Integers | None = None) -> Integers:
+        """Return how many links a hop of each device that makes it crosses along each axis,
+        [devices, axes]; `ids`: by place."""
+        ids = self.ids if ids is None else ids
+        ends = _ends(hop, ids)
+        here, there = (self.torus.coordinates(each) for each in ends)
         axes = enumerate(self.torus.dims)
         both = [self.torus.hops(axis, here[:, axis], there[:, axis]) for axis, _ in axes]
         crossed = [
@@ -104,16 +145,17 @@ class Grid:
     def widths(self, exchange: Exchange) -> dict[int, tuple[int, ...]]:
         """Return the offsets that occur, ascending, with the widest extents of their tiles."""
         sender, receiver, widths = exchange.once(sent_tiles)
-        offsets, group = np.unique(offsets_of(sender, receiver, self.digits), return_inverse=True)
+        over = self.numbering.offsets(sender, receiver)
+        offsets, group = np.unique(over, return_inverse=True)
         widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
 
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
-        """Return the devices that have a tile to send over each of the offsets, ascending; nothing
-        where all have one over all."""
+        """Return the places of devices that have a tile to send over each of the offsets,
+        ascending; nothing where all have one over all."""
         sender, receiver = self.pairs(exchange)
-        over = offsets_of(sender, receiver, self.digits)
+        over, sender = self.numbering.offsets(sender, receiver), self.numbering.place(sender)
         offsets = np.unique(over)
         if sender.size == offsets.size * self.ids.size:
             return ()
@@ -121,8 +163,10 @@ class Grid:
 
     def is_direct(self, sender: Integers, receiver: Integers) -> bool:
         """Return whether all these pairs may send."""
-        messages = self.torus.messages(self.ids[sender], self.ids[receiver])
-        return bool((messages == 1).all())
+        return self._near(self.ids[sender], self.ids[receiver])
+
+    def _near(self, sender: Integers, receiver: Integers) -> bool:
+        return bool((self.torus.messages(sender, receiver) == 1).all())
 
     def reaches(self) -> bool:
         """Return whether hops may be sent and lead everywhere."""
@@ -131,11 +175,17 @@ class Grid:
             return not self.torus.powers_of_two and all(count == 1 for count in axes)
         if not is_routed(self.digits):
             return False
-        device = np.arange(self.ids.size)
+        ids = self.numbering.by_place(self.ids)
         hops = [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
-        sender = np.tile(device, len(hops))
-        receiver = np.concatenate([hop.to(device) for hop in hops] or [device])
-        return not hops or self.is_direct(sender, receiver)
+        return all(self._near(*_ends(hop, ids)) for hop in hops)
+
+
+def _ends(hop: Hop, ids: Integers) -> tuple[Integers, Integers]:
+    """Return the ids of those who make a hop, and of those it leads to; `ids`: by place."""
+    place = np.arange(ids.size)
+    sender, receiver = ids, ids[hop.to(place)]
+    made = (sender >= 0) & (receiver >= 0)
+    return sender[made], receiver[made]
 
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:

@@ -134,7 +134,7 @@ def routed(
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
     # Where each piece is: the place, and of each half the devices; on others each goes alone.
     held = [frozenset(piece.senders) or everywhere for piece in pieces]
-    at = [places.take(devices) for devices in held]
+    at = [places.take(everywhere if apart else devices) for devices in held]
     ends = [places.take(everywhere) for _ in pieces] if apart else []
     halves, starts, rounds = [[each, each] for each in held], tuple(at), []
     made = sorted(turns(pieces, ways, least).items())

@@ -83,6 +83,7 @@ def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[_Burst]:
 
 def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
     """Return the steps of each round; `ids`: the device ids of the numbers of devices."""
+    ids = form.numbering.by_place(ids)
     made = list(form.schedule.made(form.digits))
     found: list[list[Step]] = [[] for _ in form.schedule.rounds]
     reads, writes, come, left = _Uses(), _Uses(), set[int](), set[int]()

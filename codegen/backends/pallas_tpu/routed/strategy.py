@@ -34,11 +34,18 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as ro
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
 from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Hop, Ways
+from shardwright.codegen.backends.pallas_tpu.routed.ways import (
+    Digits,
+    Hop,
+    Lines,
+    Numbering,
+    Ways,
+)
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
 from shardwright.codegen.emit.index_functions import IndexFunction
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
+from shardwright.ir.transfers import enumerate_transfers
 
 CHUNK = 1 << 18
 """Bytes that a chunk of a move has at least: a link carries them in six microseconds, of which a
@@ -59,6 +66,7 @@ class Routed:
     of a slot's shape (gathered), or first of the source shard, then of the target shard, then slots
     (relayed). `source_reach`, `target_reach`: how far windows reach into shards, at least to their
     ends; `pads`: whether beyond that of the source shard; `incoming`: the tiles of a target shard;
+    `digits`, `lines`: of places, as numbers of devices are taken (`ways.Numbering`);
     `chunk_bytes`: what a chunk of a move has at least; `share`: what busiest links carry where
     halves go apart, over what they do where they go together.
     """
@@ -74,6 +82,7 @@ class Routed:
     target_reach: Shape
     pads: bool
     incoming: int
+    lines: Lines = ()
     chunk_bytes: int = CHUNK
     share: float = 1.0
 
@@ -86,6 +95,8 @@ class Routed:
         source_reach, target_reach = reaches(exchange, window)
         widths = grid.widths(exchange)
         senders = grid.senders(exchange)
+        if grid.on_lines and not senders:  # all may go round lines as if these were rings
+            return
         routed = (
             (slot, _scheduled(tuple(widths), senders, slot, grid), 1.0)
             for slot in Slot.every(window, itemsize, tuple(widths.values()))
@@ -95,10 +106,10 @@ class Routed:
             for slot in Slot.every(source_reach, itemsize)
             for each in spreads(tuple(widths), grid.ways, halves=slot.is_cut(0))
         )
-        relayed = () if senders else _relayed(exchange, itemsize, tuple(widths), grid)
+        relayed = _relayed(exchange, itemsize, tuple(widths), senders, grid)
         found: dict[Name, Iterable[tuple[Slot, RoutedSchedule, float]]]
         found = {"routed": routed, "relayed": relayed}
-        if not grid.straight:
+        if not grid.straight and not grid.on_lines:
             gathered = _gathered(exchange, itemsize, tuple(widths), grid)
             found |= {"gathered": gathered, "spread": spread}
         for name, every in found.items():
@@ -108,6 +119,7 @@ class Routed:
                     view=slot.order if name in IN_PLACE else tuple(axes),
                     itemsize=itemsize,
                     digits=grid.digits,
+                    lines=grid.numbering.lines,
                     schedule=schedule,
                     window=window,
                     slot=slot,
@@ -128,6 +140,11 @@ class Routed:
     def in_place(self) -> bool:
         """Whether what goes starts and ends in shards, and XLA packs nothing."""
         return self.name in IN_PLACE
+
+    @property
+    def numbering(self) -> Numbering:
+        """The places of devices."""
+        return Numbering(self.digits, self.lines)
 
     @property
     def slots(self) -> int:
@@ -216,7 +233,7 @@ class Routed:
     @cached_property
     def received(self) -> int:
         """Elements that come to the busiest device in all rounds."""
-        into = np.zeros(math.prod(extent for _, extent in self.digits), dtype=np.int64)
+        into = np.zeros(self.numbering.size, dtype=np.int64)
         for _, hop, size, devices in self.hops():
             into[hop.to(devices)] += size
         return int(into.max(initial=0))
@@ -233,6 +250,8 @@ class Routed:
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())
         kept = devices * (self.incoming > len(schedule.offsets))
+        if self.name == "relayed":
+            kept = int(exchange.once(enumerate_transfers).is_local.sum())
         wire = Figures(
             wire_bytes=itemsize * self.sent,
             wire_max=itemsize * self.received,
@@ -277,17 +296,21 @@ def _gathered(
 
 
 def _relayed(
-    exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
+    exchange: Exchange,
+    itemsize: int,
+    offsets: tuple[int, ...],
+    senders: tuple[tuple[int, ...], ...],
+    grid: Grid,
 ) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
     """Yield the schedule of tiles that go as they stand in shards, in the order of dimensions in
     which least has to be laid out otherwise."""
     held = exchange.target.local_shape
-    found = (v for v in views(len(held)) if not unplaced(exchange, grid.digits, v, itemsize))
+    found = (view for view in views(len(held)) if not unplaced(exchange, view, itemsize))
     view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
     if view is not None:
         tile = tuple(widest(exchange, axis) for axis in range(len(held)))
         slot = Slot.viewed(tile, itemsize, view)
-        yield slot, _scheduled(offsets, (), slot, grid, apart=True), 1.0
+        yield slot, _scheduled(offsets, senders, slot, grid, apart=True), 1.0
 
 
 def _scheduled(

@@ -7,6 +7,10 @@ A digit has a prime extent, or is a place on a ring: an axis of the torus that w
 8, 16, ... devices. On a ring a hop is 1, 2, 4, ... either way, and what goes half around makes two
 hops of a quarter, so that it is known which way it goes. Where devices send over any distance, a
 digit may also be a place along any axis, of which one straight hop goes as far as it has to.
+
+Where an axis does not wrap around its devices are on a line: the lower half of a ring of twice as
+many places. So one up and three down of four devices are two offsets, of which each is that of the
+devices alone that have such a receiver, and each goes the way that is shorter.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from shardwright.ir.algebra.index import Integers
 
 Digits = tuple[tuple[int, int], ...]
 """(stride, extent) of every digit of a number, minor first."""
+Lines = tuple[int, ...]
+"""The strides of the digits that are places on lines."""
 Turn = tuple[int, int]
 """When a hop is made: in which phase, of as many as there are axes, and how late in it."""
 
@@ -58,6 +64,49 @@ def added(device: Integers, offset: int, digits: Digits) -> Integers:
     return found
 
 
+@dataclass(frozen=True)
+class Numbering:
+    """The places of devices, from their numbers and back: place and number are the same where there
+    are no lines. `digits`: of places; `lines`: those of which devices have the lower half."""
+
+    digits: Digits
+    lines: Lines = ()
+
+    @property
+    def size(self) -> int:
+        """How many places there are."""
+        return math.prod(extent for _, extent in self.digits)
+
+    def _digits(self) -> Iterator[tuple[int, int, int]]:
+        """Yield of each digit its stride in places, that in numbers, and how many devices have."""
+        own = 1
+        for stride, extent in self.digits:
+            count = extent // 2 if stride in self.lines else extent
+            yield stride, own, count
+            own *= count
+
+    def place(self, device: Integers) -> Integers:
+        """Return the places of devices.
+
+        >>> Numbering(((1, 8), (8, 2)), (1,)).place(np.arange(8)).tolist()
+        [0, 1, 2, 3, 8, 9, 10, 11]
+        """
+        found = 0 * device
+        for stride, own, count in self._digits():
+            found = found + device // own % count * stride
+        return found
+
+    def offsets(self, sender: Integers, receiver: Integers) -> Integers:
+        """Return how much farther on receivers are, both given by their numbers."""
+        return offsets_of(self.place(sender), self.place(receiver), self.digits)
+
+    def by_place(self, values: Integers) -> Integers:
+        """Return the values of devices by their places, -1 where there is none."""
+        found = np.full(self.size, -1)
+        found[self.place(np.arange(values.size))] = values
+        return found
+
+
 @dataclass(frozen=True, order=True)
 class Hop:
     """From every device to the one whose digit (stride, extent) is `by` higher."""
@@ -79,9 +128,9 @@ class Hop:
 
 @dataclass(frozen=True)
 class Ways:
-    """`digits` of devices, and of each the axis of the torus that it is a place along, and how many
-    links a change by one crosses. `torus`, `ids`: where devices are, if that is known; `straight`:
-    whether a digit changes at one hop, however far that goes."""
+    """`digits` of places, and of each the axis of the torus that it is a place along, and how many
+    links a change by one crosses. `torus`, `ids`: where the devices at places are, -1 for none, if
+    that is known; `straight`: whether a digit changes at one hop, however far that goes."""
 
     digits: Digits
     axes: tuple[int, ...]
@@ -128,8 +177,9 @@ class Ways:
 
     @property
     def devices(self) -> Integers:
-        """The numbers of all devices."""
-        return np.arange(math.prod(extent for _, extent in self.digits))
+        """The places of all devices."""
+        places = np.arange(Numbering(self.digits).size)
+        return places if self.ids is None else places[self.ids >= 0]
 
     def halved(self, offset: int) -> bool:
         """Return whether an offset is half around some ring, so that both ways are as long; routers

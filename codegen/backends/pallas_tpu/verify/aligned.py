@@ -53,7 +53,10 @@ def check_aligned(program: Any, traces: Traces) -> None:
         return count(counts, rank, event)
 
     carry_out(traces, step)
+    peers = program.peers
     for rank, boxes in enumerate(held):
+        if not peers.within(peers.here(program.order, rank)[1], peers.target):
+            continue  # a device that has nothing of the result
         whole = _whole(program, rank, RESULT)
         found = _covered(whole, boxes)
         if found < _volume(whole):

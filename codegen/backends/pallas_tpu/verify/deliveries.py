@@ -14,6 +14,8 @@ from shardwright.codegen.verify.compare import MismatchError
 
 _Place = tuple[int, int]
 """A rank, and a slot of it."""
+Digits = tuple[tuple[int, int], ...]
+"""(stride, extent) of each digit of a place."""
 _Part = tuple[int, int, _Place]
 """A range of a slot, and where what it holds was at first."""
 
@@ -43,13 +45,15 @@ def check_deliveries(program: Any, traces: Traces) -> None:
     schedule = program.schedule
     spreads = form == "spread"
     held, sizes = _held(traces, schedule.slots, program.slot.shape[0])
-    for sender in range(len(traces)):
+    places = [_place(rank, schedule.digits, schedule.lines) for rank in range(len(traces))]
+    for sender, place in enumerate(places):
         for number, (offset, slot) in enumerate(
             zip(schedule.offsets, schedule.arrives, strict=True)
         ):
-            receiver = _farther(sender, offset, schedule.digits)
-            if program.shares and not program.has(sender, offset, program.order):
+            goal = _farther(place, offset, schedule.digits)
+            if program.shares and not program.has(place, offset, program.order):
                 continue
+            receiver = places.index(goal)
             wanted = sender, 0 if spreads else schedule.starts[number] if program.shares else number
             # Beyond what was sent of it a slot holds what it did.
             sent = sizes.get(wanted, 1)
@@ -92,6 +96,16 @@ def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
     return [part for part in cut if part[0] < part[1]]
 
 
-def _farther(device: int, offset: int, digits: tuple[tuple[int, int], ...]) -> int:
-    """Return the device that is so much farther on, digit by digit modulo the digit's extent."""
-    return sum((device // stride + offset // stride) % extent * stride for stride, extent in digits)
+def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
+    """Return the place of a device: of a digit that is one on a line devices have half the values,
+    the lower half."""
+    place = 0
+    for stride, extent in digits:
+        device, digit = divmod(device, extent // 2 if stride in lines else extent)
+        place += digit * stride
+    return place
+
+
+def _farther(place: int, offset: int, digits: Digits) -> int:
+    """Return the place that is so much farther on, digit by digit modulo the digit's extent."""
+    return sum((place // stride + offset // stride) % extent * stride for stride, extent in digits)
