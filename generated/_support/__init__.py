@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "8a314d3cbc62f589",
+    "pallas_tpu": "ece6b0dd1f776fad",
     "triton_gpu": "04001d48a7480418",
 }
 

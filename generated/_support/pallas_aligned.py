@@ -290,7 +290,9 @@ class Relayed(Aligned):
             both = zip((read, write), held, (leaves, ends), strict=True)
             copies.append((is_it, *(shard if yes else slot for shard, slot, yes in both)))
         copy, last = self._sent(copies, receiver, sent, received), first + self._columns
-        return Sometimes(copy, moves[last - 2], moves[last - 1]) if self.shares else copy
+        if not self.shares:
+            return copy
+        return Sometimes((moves[last - 2] > 0, copy), (moves[last - 1] > 0, copy))
 
     def moved(self, x, call):
         """Return the target shard."""

@@ -18,30 +18,33 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import ranges
+from .boxes import extents, ranges
 from .pallas_peers import LOGICAL, each, is_full, is_traced, maximum
 from .pallas_slots import Packed
 from .pallas_steps import hop
 
 
 class Sometimes(NamedTuple):
-    """A copy that some devices do not make: `sends`, `comes`: whether this one sends, and gets."""
+    """A copy that some devices do not make: `sends`, `comes`: whether this one sends, and gets, and
+    the copy as a sender has it, and as a receiver."""
 
-    copy: Any
-    sends: Any
-    comes: Any
+    sends: tuple[Any, Any]
+    comes: tuple[Any, Any]
 
     def start(self):
         """Start it."""
-        pl.when(self.sends > 0)(self.copy.start)
+        some, copy = self.sends
+        pl.when(some)(copy.start)
 
     def wait_send(self):
         """Wait until it has left."""
-        pl.when(self.sends > 0)(self.copy.wait_send)
+        some, copy = self.sends
+        pl.when(some)(copy.wait_send)
 
     def wait_recv(self):
         """Wait until it has come."""
-        pl.when(self.comes > 0)(self.copy.wait_recv)
+        some, copy = self.comes
+        pl.when(some)(copy.wait_recv)
 
 
 class Forwarding(Packed):
@@ -93,8 +96,9 @@ class Forwarding(Packed):
                 come.append((offset, after))
         return held, come
 
-    def has(self, place, offset, order=None):
-        """Return whether the device at a place sends something to one so much farther on."""
+    def pieces(self, place, offset, order=None):
+        """Yield of every piece whether the device at a place sends it to the one so much farther
+        on, and its box."""
         peers, schedule, goal = self.peers, self.schedule, self.schedule.farther(place, offset)
         inside = schedule.is_device(place) & schedule.is_device(goal)
         me, _ = peers.here(order, schedule.device(place))
@@ -103,15 +107,33 @@ class Forwarding(Packed):
             inside = inside & peers.within(me, peers.source) & peers.within(receiver, peers.target)
             me, receiver = maximum(me, 0), maximum(receiver, 0)
         own, wanted = peers.forms.source_shard(me), peers.forms.target_shard(receiver)
-        sends = False
+        if peers.kept:
+            inside = inside & (peers.holds(same, own) ^ True)
         for piece in range(peers.count):
-            full = is_full(ranges(peers.tile(own, wanted, piece)))
-            sends = sends | (full & (peers.holder(own, receiver, piece) == me))
-        return sends & inside & (peers.holds(same, own) ^ True) if peers.kept else sends & inside
+            box = peers.tile(own, wanted, piece)
+            sends = is_full(ranges(box)) & (peers.holder(own, receiver, piece) == me)
+            yield sends & inside, box
+
+    def has(self, place, offset, order=None):
+        """Return whether the device at a place sends something to one so much farther on."""
+        every = (sends for sends, _ in self.pieces(place, offset, order))
+        return functools.reduce(operator.or_, every)
+
+    def _taken(self, place, offset, order):
+        """Return what is told of what the device at a place sends to one so much farther on:
+        whether there is anything, or how much of a slot that takes."""
+        if not self.slot.own:
+            return [self.has(place, offset, order)]
+        found = [0] * len(self.slot.sized)
+        for sends, box in self.pieces(place, offset, order):
+            taken = self.slot.taken([maximum(each, 0) for each in extents(box)])
+            found = [n + jnp.where(sends, more, 0) for n, more in zip(found, taken, strict=True)]
+        return found
 
     def table(self, device, order=None):
         """Return what the kernel is told of moves: the schedule's rows, and where offsets share
-        slots, in place of the last number, whether a device sends, and gets, what a row moves."""
+        slots, in place of the last number, whether a device sends, and gets, what a row moves, or
+        how much of a slot that takes."""
         moves, offsets = self.schedule.moves, self.schedule.offsets
         if not self.shares:
             return moves
@@ -120,7 +142,7 @@ class Forwarding(Packed):
 
         def ends(before, after, number):
             starts = (self.schedule.farther(place, gone, -1) for gone in (before, after))
-            return [self.has(start, number, order) for start in starts]
+            return [told for start in starts for told in self._taken(start, number, order)]
 
         rows = [(*gone, offsets[row[-1]]) for gone, row in zip(come, moves, strict=True)]
         if traced:
@@ -233,15 +255,20 @@ class Routed(Forwarding):
 
     def _push(self, moves, slots, step, move, receiver, sent, received):
         """Return the copy of a move."""
-        columns = 2 + self.slot.halves + len(self.slot.sized)
-        first = (columns + 2 * self.shares) * move
-        part = self.slot.part(moves, first, step.chunk)
-        read, write = (slots.at[(moves[first + end], *part)] for end in range(2))
-        copy = pltpu.make_async_remote_copy(
-            read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
-        )
-        flags = (moves[first + columns + end] for end in range(2))
-        return Sometimes(copy, *flags) if self.shares else copy
+        slot, columns = self.slot, 2 + self.slot.halves + len(self.slot.sized)
+        told = len(slot.sized) if slot.own else int(self.shares)
+        first, ends = (columns + 2 * told) * move, []
+        for end in range(1 + self.shares):
+            part = slot.part(moves, first, step.chunk, end)
+            read, write = (slots.at[(moves[first + side], *part)] for side in range(2))
+            copy = pltpu.make_async_remote_copy(
+                read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
+            )
+            if slot.own:
+                ends.append((slot.is_taken(moves, first, step.chunk, end), copy))
+            elif self.shares:
+                ends.append((moves[first + columns + end] > 0, copy))
+        return Sometimes(*ends) if self.shares else copy
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""

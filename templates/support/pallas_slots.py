@@ -12,7 +12,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, div, is_full, maximum, multiple, operand, total_far_apart
+from .pallas_peers import (
+    LOGICAL,
+    div,
+    is_full,
+    maximum,
+    minimum,
+    multiple,
+    operand,
+    total_far_apart,
+)
 from .pallas_program import PallasProgram, wait_for_units
 
 
@@ -21,7 +30,8 @@ class Slot(NamedTuple):
     rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
     slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
     much is sent; `halves`: whether they say where, along the first, that begins; `chunks`: into how
-    many, along the first, moves are cut."""
+    many, along the first, moves are cut; `own`: whether a device sends as much as its tile takes:
+    after those extents, the most over an offset, moves have its own, and of what it gets."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -30,19 +40,44 @@ class Slot(NamedTuple):
     sized: tuple[tuple[int, int], ...] = ()
     halves: bool = False
     chunks: int = 1
+    own: bool = False
 
-    def part(self, moves, first, chunk=0):
-        """Return the part of a slot that a chunk of a move takes, whose numbers begin at
-        `first`."""
+    def part(self, moves, first, chunk=0, end=0):
+        """Return the part of a slot that a chunk of a move takes, whose numbers begin at `first`;
+        `end`: of what a device has of its own, whether as a receiver."""
         part: list[object] = [slice(None)] * len(self.shape)
-        begin = moves[first + 2] if self.halves else 0
-        for column, (axis, unit) in enumerate(self.sized, 2 + self.halves):
-            ends = 0, moves[first + column]
-            if axis == 0:
-                low, high = self._chunk(ends[1], unit, chunk)
-                ends = begin + low, high - low
+        for column, (axis, unit) in enumerate(self.sized):
+            ends = self._ends(moves, first, column, chunk, end)
             part[axis] = pl.ds(*(end if unit == 1 else multiple(end, unit) for end in ends))
         return tuple(part)
+
+    def _ends(self, moves, first, column, chunk, end):
+        """Return where a chunk of a move begins, and its extent, along a dimension of `sized`."""
+        axis, unit = self.sized[column]
+        begin = moves[first + 2] if self.halves and axis == 0 else 0
+        column += first + 2 + self.halves
+        low, high = 0, moves[column]
+        if axis == 0:
+            low, high = self._chunk(high, unit, chunk)
+        start, size = begin + low, high - low
+        if self.own:
+            taken = moves[column + (1 + end) * len(self.sized)]
+            size = minimum(maximum(taken - start, 0), size)
+        return start, size
+
+    def is_taken(self, moves, first, chunk=0, end=0):
+        """Return whether a chunk of a move, as a device has it of its own, has anything: where its
+        tile ends before, and where there is none, not."""
+        return self._ends(moves, first, 0, chunk, end)[1] > 0
+
+    def taken(self, extents):
+        """Return what a box takes of a slot, along the dimensions of `sized`."""
+        if self.dense:
+            granule, inner = math.prod(self.shape[1:]), math.prod(self.held[1:])
+            return [div(extents[0] * inner + granule - 1, granule)]
+        order = self.order or tuple(range(len(self.held)))
+        pairs = ((extents[order[axis]], unit) for axis, unit in self.sized)
+        return [div(extent + unit - 1, unit) * unit for extent, unit in pairs]
 
     def span(self, move, chunk=0):
         """Return from where to where along the first dimension a chunk of a move goes."""

@@ -82,6 +82,14 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     if not form.spreads:
         fits = form.slot.fits(numbers, widths)
         _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")
+    if form.own is not None:
+        own, place = form.own, form.numbering.place(sender).tolist()
+        senders = [{at: n for n, at in enumerate(each)} for each in form.schedule.senders]
+        pairs = zip(numbers.tolist(), place, strict=True)
+        sent = np.array([own[number][senders[number][at]] for number, at in pairs])
+        most = np.array([form.slot.size(number) for number in numbers.tolist()])
+        fits = form.slot.hold(sent, widths) and bool((sent <= most).all())
+        _expect(fits, f"{form.name} form: a device sends less of a slot than its tile takes")
 
 
 def _check_direct(divisor: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:

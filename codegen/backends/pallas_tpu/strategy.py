@@ -25,7 +25,6 @@ from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.detours import (
-    MARGIN,
     MOST_DEVICES,
     Detour,
     detours_of,
@@ -64,6 +63,8 @@ HBM_OVER_LINKS = 8
 message over several hops takes several. Source: `codegen/hardware/chips.py`."""
 LINKS = 2
 """The links into a chip that this is meant of, where memory is not said."""
+GAIN = 1.02
+"""How many times as long a form takes, at least, where it is taken along lines instead."""
 CHUNK_BYTES = 1 << 13
 """What a chunk costs beside its bytes, as bytes of HBM: its DMAs take some 100 ns to start, most of
 which pass while others are under way. An estimate; nothing here has been timed on a TPU."""
@@ -215,7 +216,7 @@ def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[FormCh
             busy = _busy(form, figures, grid, exchange)
             if each is grid:
                 found[form.name] = min(busy, found.get(form.name, busy))
-            if each is grid or MARGIN * busy < found.get(form.name, MARGIN * busy + 1):
+            if each is grid or GAIN * busy < found.get(form.name, GAIN * busy + 1):
                 yield FormChoice(form, figures, busy=busy)
 
 

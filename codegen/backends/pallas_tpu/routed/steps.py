@@ -128,10 +128,8 @@ def _flows(form: Routed, made: list[Made], chunk: int, ids: Integers) -> Flows:
     """Return the messages of a step."""
     senders, receivers, weights = [], [], []
     for _, hop, move, devices in made:
-        low, high = _span(form, move, chunk)
-        _, extent = form.slot.part(move.number, move.halves)
-        nbytes = form.itemsize * form.slot.sent(move.number, move.halves) * (high - low)
+        sizes = form.carried(move, devices, _span(form, move, chunk))
         senders.append(ids[devices])
         receivers.append(ids[hop.to(devices)])
-        weights.append(np.full(devices.size, nbytes / max(extent, 1)))
+        weights.append(1.0 * form.itemsize * sizes)
     return Flows(np.concatenate(senders), np.concatenate(receivers), np.concatenate(weights))

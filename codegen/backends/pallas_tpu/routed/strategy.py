@@ -6,8 +6,8 @@ in shards only those that are on their way are in slots (`relayed.py`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -54,6 +54,9 @@ MOST_STEPS = 64
 """Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
 
 
+UNEVEN = 1.05
+"""How many times as much links carry, at least, if all devices send as much over an offset as the
+largest tile that goes over it takes, where each sends as much as its own does instead."""
 IN_PLACE = ("relayed", "gathered")
 """Forms for which XLA packs nothing."""
 Name = Literal["routed", "relayed", "gathered", "spread"]
@@ -66,7 +69,8 @@ class Routed:
     of a slot's shape (gathered), or first of the source shard, then of the target shard, then slots
     (relayed). `source_reach`, `target_reach`: how far windows reach into shards, at least to their
     ends; `pads`: whether beyond that of the source shard; `incoming`: the tiles of a target shard;
-    `digits`, `lines`: of places, as numbers of devices are taken (`ways.Numbering`);
+    `digits`, `lines`: of places, as numbers of devices are taken (`ways.Numbering`); `own`: of each
+    offset what its senders' tiles take of a slot, [senders, dims], where that is what they send;
     `chunk_bytes`: what a chunk of a move has at least; `share`: what busiest links carry where
     halves go apart, over what they do where they go together.
     """
@@ -83,6 +87,7 @@ class Routed:
     pads: bool
     incoming: int
     lines: Lines = ()
+    own: tuple[Integers, ...] | None = field(default=None, compare=False, repr=False)
     chunk_bytes: int = CHUNK
     share: float = 1.0
 
@@ -97,10 +102,7 @@ class Routed:
         senders = grid.senders(exchange)
         if grid.on_lines and not senders:  # all may go round lines as if these were rings
             return
-        routed = (
-            (slot, _scheduled(tuple(widths), senders, slot, grid), 1.0)
-            for slot in Slot.every(window, itemsize, tuple(widths.values()))
-        )
+        routed = _packed(exchange, itemsize, window, grid)
         spread = (
             (slot, *each)
             for slot in Slot.every(source_reach, itemsize)
@@ -114,12 +116,15 @@ class Routed:
             found |= {"gathered": gathered, "spread": spread}
         for name, every in found.items():
             for slot, schedule, share in every:
+                given = exchange, slot, schedule.offsets, schedule.senders, grid
+                own = _own_sizes(*given) if slot.own else None
                 yield Routed(
                     name=name,
                     view=slot.order if name in IN_PLACE else tuple(axes),
                     itemsize=itemsize,
                     digits=grid.digits,
                     lines=grid.numbering.lines,
+                    own=own,
                     schedule=schedule,
                     window=window,
                     slot=slot,
@@ -219,23 +224,37 @@ class Routed:
         last = (move.number,) if self.schedule.is_shared else ()
         return move.here, move.there, *first, *(size[axis] for axis in self.sized), *last
 
-    def hops(self) -> Iterator[tuple[int, Hop, int, Integers]]:
-        """Yield every move: the number of its round, its hop, the elements that are sent, and the
-        devices that send them."""
+    def hops(self) -> Iterator[tuple[int, Hop, Integers, Integers]]:
+        """Yield every move: the number of its round, its hop, the elements that are sent by each
+        device that does, and these devices."""
         for turn, hop, move, devices in self.schedule.made(self.digits):
-            yield turn, hop, self.slot.sent(move.number, move.halves), devices
+            yield turn, hop, self.carried(move, devices), devices
+
+    def carried(
+        self, move: Push, devices: Integers, span: tuple[int, int] | None = None
+    ) -> Integers:
+        """Return the elements that links carry of a move, by sender; `span`: of what is from there
+        to there along the first dimension of a slot."""
+        begin, extent = self.slot.part(move.number, move.halves)
+        low, high = span or (begin, begin + extent)
+        if self.own is not None:
+            sizes = self.own[move.number].copy()
+            sizes[:, 0] = np.clip(sizes[:, 0] - low, 0, high - low)
+            return self.slot.elements_of(sizes) * (sizes > 0).all(axis=1)
+        whole = self.slot.sent(move.number, move.halves)
+        return np.full(devices.size, whole * (high - low) // max(extent, 1))
 
     @cached_property
     def sent(self) -> int:
         """Elements that all devices send in all rounds."""
-        return sum(size * devices.size for _, _, size, devices in self.hops())
+        return sum(int(sizes.sum()) for _, _, sizes, _ in self.hops())
 
     @cached_property
     def received(self) -> int:
         """Elements that come to the busiest device in all rounds."""
         into = np.zeros(self.numbering.size, dtype=np.int64)
-        for _, hop, size, devices in self.hops():
-            into[hop.to(devices)] += size
+        for _, hop, sizes, devices in self.hops():
+            into[hop.to(devices)] += sizes
         return int(into.max(initial=0))
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
@@ -313,15 +332,55 @@ def _relayed(
         yield slot, _scheduled(offsets, senders, slot, grid, apart=True), 1.0
 
 
+def _packed(
+    exchange: Exchange, itemsize: int, window: Shape, grid: Grid
+) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
+    """Yield the schedules of tiles in slots; and if over some offset tiles of several sizes go,
+    those in which each device sends as much as its own takes."""
+    widths, senders = grid.widths(exchange), grid.senders(exchange)
+    offsets, tiles = tuple(widths), grid.tiles(exchange)
+    every = senders or (tuple(sorted(grid.numbering.place(np.arange(grid.ids.size)))),) * len(
+        offsets
+    )
+    for slot in Slot.every(window, itemsize, tuple(widths.values())):
+        yield slot, _scheduled(offsets, senders, slot, grid), 1.0
+        own = slot.by_tile([*{*tiles.values()}])
+        sizes = _own_sizes(exchange, own, offsets, every, grid)
+        most = sum(slot.sent(number) * len(each) for number, each in enumerate(sizes))
+        if most > UNEVEN * sum(int(own.elements_of(each).sum()) for each in sizes):
+            yield own, _scheduled(offsets, every, own, grid, sizes), 1.0
+
+
+def _own_sizes(
+    exchange: Exchange,
+    slot: Slot,
+    offsets: tuple[int, ...],
+    senders: tuple[tuple[int, ...], ...],
+    grid: Grid,
+) -> tuple[Integers, ...]:
+    """Return what the tile of each sender over each offset takes of a slot, [senders, dims]."""
+    tiles = grid.tiles(exchange)
+    return tuple(
+        slot.taken(np.array([tiles[offset, place] for place in own]))
+        for offset, own in zip(offsets, senders, strict=True)
+    )
+
+
 def _scheduled(
     offsets: tuple[int, ...],
     senders: tuple[tuple[int, ...], ...],
     slot: Slot,
     grid: Grid,
+    sizes: Sequence[Integers] = (),
     *,
     apart: bool = False,
 ) -> RoutedSchedule:
-    """Return the schedule of pieces in slots, or with places `apart` for both ends."""
+    """Return the schedule of pieces in slots, or with places `apart` for both ends; `sizes`: what
+    each sender's takes, where that differs."""
+    shares = [
+        tuple((slot.elements_of(own) / slot.sent(number)).tolist())
+        for number, own in enumerate(sizes)
+    ]
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(
@@ -330,6 +389,7 @@ def _scheduled(
             slot.is_cut(number),
             senders[number] if senders else (),
             start,
+            shares[number] if shares else (),
         )
         for number, offset in enumerate(offsets)
     ]
