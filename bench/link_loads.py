@@ -1,4 +1,4 @@
-"""What the busiest link carries of TPU modules, all their rounds together, over a direct exchange.
+"""What the busiest link carries of TPU modules, in all their rounds, over a direct exchange.
 
 Modules forward on v5e, where devices send directly over a power of two of hops only, and elsewhere
 where the model says that it takes less time; what a direct exchange would load links with is what
@@ -26,7 +26,8 @@ from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.planner.compare import why_not_xla
 from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.timeline import Sends, Timeline, cost_of
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.timeline import Sends, Stage, Timeline, cost_of
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.ir.errors import InputError
@@ -116,6 +117,13 @@ def compiled(reshards: dict[str, sw.Reshard]) -> dict[str, XlaCollectives]:
     return dict(zip(even, by_xla(list(even.values())), strict=True))
 
 
+def together(stages: Iterable[Stage], network: Network) -> float:
+    """Return bytes of the link that carries most in all rounds, none of which waits for another."""
+    sends = (stage for stage in stages if isinstance(stage, Sends))
+    parts = [part for stage in sends for part in stage.flows() if part.sender.size]
+    return float(network.total(parts).nbytes.max(initial=0.0)) if parts else 0.0
+
+
 def loads(
     reshards: dict[str, sw.Reshard], xla: dict[str, XlaCollectives], topology: str
 ) -> Iterator[LinkLoad]:
@@ -133,7 +141,7 @@ def loads(
             continue
         cost = cost_of(timeline, network)
         sends = [stage for stage in timeline.stages if isinstance(stage, Sends)]
-        carried = sum(stage.link_bytes or 0.0 for stage in cost.stages)
+        carried = together(sends, network)
         theirs = busiest(reshard, xla[name], network) if name in xla else None
         yield LinkLoad(
             name, topology, len(sends), carried, float(load), theirs, float(cost.seconds)
@@ -189,7 +197,7 @@ def turned() -> Iterator[str]:
             stages = tuple(stages_of(best.form, best.figures, moved(made), reduces=False))
             cost = cost_of(Timeline(stages, made.exchange.ranks), network)
             load = network.total(flows(made.exchange, made.reshard.itemsize)).nbytes.max()
-            carried = sum(stage.link_bytes or 0.0 for stage in cost.stages)
+            carried = together(stages, network)
             straight = best.detour.straight if best.detour else 0.0
             taken = "turned" if cheapest(every).detour else "direct"
             times = [f"{1e6 * each:.0f}" for each in (straight, seconds)]

@@ -1,0 +1,156 @@
+"""Random reshards in every form that forwards, each as a whole and in chunks: on lines, rings and
+both, of tiles of one size and of several, aligned or not, in pieces, to other devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lone import alone_in_form
+
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
+from shardwright.codegen.backends.pallas_tpu.terms import moved
+from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
+from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
+from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.compile import targets
+from shardwright.codegen.compile.job import Job, What
+from shardwright.codegen.compile.pool import outcomes
+from shardwright.codegen.planner import plan
+from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify.load import load
+from shardwright.ir import InputError, Mesh, Reshard
+from shardwright.ir.plan import DirectPlan, direct_of
+
+MADE = "torus:{},bandwidth=5e10,latency=1e-6,powers_of_two=1"
+TOPOLOGIES = {
+    "v5e:2x4": range(8),
+    "v5e:4x4": (0, 1, 2, 3, 4, 5, 6, 7),
+    MADE.format("8,wrap=0"): range(8),
+    MADE.format("8,wrap=1"): range(8),
+    MADE.format("4x2,wrap=1x0"): range(8),
+    MADE.format("16,wrap=1"): range(0, 16, 2),
+    MADE.format("16,wrap=0"): range(15, -1, -2),
+}
+
+
+def random_plan(seed: int) -> DirectPlan:
+    """A reshard of a tensor of some kilobytes over eight devices, or from four to others."""
+    rng = random.Random(f"forwarding {seed}")
+    topology = rng.choice([*TOPOLOGIES])
+    ids = [*TOPOLOGIES[topology]]
+    source, target = (Mesh({"x": 2, "y": 4}, ids) for _ in range(2))
+    few = rng.random() < 0.2 and topology != "v5e:4x4"
+    if few:  # some devices have only one of both
+        source, target = Mesh({"x": 2, "y": 2}, ids[:4]), Mesh({"x": 4}, ids[2:6])
+    elif rng.random() < 0.2:
+        target = Mesh({"x": 2, "y": 4}, ids[::-1])
+    rank = rng.choice([1, 2, 2, 2, 3])
+    aligned = rng.random() < 0.4
+    extents = (256, 512, 1024) if aligned else (5, 24, 37, 130, 259)
+    shape = tuple(rng.choice(extents) for _ in range(rank)) if rank < 3 else (8, 37, 260)
+    dtype = rng.choice(["float32", "bfloat16", "int8", "int64"])
+    sides = []
+    for mesh in (source, target):
+        dims = [list[str]() for _ in shape]
+        axes = [name for name, _ in mesh.axes]
+        for axis in rng.sample(axes, rng.randint(1, len(axes))):
+            dims[rng.randrange(rank)].append(axis)
+        parts = (", ".join(f'"{axis}"' for axis in each) for each in dims)
+        sides.append(mesh.sharding(f"[{', '.join(f'{{{part}}}' for part in parts)}]"))
+    return direct_of(plan(Reshard(shape, dtype, *sides), "direct", topology=topology))
+
+
+def forms(made: DirectPlan) -> Iterator[FormChoice]:
+    """The forms that forward, as a whole and, if that differs, in chunks."""
+    for choice in made.once(choices):
+        if isinstance(choice.form, Routed):
+            small = dataclasses.replace(choice.form, chunk_bytes=0)
+            yield choice
+            if small.chunks != choice.form.chunks:
+                yield dataclasses.replace(choice, form=small)
+
+
+def kind(form: Routed) -> tuple[object, ...]:
+    """What distinguishes the texts of forms."""
+    return form.name, bool(form.lines), bool(form.slot.own), form.chunks > 1
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_forms_keep_the_protocol(seed: int, tmp_path: Path) -> None:
+    """At full size, on events: what is sent comes, in time, to where it is looked for."""
+    pytest.importorskip("jax")
+    made = random_plan(seed)
+    for number, choice in enumerate(forms(made)):
+        form = choice.form
+        assert isinstance(form, Routed)
+        check(form, moved(made))
+        path = tmp_path / f"case{number}.py"
+        path.write_text(alone_in_form(made, choice))
+        module = load(path)
+        (program,) = programs_of(module)
+        events = trace(module, program, made.exchange.ranks.size)
+        check_protocol(events)
+        check_deliveries(program, events)
+        if form.in_place:
+            check_aligned(program, events)
+        check_halves([(each, events) for each in range(2)])
+
+
+def test_all_kinds_are_among_them() -> None:
+    made = (random_plan(seed) for seed in range(48))
+    found = {kind(choice.form) for each in made for choice in forms(each)}  # type: ignore[arg-type]
+    for name, on_lines, own in (("routed", a, b) for a in (False, True) for b in (False, True)):
+        assert {(name, on_lines, own, False), (name, on_lines, own, True)} <= found
+    assert {("relayed", a, False, b) for a in (False, True) for b in (False, True)} <= found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(8))
+def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
+    """Against the oracle, bit by bit, with races on."""
+    pytest.importorskip("jax")
+    rng, cases = random.Random(batch), []
+    for seed in range(6 * batch, 6 * batch + 6):
+        made = random_plan(seed)
+        every = [*forms(made)]
+        for choice in rng.sample(every, min(2, len(every))):
+            path = tmp_path / f"case{len(cases)}.py"
+            path.write_text(alone_in_form(made, choice))
+            name = f"{seed}: {kind(choice.form)}"  # type: ignore[arg-type]
+            cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
+    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+
+
+def test_each_kind_compiles_in_both_widths(tmp_path: Path) -> None:
+    """On a v5e, of tiles of several sizes and of one."""
+    topology = "v5e:2x4"
+    try:
+        targets.require(targets.parse_targets([topology]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+    mesh, jobs, seen = Mesh({"x": 2, "y": 4}), [], set()
+    widths = list[What](["module", "x64"])
+    turned = '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'
+    for shape, dtype in ((1030, 1544), "float32"), ((257, 386), "int8"), ((2048, 4096), "bfloat16"):
+        sides = tuple(map(mesh.sharding, turned))
+        made = direct_of(plan(Reshard(shape, dtype, *sides), "direct", topology=topology))
+        for choice in forms(made):
+            own = (*kind(choice.form), choice.form.slot.dense)  # type: ignore[arg-type,union-attr]
+            if own in seen or not (own[1] or own[2]):
+                continue
+            seen.add(own)
+            path = tmp_path / f"case{len(jobs)}.py"
+            path.write_text(alone_in_form(made, choice))
+            jobs += [Job(what, "pallas_tpu", "pallas_tpu", str(path), topology) for what in widths]
+    assert {dense for name, _, own, _, dense in seen if name == "routed" and own} == {False, True}
+    assert {outcome.error for outcome in outcomes(jobs, 300)} == {""}
