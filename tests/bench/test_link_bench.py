@@ -55,7 +55,7 @@ def test_reasons() -> None:
     all_to_all = plan_of(Collective("all-to-all", 8192 * 8192 * 4 // 8, [list(range(8))]))
     v5e, v6e = on.values()
     mesh = sw.Mesh({"x": 2, "y": 4})
-    sides = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+    sides = mesh.sharding('[{"x", "y"}, {}]'), mesh.sharding('[{"y", "x"}, {}]')
     turned = sw.plan(sw.Reshard((8192, 8192), "float32", *sides), "direct", topology="v5e:2x4")
     assert reason(NAME, made[much], slow, v6e) == ""
     assert reason(NAME, made[little], quick, v6e).startswith("start-ups of ")

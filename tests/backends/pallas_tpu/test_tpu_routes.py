@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.options import spreads
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     Round,
     RoutedSchedule,
@@ -18,7 +19,6 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import (
     routed,
     spread,
 )
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import spreads
 from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE, Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Digits,

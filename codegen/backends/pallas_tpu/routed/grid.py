@@ -151,6 +151,11 @@ class Grid:
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places of all devices."""
+        return tuple(self.ways.devices.tolist())
+
     def tiles(self, exchange: Exchange) -> dict[tuple[int, int], tuple[int, ...]]:
         """Return the extents of what the device at a place sends over an offset, by both."""
         sender, receiver, widths = exchange.once(sent_tiles)

@@ -121,7 +121,9 @@ class Slot:
 
     def elements_of(self, sizes: Integers) -> Integers:
         """Return how many elements links carry of parts of these extents [n, dims of a slot]."""
-        return np.array([self._taken(tuple(size)) for size in sizes.tolist()], dtype=np.int64)
+        different, which = np.unique(sizes, axis=0, return_inverse=True)
+        taken = [self._taken(tuple(size)) for size in different.tolist()]
+        return np.array(taken, dtype=np.int64)[which.ravel()]
 
     def sent(self, number: int, halves: tuple[int, ...] = WHOLE) -> int:
         """Return how many elements links carry of halves of what the offset of a number takes."""

@@ -6,10 +6,9 @@ in shards only those that are on their way are in slots (`relayed.py`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -23,23 +22,17 @@ from shardwright.codegen.backends.pallas_tpu.memory import (
     View,
     default_view,
     padded_elements,
-    views,
 )
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, views_in
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule, busiest
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
+from shardwright.codegen.backends.pallas_tpu.routed.options import Name, options
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
-from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Digits,
     Hop,
     Lines,
     Numbering,
-    Ways,
 )
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
 from shardwright.codegen.emit.index_functions import IndexFunction
@@ -54,12 +47,8 @@ MOST_STEPS = 64
 """Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
 
 
-UNEVEN = 1.05
-"""How many times as much links carry, at least, if all devices send as much over an offset as the
-largest tile that goes over it takes, where each sends as much as its own does instead."""
 IN_PLACE = ("relayed", "gathered")
 """Forms for which XLA packs nothing."""
-Name = Literal["routed", "relayed", "gathered", "spread"]
 
 
 @dataclass(frozen=True)
@@ -98,43 +87,24 @@ class Routed:
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
-        widths = grid.widths(exchange)
-        senders = grid.senders(exchange)
-        if grid.on_lines and not senders:  # all may go round lines as if these were rings
-            return
-        routed = _packed(exchange, itemsize, window, grid)
-        spread = (
-            (slot, *each)
-            for slot in Slot.every(source_reach, itemsize)
-            for each in spreads(tuple(widths), grid.ways, halves=slot.is_cut(0))
-        )
-        relayed = _relayed(exchange, itemsize, tuple(widths), senders, grid)
-        found: dict[Name, Iterable[tuple[Slot, RoutedSchedule, float]]]
-        found = {"routed": routed, "relayed": relayed}
-        if not grid.straight and not grid.on_lines:
-            gathered = _gathered(exchange, itemsize, tuple(widths), grid)
-            found |= {"gathered": gathered, "spread": spread}
-        for name, every in found.items():
-            for slot, schedule, share in every:
-                given = exchange, slot, schedule.offsets, schedule.senders, grid
-                own = _own_sizes(*given) if slot.own else None
-                yield Routed(
-                    name=name,
-                    view=slot.order if name in IN_PLACE else tuple(axes),
-                    itemsize=itemsize,
-                    digits=grid.digits,
-                    lines=grid.numbering.lines,
-                    own=own,
-                    schedule=schedule,
-                    window=window,
-                    slot=slot,
-                    source_reach=source_reach,
-                    target_reach=target_reach,
-                    pads=source_reach != exchange.source.local_shape,
-                    incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims)
-                    * exchange.rule.pieces,
-                    share=share,
-                )
+        for option in options(exchange, itemsize, grid, window, source_reach):
+            yield Routed(
+                name=option.name,
+                view=option.slot.order if option.name in IN_PLACE else tuple(axes),
+                itemsize=itemsize,
+                digits=grid.digits,
+                lines=grid.numbering.lines,
+                schedule=option.schedule,
+                window=window,
+                slot=option.slot,
+                own=option.own,
+                source_reach=source_reach,
+                target_reach=target_reach,
+                pads=source_reach != exchange.source.local_shape,
+                incoming=math.prod(tiles.max_peers_of_target for tiles in exchange.dims)
+                * exchange.rule.pieces,
+                share=option.share,
+            )
 
     @property
     def spreads(self) -> bool:
@@ -301,121 +271,6 @@ class Routed:
 
     def _padded(self, shape: Shape) -> int:
         return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)
-
-
-def _gathered(
-    exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
-) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
-    """Yield the schedules of source shards whose places are boxes of target shards."""
-    for view in views_in(exchange, itemsize):
-        slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
-        for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut(0)):
-            if not misplaced(schedule, grid.digits, exchange, view, itemsize):
-                yield slot, schedule, share
-
-
-def _relayed(
-    exchange: Exchange,
-    itemsize: int,
-    offsets: tuple[int, ...],
-    senders: tuple[tuple[int, ...], ...],
-    grid: Grid,
-) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
-    """Yield the schedule of tiles that go as they stand in shards, in the order of dimensions in
-    which least has to be laid out otherwise."""
-    held = exchange.target.local_shape
-    found = (view for view in views(len(held)) if not unplaced(exchange, view, itemsize))
-    view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
-    if view is not None:
-        tile = tuple(widest(exchange, axis) for axis in range(len(held)))
-        slot = Slot.viewed(tile, itemsize, view)
-        yield slot, _scheduled(offsets, senders, slot, grid, apart=True), 1.0
-
-
-def _packed(
-    exchange: Exchange, itemsize: int, window: Shape, grid: Grid
-) -> Iterator[tuple[Slot, RoutedSchedule, float]]:
-    """Yield the schedules of tiles in slots; and if over some offset tiles of several sizes go,
-    those in which each device sends as much as its own takes."""
-    widths, senders = grid.widths(exchange), grid.senders(exchange)
-    offsets, tiles = tuple(widths), grid.tiles(exchange)
-    every = senders or (tuple(sorted(grid.numbering.place(np.arange(grid.ids.size)))),) * len(
-        offsets
-    )
-    for slot in Slot.every(window, itemsize, tuple(widths.values())):
-        yield slot, _scheduled(offsets, senders, slot, grid), 1.0
-        own = slot.by_tile([*{*tiles.values()}])
-        sizes = _own_sizes(exchange, own, offsets, every, grid)
-        most = sum(slot.sent(number) * len(each) for number, each in enumerate(sizes))
-        if most > UNEVEN * sum(int(own.elements_of(each).sum()) for each in sizes):
-            yield own, _scheduled(offsets, every, own, grid, sizes), 1.0
-
-
-def _own_sizes(
-    exchange: Exchange,
-    slot: Slot,
-    offsets: tuple[int, ...],
-    senders: tuple[tuple[int, ...], ...],
-    grid: Grid,
-) -> tuple[Integers, ...]:
-    """Return what the tile of each sender over each offset takes of a slot, [senders, dims]."""
-    tiles = grid.tiles(exchange)
-    return tuple(
-        slot.taken(np.array([tiles[offset, place] for place in own]))
-        for offset, own in zip(offsets, senders, strict=True)
-    )
-
-
-def _scheduled(
-    offsets: tuple[int, ...],
-    senders: tuple[tuple[int, ...], ...],
-    slot: Slot,
-    grid: Grid,
-    sizes: Sequence[Integers] = (),
-    *,
-    apart: bool = False,
-) -> RoutedSchedule:
-    """Return the schedule of pieces in slots, or with places `apart` for both ends; `sizes`: what
-    each sender's takes, where that differs."""
-    shares = [
-        tuple((slot.elements_of(own) / slot.sent(number)).tolist())
-        for number, own in enumerate(sizes)
-    ]
-    start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
-    pieces = [
-        Freight(
-            offset,
-            slot.sent(number),
-            slot.is_cut(number),
-            senders[number] if senders else (),
-            start,
-            shares[number] if shares else (),
-        )
-        for number, offset in enumerate(offsets)
-    ]
-    # No round waits for the one before, but its first message for one that has come.
-    return routed_schedule(pieces, grid.ways, start, apart=apart)
-
-
-def spreads(
-    offsets: tuple[int, ...], ways: Ways, *, halves: bool
-) -> Iterator[tuple[RoutedSchedule, float]]:
-    """Yield the schedule of source shards in which busiest links carry least; and of halves that
-    take axes, and ways around rings, the other way round, if they carry less then, with how much
-    less."""
-    ends = [(ways.in_order(axes), ways.in_order(axes[::-1])) for axes in ways.orders()]
-    firsts = [ways.digits, *(first for first, _ in ends)]
-    whole, most = _least((spread_schedule(offsets, first) for first in firsts), ways)
-    yield whole, 1.0
-    if halves:
-        apart, least = _least((spread_schedule(offsets, *pair) for pair in ends), ways)
-        if least < most:
-            yield apart, least / most
-
-
-def _least(every: Iterable[RoutedSchedule], ways: Ways) -> tuple[RoutedSchedule, float]:
-    found = ((schedule, busiest(schedule, ways)) for schedule in every)
-    return min(found, key=lambda pair: pair[1])
 
 
 def _numbers(hop: Hop) -> tuple[int, int, int]:

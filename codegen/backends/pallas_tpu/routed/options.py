@@ -1,0 +1,169 @@
+"""The schedules by which an exchange can be forwarded, each with the slots that it takes.
+
+routed    tiles, in slots; and if tiles of several sizes go over one offset, each as it is
+relayed   tiles that are aligned, out of source shards into target shards
+gathered  source shards that are parts of target shards
+spread    other source shards, in slots, copied on the way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.figures import relayout
+from shardwright.codegen.backends.pallas_tpu.memory import views
+from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, views_in
+from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
+from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import RoutedSchedule, busiest
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
+from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
+from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Ways
+from shardwright.codegen.backends.pallas_tpu.slots import widest
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import Exchange
+
+UNEVEN = 1.05
+"""How many times as much links carry, at least, if all devices send as much over an offset as the
+largest tile that goes over it takes, where each sends as much as its own does instead."""
+
+Name = Literal["routed", "relayed", "gathered", "spread"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A schedule and its slots; `share`, `own`: as `Routed` has them."""
+
+    name: Name
+    slot: Slot
+    schedule: RoutedSchedule
+    share: float = 1.0
+    own: tuple[Integers, ...] | None = None
+
+
+def options(
+    exchange: Exchange, itemsize: int, grid: Grid, window: Shape, source_reach: Shape
+) -> Iterator[Option]:
+    """Yield the ways to forward an exchange; where hops are straight, or along lines, only those of
+    tiles: shards leave copies on every device on their way. `window`: what a tile fits;
+    `source_reach`: what of source shards windows reach into."""
+    offsets, senders = tuple(grid.widths(exchange)), grid.senders(exchange)
+    if grid.on_lines and not senders:  # all may go round lines as if these were rings
+        return
+    yield from _packed(exchange, itemsize, window, grid)
+    yield from _relayed(exchange, itemsize, offsets, senders, grid)
+    if grid.straight or grid.on_lines:
+        return
+    yield from _gathered(exchange, itemsize, offsets, grid)
+    for slot in Slot.every(source_reach, itemsize):
+        for each in spreads(offsets, grid.ways, halves=slot.is_cut(0)):
+            yield Option("spread", slot, *each)
+
+
+def _gathered(
+    exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
+) -> Iterator[Option]:
+    """Yield the schedules of source shards whose places are boxes of target shards."""
+    for view in views_in(exchange, itemsize):
+        slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
+        for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut(0)):
+            if not misplaced(schedule, grid.digits, exchange, view, itemsize):
+                yield Option("gathered", slot, schedule, share)
+
+
+def _relayed(
+    exchange: Exchange,
+    itemsize: int,
+    offsets: tuple[int, ...],
+    senders: tuple[tuple[int, ...], ...],
+    grid: Grid,
+) -> Iterator[Option]:
+    """Yield the schedule of tiles that go as they stand in shards, in the order of dimensions in
+    which least has to be laid out otherwise."""
+    held = exchange.target.local_shape
+    found = (view for view in views(len(held)) if not unplaced(exchange, view, itemsize))
+    view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
+    if view is not None:
+        tile = tuple(widest(exchange, axis) for axis in range(len(held)))
+        slot = Slot.viewed(tile, itemsize, view)
+        yield Option("relayed", slot, _scheduled(offsets, senders, slot, grid, apart=True))
+
+
+def _packed(exchange: Exchange, itemsize: int, window: Shape, grid: Grid) -> Iterator[Option]:
+    """Yield the schedules of tiles in slots; and if over some offset tiles of several sizes go,
+    those in which each device sends as much as its own takes."""
+    widths, senders = grid.widths(exchange), grid.senders(exchange)
+    offsets, tiles = tuple(widths), grid.tiles(exchange)
+    different = [*{*tiles.values()}]
+    every = senders or (grid.places,) * len(offsets)
+    for slot in Slot.every(window, itemsize, tuple(widths.values())):
+        yield Option("routed", slot, _scheduled(offsets, senders, slot, grid))
+        if len(different) == 1:
+            continue
+        own = slot.by_tile(different)
+        sizes = tuple(
+            own.taken(np.array([tiles[offset, place] for place in places]))
+            for offset, places in zip(offsets, every, strict=True)
+        )
+        most = sum(slot.sent(number) * len(each) for number, each in enumerate(sizes))
+        if most > UNEVEN * sum(int(own.elements_of(each).sum()) for each in sizes):
+            schedule = _scheduled(offsets, every, own, grid, sizes)
+            yield Option("routed", own, schedule, own=sizes)
+
+
+def _scheduled(
+    offsets: tuple[int, ...],
+    senders: tuple[tuple[int, ...], ...],
+    slot: Slot,
+    grid: Grid,
+    sizes: Sequence[Integers] = (),
+    *,
+    apart: bool = False,
+) -> RoutedSchedule:
+    """Return the schedule of pieces in slots, or with places `apart` for both ends; `sizes`: what
+    each sender's takes, where that differs."""
+    shares = [
+        tuple((slot.elements_of(own) / slot.sent(number)).tolist())
+        for number, own in enumerate(sizes)
+    ]
+    start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
+    pieces = [
+        Freight(
+            offset,
+            slot.sent(number),
+            slot.is_cut(number),
+            senders[number] if senders else (),
+            start,
+            shares[number] if shares else (),
+        )
+        for number, offset in enumerate(offsets)
+    ]
+    # No round waits for the one before, but its first message for one that has come.
+    return routed_schedule(pieces, grid.ways, start, apart=apart)
+
+
+def spreads(
+    offsets: tuple[int, ...], ways: Ways, *, halves: bool
+) -> Iterator[tuple[RoutedSchedule, float]]:
+    """Yield the schedule of source shards in which busiest links carry least; and of halves that
+    take axes, and ways around rings, the other way round, if they carry less then, with how much
+    less."""
+    ends = [(ways.in_order(axes), ways.in_order(axes[::-1])) for axes in ways.orders()]
+    firsts = [ways.digits, *(first for first, _ in ends)]
+    whole, most = _least((spread_schedule(offsets, first) for first in firsts), ways)
+    yield whole, 1.0
+    if halves:
+        apart, least = _least((spread_schedule(offsets, *pair) for pair in ends), ways)
+        if least < most:
+            yield apart, least / most
+
+
+def _least(every: Iterable[RoutedSchedule], ways: Ways) -> tuple[RoutedSchedule, float]:
+    found = ((schedule, busiest(schedule, ways)) for schedule in every)
+    return min(found, key=lambda pair: pair[1])

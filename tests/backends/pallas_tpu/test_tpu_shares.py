@@ -1,0 +1,157 @@
+"""Where not all devices send over an offset, or not as much: only what is wanted is sent, and
+planted faults of who sends, and how much, at the ends of lines too."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lone import alone_in_form
+from test_tpu_routing import (
+    EARLY,
+    MESH_8,
+    ROWS,
+    TRANSPOSE,
+    choices,
+    events_of,
+    forms,
+    planned,
+    written,
+)
+
+from shardwright.codegen.backends.pallas_tpu.phases import choice_of
+from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
+from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy
+from shardwright.codegen.emit.context import as_vectors
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.load import load
+from shardwright.ir.errors import InternalError
+
+UNMET = r"barrier: rank \d writes into rank \d, which has not told it"
+SHARED_FAULTS = {
+    "all send at every hop": (
+        "return [self.has(place, offset, order)]",
+        "return [True]",
+        f"{EARLY}|{UNMET}",
+    ),
+    "what is sent taken for what comes": (
+        "ends.append((moves[first + columns + end] > 0, copy))",
+        "ends.append((moves[first + columns + 1 - end] > 0, copy))",
+        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
+    ),
+    "a wait for what does not come": (
+        "        pl.when(some)(copy.wait_recv)",
+        "        copy.wait_recv()",
+        r"semaphore 'received\[\d+\]' of rank \d",
+    ),
+    # At the ends of lines.
+    "a signal to a device that is not there": (
+        "pl.when(found)(act)",
+        "act()",
+        r"semaphore '(barrier|met|free\[\d+\])' of rank \d|deadlock: |barrier: ",
+    ),
+    "as many partners at an end": (
+        "if not schedule.lines:\n            return len(partners)",
+        "if schedule.lines:\n            return len(partners)",
+        r"semaphore '(barrier|met)' of rank \d|deadlock: |barrier: ",
+    ),
+    "lines that go on": (
+        "extent) < extent // 2)",
+        "extent) <= extent // 2)",
+        rf"{EARLY}|semaphore '\w+(\[\d+\])?' of rank \d|deadlock: |barrier: ",
+    ),
+}
+
+
+OWN_FAULTS = {
+    "what is sent taken for what comes": (
+        "part = slot.part(moves, first, step.chunk, end)",
+        "part = slot.part(moves, first, step.chunk, 1 - end)",
+        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
+    ),
+    "as much as the largest tile": (
+        "size = minimum(maximum(taken - start, 0), size)",
+        "size = size + 0 * taken",
+        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
+    ),
+    "what there is not": (
+        "_ends(moves, first, 0, chunk, end)[1] > 0",
+        "_ends(moves, first, 0, chunk, end)[1] >= 0",
+        rf"{EARLY}|{UNMET}",
+    ),
+    "what another offset takes": (
+        "for told in self._taken(start, number, order)]",
+        "for told in self._taken(start, self.schedule.offsets[0], order)]",
+        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [*((name, False) for name in SHARED_FAULTS), *((name, True) for name in OWN_FAULTS)],
+)
+def test_planted_faults_are_found_where_not_all_send(name: str, own: bool, tmp_path: Path) -> None:
+    """Along lines; where they send as much as the largest tile takes, and as much as theirs do."""
+    pytest.importorskip("jax")
+    old, new, said = (OWN_FAULTS if own else SHARED_FAULTS)[name]
+    (choice, *_) = (
+        each
+        for each in choices(TRANSPOSE)
+        if isinstance(each.form, Routed) and each.form.lines and bool(each.form.slot.own) == own
+    )
+    text = alone_in_form(TRANSPOSE, choice)
+    assert old in text
+    for file, written_ in ("right.py", text), ("wrong.py", text.replace(old, new)):
+        (tmp_path / file).write_text(written_)
+    right = load(tmp_path / "right.py")
+    check_protocol(events_of(right, 8))
+    check_deliveries(*programs_of(right), events_of(right, 8))
+    with pytest.raises(MismatchError, match=f"^({said})"):
+        check_protocol(events_of(load(tmp_path / "wrong.py"), 8))
+
+
+def test_a_device_sends_as_much_as_its_tile_takes(tmp_path: Path) -> None:
+    """In granules and in boxes, over whole slots and in halves: no more than what the least units
+    round up, and at emission no less."""
+    pytest.importorskip("jax")
+    found = set()
+    for made in (TRANSPOSE, planned(MESH_8, (518, 1544), "float32", ROWS, '[{"y"}, {"x"}]')):
+        for choice in (each for each in choices(made) if isinstance(each.form, Routed)):
+            form, exchange = choice.form, as_vectors(made.exchange)
+            if not isinstance(form, Routed) or not form.slot.own:
+                continue
+            found.add(form.slot.dense)
+            check(form, exchange)
+            assert form.own is not None
+            path = tmp_path / f"case{len(found)}.py"
+            path.write_text(alone_in_form(made, choice))
+            events = events_of(load(path), 8)
+            copies = (e for rank, own in enumerate(events) for e in own if isinstance(e, Copy))
+            sent = sum(copy.write.elements for copy in copies)
+            assert sent <= form.sent
+            less = tuple(np.maximum(each - (8, *[0] * (each.shape[1] - 1)), 0) for each in form.own)
+            with pytest.raises(InternalError, match="a device sends less of a slot than its tile"):
+                check(dataclasses.replace(form, own=less), exchange)
+    assert found == {True, False}
+
+
+def test_only_what_is_wanted_is_sent(tmp_path: Path) -> None:
+    """A transpose in which each device has few peers: copies are those of tiles, hop by hop."""
+    pytest.importorskip("jax")
+    made = planned(MESH_8, (256, 512), "float32", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+    form = choice_of(made).form
+    assert isinstance(form, Routed)
+    events = events_of(load(written(made, tmp_path / "module.py")), 8)
+    ends = [(rank, event) for rank, own in enumerate(events) for event in own]
+    copies = [e for rank, e in ends if isinstance(e, Copy) and e.to != rank]
+    assert len(copies) == sum(devices.size for *_, devices in form.schedule.made(form.digits))
+    assert len(copies) <= 8 * len(form.schedule.moves) / 2
+    (packed, *_) = (form for form in forms(made) if form.name == "routed")
+    assert len({*packed.schedule.starts}) < len(packed.schedule.offsets)
