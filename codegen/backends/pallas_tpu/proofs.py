@@ -83,6 +83,8 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
         fits = form.slot.fits(numbers, widths)
         _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")
     if form.own is not None:
+        mixes = form.schedule.mixes()
+        _expect(not mixes, f"{form.name} form: halves of two tiles are sent as one of them")
         own, place = form.own, form.numbering.place(sender).tolist()
         senders = [{at: n for n, at in enumerate(each)} for each in form.schedule.senders]
         pairs = zip(numbers.tolist(), place, strict=True)

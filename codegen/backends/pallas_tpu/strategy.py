@@ -269,8 +269,22 @@ def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
         f"{len(schedule.offsets)} devices what it wants{ways}."
     )
+    if form.slot.own:
+        yield "Each sends as much of a slot as its own tile takes."
+    if form.lines:
+        yield from _about_lines(form)
     if not form.spreads:
         yield from _example(form)
+
+
+def _about_lines(form: Routed) -> Iterator[str]:
+    """Yield how offsets along axes that do not wrap around are to be read."""
+    for stride, extent in (each for each in form.digits if each[0] in form.lines):
+        last = extent // 2 - 1
+        yield (
+            f"Digit of stride {stride}: a line of {last + 1} devices; 1 to {last} go up it, "
+            f"{extent - 1} to {extent - last} down."
+        )
 
 
 def _example(form: Routed) -> Iterator[str]:

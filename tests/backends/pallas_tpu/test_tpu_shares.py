@@ -23,6 +23,7 @@ from test_tpu_routing import (
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
@@ -31,6 +32,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
+from shardwright.ir import Mesh
 from shardwright.ir.errors import InternalError
 
 UNMET = r"barrier: rank \d writes into rank \d, which has not told it"
@@ -155,3 +157,31 @@ def test_only_what_is_wanted_is_sent(tmp_path: Path) -> None:
     assert len(copies) <= 8 * len(form.schedule.moves) / 2
     (packed, *_) = (form for form in forms(made) if form.name == "routed")
     assert len({*packed.schedule.starts}) < len(packed.schedule.offsets)
+
+
+def together(moves: tuple[Push, ...]) -> tuple[Push, ...]:
+    """Both halves of what goes between two places as one move."""
+    found: dict[tuple[int, int, int], Push] = {}
+    for move in moves:
+        other = found.get(move[:3])
+        halves = (*other.halves, *move.halves) if other else move.halves
+        found[move[:3]] = move._replace(halves=tuple(sorted(halves)))
+    return tuple(found.values())
+
+
+def test_halves_of_two_tiles_are_sent_apart() -> None:
+    """Where they meet on their way, over one hop: tiles of one offset may differ in size."""
+    mesh = Mesh({"x": 4, "y": 4})
+    made = planned(mesh, (390, 2048), "bfloat16", '[{"y"}, {}]', '[{"x"}, {}]', "v5e:4x4")
+    (form,) = (form for form in forms(made) if form.slot.own)
+    exchange = as_vectors(made.exchange)
+    check(form, exchange)
+    assert form.schedule.halves
+    rounds = tuple(
+        Round(tuple(sent._replace(moves=together(sent.moves)) for sent in each.sends))
+        for each in form.schedule.rounds
+    )
+    mixed = dataclasses.replace(form.schedule, rounds=rounds)
+    assert rounds != form.schedule.rounds
+    with pytest.raises(InternalError, match="halves of two tiles are sent as one of them"):
+        check(dataclasses.replace(form, schedule=mixed), exchange)

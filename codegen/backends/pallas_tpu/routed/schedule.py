@@ -111,6 +111,20 @@ class RoutedSchedule:
                 for half in move.halves:
                     gone[move.number, half] = int(hop.to(np.array(so_far)))
 
+    def mixes(self) -> bool:
+        """Return whether both halves of a move are of different senders' pieces."""
+        gone: dict[tuple[int, int], int] = {}
+        for sent in (sent for each in self.rounds for sent in each.sends):
+            for move in sent.moves:
+                far = [gone.get((move.number, half), 0) for half in move.halves]
+                if len({*far}) > 1:
+                    return True
+                gone |= {
+                    (move.number, half): int(sent.hop.to(np.array(so_far)))
+                    for half, so_far in zip(move.halves, far, strict=True)
+                }
+        return False
+
     def path(self, number: int, half: int = 0) -> tuple[tuple[Hop, Push], ...]:
         """Return the hops and moves of a half of what was in a place at first."""
         sends = (sent for each in self.rounds for sent in each.sends)
@@ -137,14 +151,20 @@ def routed(
     at = [places.take(everywhere if apart else devices) for devices in held]
     ends = [places.take(everywhere) for _ in pieces] if apart else []
     halves, starts, rounds = [[each, each] for each in held], tuple(at), []
+    gone = [[0, 0] for _ in pieces]
     made = sorted(turns(pieces, ways, least).items())
     last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
     for turn, hops in made:
-        before, parted = [a | b for a, b in halves], [a != b for a, b in halves]
+        before = [a | b for a, b in halves]
+        parted = [  # or they are halves of two tiles, which differ in how much is sent
+            a != b or (bool(piece.shares) and far[0] != far[1])
+            for piece, (a, b), far in zip(pieces, halves, gone, strict=True)
+        ]
         for hop, goes in hops.items():
             for number, half in ((n, half) for n, some in goes.items() for half in some):
                 devices = np.array(sorted(halves[number][half]))
                 halves[number][half] = frozenset(hop.to(devices).tolist())
+                gone[number][half] = int(hop.to(np.array(gone[number][half])))
         moving = sorted({number for goes in hops.values() for number in goes})
         landing = {
             n: ends[n] if ends and last[n] == turn else places.take(frozenset.union(*halves[n]))
