@@ -86,9 +86,24 @@ def kind(form: Routed) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_forms_keep_the_protocol(seed: int, tmp_path: Path) -> None:
-    """At full size, on events: what is sent comes, in time, to where it is looked for."""
     pytest.importorskip("jax")
-    made = random_plan(seed)
+    check_forms(random_plan(seed), tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(1000, 17, 512), (394, 2048)], ids=str)
+def test_halves_that_meet_on_their_way_keep_it(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Over a v5e:4x4, from one axis to the other: tiles of one offset differ by some rows."""
+    pytest.importorskip("jax")
+    sides = []
+    for axis in ("y", "x"):
+        dims = [*["{}"] * (len(shape) - 2), f'{{"{axis}"}}', "{}"]
+        sides.append(Mesh({"x": 4, "y": 4}).sharding(f"[{', '.join(dims)}]"))
+    made = direct_of(plan(Reshard(shape, "float32", *sides), "direct", topology="v5e:4x4"))
+    check_forms(made, tmp_path)
+
+
+def check_forms(made: DirectPlan, tmp_path: Path) -> None:
+    """At full size, on events: what is sent comes, in time, to where it is looked for."""
     for number, choice in enumerate(forms(made)):
         form = choice.form
         assert isinstance(form, Routed)
