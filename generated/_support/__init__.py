@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "ece6b0dd1f776fad",
+    "pallas_tpu": "5bf0c027345eccdf",
     "triton_gpu": "04001d48a7480418",
 }
 

@@ -24,8 +24,8 @@ from .pallas_steps import hop
 
 
 class OneOf(NamedTuple):
-    """A copy that is one of several, of as many elements each. `copies`: of each whether it is the
-    one, and itself."""
+    """A copy that is one of several, of as many elements each and on the same semaphores, so that
+    to wait for any is to wait for it. `copies`: of each whether it is the one, and itself."""
 
     copies: tuple[tuple[Any, Any], ...]
 
@@ -194,14 +194,14 @@ class Relayed(Aligned):
             for way, (here, there, *_) in zip(ways, moves, strict=True)
         ]
 
-        def starts_of(sends, leaves, going, comes, by, come):
+        def starts_of(sends, leaves=1, going=0, comes=1, by=0, come=0):
             goal = schedule.farther(me, by)
             read, _ = self._starts(me, schedule.farther(me, going), order)
             _, write = self._starts(schedule.farther(goal, come, -1), goal, order)
             return [n * sends * leaves for n in read] + [n * sends * comes for n in write]
 
         rows, keeps = super().table(device, order), self._keeps(device, order)
-        last = [keeps, *[0] * (self._columns - 1), *starts_of(keeps, 1, 0, 1, 0, 0)]
+        last = [keeps, *[0] * (self._columns - 1), *starts_of(keeps)]
         if not is_traced(device):
             sends = [row[-2] for row in rows] if self.shares else [1] * len(rows)
             every = zip(rows, sends, ends, strict=True)

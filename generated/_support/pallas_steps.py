@@ -56,7 +56,11 @@ class Schedule(NamedTuple):
     in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
     to those that a device sends to or gets of; `slots`: how many there are; `starts`: where not
     every device sends over every offset, the slots in which what goes over each is at first, and
-    the moves end with its number."""
+    the moves end with its number.
+
+    Kernels get rows (from, to, [begin], [extents ...], [sent ...], [got ...], [starts ...]): in
+    place of the number of an offset what this device sends of a move and what it gets, or whether;
+    and where that stands in shards, if it goes from there or to there."""
 
     digits: tuple[tuple[int, int], ...]
     offsets: tuple[int, ...]
@@ -91,7 +95,8 @@ class Schedule(NamedTuple):
         return sum(stride * digit for stride, digit in digits)
 
     def device(self, place):
-        """Return the device at a place, any device if none is there."""
+        """Return the device at a place; any device if none is there, with which callers do nothing:
+        they ask `is_device`, or whether anything is sent."""
         if not self.lines:
             return place
         digits = ((own, rem(div(place, stride), count)) for stride, own, count in self._sizes())

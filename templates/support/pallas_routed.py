@@ -93,6 +93,7 @@ class Forwarding(Packed):
                         held[key, half] = after, there if slot == here else None
                     else:
                         held[there, half] = after, slot
+                # Both halves are of one tile, or as large: either will do.
                 come.append((offset, after))
         return held, come
 
@@ -119,15 +120,15 @@ class Forwarding(Packed):
         every = (sends for sends, _ in self.pieces(place, offset, order))
         return functools.reduce(operator.or_, every)
 
-    def _taken(self, place, offset, order):
-        """Return what is told of what the device at a place sends to one so much farther on:
-        whether there is anything, or how much of a slot that takes."""
+    def _amounts(self, place, offset, order):
+        """Return how much the device at a place sends to one so much farther on: whether anything,
+        or what of a slot that takes."""
         if not self.slot.own:
             return [self.has(place, offset, order)]
         found = [0] * len(self.slot.sized)
         for sends, box in self.pieces(place, offset, order):
-            taken = self.slot.taken([maximum(each, 0) for each in extents(box)])
-            found = [n + jnp.where(sends, more, 0) for n, more in zip(found, taken, strict=True)]
+            more = self.slot.amounts([maximum(each, 0) for each in extents(box)])
+            found = [a + jnp.where(sends, b, np.int32(0)) for a, b in zip(found, more, strict=True)]
         return found
 
     def table(self, device, order=None):
@@ -142,7 +143,7 @@ class Forwarding(Packed):
 
         def ends(before, after, number):
             starts = (self.schedule.farther(place, gone, -1) for gone in (before, after))
-            return [told for start in starts for told in self._taken(start, number, order)]
+            return [each for start in starts for each in self._amounts(start, number, order)]
 
         rows = [(*gone, offsets[row[-1]]) for gone, row in zip(come, moves, strict=True)]
         if traced:
@@ -256,18 +257,18 @@ class Routed(Forwarding):
     def _push(self, moves, slots, step, move, receiver, sent, received):
         """Return the copy of a move."""
         slot, columns = self.slot, 2 + self.slot.halves + len(self.slot.sized)
-        told = len(slot.sized) if slot.own else int(self.shares)
-        first, ends = (columns + 2 * told) * move, []
-        for end in range(1 + self.shares):
-            part = slot.part(moves, first, step.chunk, end)
+        amounts = len(slot.sized) if slot.own else int(self.shares)
+        first, ends = (columns + 2 * amounts) * move, []
+        for gets in (False, True)[: 1 + self.shares]:  # the copy as a sender has it, as a receiver
+            part = slot.part(moves, first, step.chunk, gets)
             read, write = (slots.at[(moves[first + side], *part)] for side in range(2))
             copy = pltpu.make_async_remote_copy(
                 read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
             )
             if slot.own:
-                ends.append((slot.is_taken(moves, first, step.chunk, end), copy))
+                ends.append((slot.is_any(moves, first, step.chunk, gets), copy))
             elif self.shares:
-                ends.append((moves[first + columns + end] > 0, copy))
+                ends.append((moves[first + columns + gets] > 0, copy))
         return Sometimes(*ends) if self.shares else copy
 
     def _start(self, x, device, order):

@@ -30,8 +30,9 @@ class Slot(NamedTuple):
     rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
     slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
     much is sent; `halves`: whether they say where, along the first, that begins; `chunks`: into how
-    many, along the first, moves are cut; `own`: whether a device sends as much as its tile takes:
-    after those extents, the most over an offset, moves have its own, and of what it gets."""
+    many, along the first, moves are cut; `own`: whether a device sends as much as its tile takes. A
+    row then has, after the largest extents over its offset, those of what this device sends, and
+    those of what it gets."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -42,35 +43,35 @@ class Slot(NamedTuple):
     chunks: int = 1
     own: bool = False
 
-    def part(self, moves, first, chunk=0, end=0):
+    def part(self, moves, first, chunk=0, gets=False):
         """Return the part of a slot that a chunk of a move takes, whose numbers begin at `first`;
-        `end`: of what a device has of its own, whether as a receiver."""
+        `gets`: of what a device gets, not of what it sends, where these differ."""
         part: list[object] = [slice(None)] * len(self.shape)
-        for column, (axis, unit) in enumerate(self.sized):
-            ends = self._ends(moves, first, column, chunk, end)
-            part[axis] = pl.ds(*(end if unit == 1 else multiple(end, unit) for end in ends))
+        for number, (axis, unit) in enumerate(self.sized):
+            span = self._span(moves, first, number, chunk, gets)
+            part[axis] = pl.ds(*(each if unit == 1 else multiple(each, unit) for each in span))
         return tuple(part)
 
-    def _ends(self, moves, first, column, chunk, end):
+    def _span(self, moves, first, number, chunk, gets):
         """Return where a chunk of a move begins, and its extent, along a dimension of `sized`."""
-        axis, unit = self.sized[column]
+        axis, unit = self.sized[number]
         begin = moves[first + 2] if self.halves and axis == 0 else 0
-        column += first + 2 + self.halves
-        low, high = 0, moves[column]
+        at = first + 2 + self.halves + number
+        low, high = 0, moves[at]
         if axis == 0:
             low, high = self._chunk(high, unit, chunk)
         start, size = begin + low, high - low
         if self.own:
-            taken = moves[column + (1 + end) * len(self.sized)]
-            size = minimum(maximum(taken - start, 0), size)
+            tile = moves[at + (1 + gets) * len(self.sized)]
+            size = minimum(maximum(tile - start, 0), size)
         return start, size
 
-    def is_taken(self, moves, first, chunk=0, end=0):
-        """Return whether a chunk of a move, as a device has it of its own, has anything: where its
-        tile ends before, and where there is none, not."""
-        return self._ends(moves, first, 0, chunk, end)[1] > 0
+    def is_any(self, moves, first, chunk=0, gets=False):
+        """Return whether a chunk of a move has anything: not where the tile ends before it, and not
+        where there is no tile."""
+        return self._span(moves, first, 0, chunk, gets)[1] > 0
 
-    def taken(self, extents):
+    def amounts(self, extents):
         """Return what a box takes of a slot, along the dimensions of `sized`."""
         if self.dense:
             granule, inner = math.prod(self.shape[1:]), math.prod(self.held[1:])

@@ -183,7 +183,7 @@ def _kind(form: Form) -> tuple[object, ...]:
     apart = form.spreads and form.schedule.halves
     slot = form.slot
     kind = form.name, form.view, slot.order, slot.dense, slot.sized, form.is_padded, apart
-    return *kind, form.digits
+    return *kind, form.digits, form.lines, slot.own
 
 
 def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[FormChoice]:

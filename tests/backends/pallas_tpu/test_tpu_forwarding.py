@@ -155,17 +155,23 @@ def test_each_kind_compiles_in_both_widths(tmp_path: Path) -> None:
         pytest.skip(" ".join(str(error).split()))
     mesh, jobs, seen = Mesh({"x": 2, "y": 4}), [], set()
     widths = list[What](["module", "x64"])
-    turned = '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'
-    for shape, dtype in ((1030, 1544), "float32"), ((257, 386), "int8"), ((2048, 4096), "bfloat16"):
-        sides = tuple(map(mesh.sharding, turned))
+    turned, swapped = ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]'), ('[{"x", "y"}]', '[{"y", "x"}]')
+    for shape, dtype in (
+        *(((1030, 1544), "float32"), ((257, 386), "int8"), ((2048, 4096), "bfloat16")),
+        *(((65536,), "float32"), ((65600,), "int8")),
+    ):
+        sides = tuple(map(mesh.sharding, turned if len(shape) > 1 else swapped))
         made = direct_of(plan(Reshard(shape, dtype, *sides), "direct", topology=topology))
         for choice in forms(made):
-            own = (*kind(choice.form), choice.form.slot.dense)  # type: ignore[arg-type,union-attr]
-            if own in seen or not (own[1] or own[2]):
+            form = choice.form
+            assert isinstance(form, Routed)
+            own = (*kind(form), form.slot.dense, len(shape), form.schedule.halves)
+            if own in seen or form.name not in ("routed", "relayed"):
                 continue
             seen.add(own)
             path = tmp_path / f"case{len(jobs)}.py"
             path.write_text(alone_in_form(made, choice))
             jobs += [Job(what, "pallas_tpu", "pallas_tpu", str(path), topology) for what in widths]
-    assert {dense for name, _, own, _, dense in seen if name == "routed" and own} == {False, True}
+    assert {dense for name, _, own, _, dense, *_ in seen if own} == {False, True}
+    assert {rank for name, *_, rank, _ in seen if name == "relayed"} == {1, 2}
     assert {outcome.error for outcome in outcomes(jobs, 300)} == {""}

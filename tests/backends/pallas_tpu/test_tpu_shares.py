@@ -43,8 +43,8 @@ SHARED_FAULTS = {
         f"{EARLY}|{UNMET}",
     ),
     "what is sent taken for what comes": (
-        "ends.append((moves[first + columns + end] > 0, copy))",
-        "ends.append((moves[first + columns + 1 - end] > 0, copy))",
+        "ends.append((moves[first + columns + gets] > 0, copy))",
+        "ends.append((moves[first + columns + 1 - gets] > 0, copy))",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "a wait for what does not come": (
@@ -73,26 +73,68 @@ SHARED_FAULTS = {
 
 OWN_FAULTS = {
     "what is sent taken for what comes": (
-        "part = slot.part(moves, first, step.chunk, end)",
-        "part = slot.part(moves, first, step.chunk, 1 - end)",
+        "part = slot.part(moves, first, step.chunk, gets)",
+        "part = slot.part(moves, first, step.chunk, not gets)",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "as much as the largest tile": (
-        "size = minimum(maximum(taken - start, 0), size)",
-        "size = size + 0 * taken",
+        "size = minimum(maximum(tile - start, 0), size)",
+        "size = size + 0 * tile",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "what there is not": (
-        "_ends(moves, first, 0, chunk, end)[1] > 0",
-        "_ends(moves, first, 0, chunk, end)[1] >= 0",
+        "_span(moves, first, 0, chunk, gets)[1] > 0",
+        "_span(moves, first, 0, chunk, gets)[1] >= 0",
         rf"{EARLY}|{UNMET}",
     ),
     "what another offset takes": (
-        "for told in self._taken(start, number, order)]",
-        "for told in self._taken(start, self.schedule.offsets[0], order)]",
+        "for each in self._amounts(start, number, order)]",
+        "for each in self._amounts(start, self.schedule.offsets[0], order)]",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
 }
+
+
+SHORT = {
+    "less of the last dimension": (
+        "        return [div(extent + unit - 1, unit) * unit for extent, unit in pairs]",
+        "        return [div(max(e - 8, 1) + unit - 1, unit) * unit for e, unit in pairs]",
+        (1030, 1544),
+        "float32",
+        r"slot \d+ of rank \d (gets|holds what)",
+    ),
+    "a granule too few": (
+        "return [div(extents[0] * inner + granule - 1, granule)]",
+        "return [maximum(div(extents[0] * inner + granule - 1, granule) - 1, 0)]",
+        (257, 386),
+        "int8",
+        r"slot \d+ of rank \d holds what",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_less_than_a_tile_is_found_at_full_size(name: str, tmp_path: Path) -> None:
+    """Where both ends are told too little, so that semaphores agree."""
+    pytest.importorskip("jax")
+    old, new, shape, dtype, said = SHORT[name]
+    made = planned(MESH_8, shape, dtype, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+    dense = "granule" in name
+    (choice, *_) = (
+        each
+        for each in choices(made)
+        if isinstance(each.form, Routed) and each.form.slot.own and each.form.slot.dense == dense
+    )
+    text = alone_in_form(made, choice)
+    assert old in text
+    for file, written_ in ("right.py", text), ("wrong.py", text.replace(old, new)):
+        (tmp_path / file).write_text(written_)
+    right, wrong = (load(tmp_path / file) for file in ("right.py", "wrong.py"))
+    check_deliveries(*programs_of(right), events_of(right, 8))
+    events = events_of(wrong, 8)
+    check_protocol(events)
+    with pytest.raises(MismatchError, match=f"^{said}"):
+        check_deliveries(*programs_of(wrong), events)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,8 @@ def _relayed(
     if view is not None:
         tile = tuple(widest(exchange, axis) for axis in range(len(held)))
         slot = Slot.viewed(tile, itemsize, view)
-        yield Option("relayed", slot, _scheduled(offsets, senders, slot, grid, apart=True))
+        schedule = _scheduled(offsets, senders, slot, grid, apart=True, cut=len(view) > 1)
+        yield Option("relayed", slot, schedule)
 
 
 def _packed(exchange: Exchange, itemsize: int, window: Shape, grid: Grid) -> Iterator[Option]:
@@ -125,9 +126,11 @@ def _scheduled(
     sizes: Sequence[Integers] = (),
     *,
     apart: bool = False,
+    cut: bool = True,
 ) -> RoutedSchedule:
     """Return the schedule of pieces in slots, or with places `apart` for both ends; `sizes`: what
-    each sender's takes, where that differs."""
+    each sender's takes, where that differs; `cut`: whether halves may go apart, which of a vector
+    among others in one buffer the TPU compiler (libtpu 0.0.42) does not take."""
     shares = [
         tuple((slot.elements_of(own) / slot.sent(number)).tolist())
         for number, own in enumerate(sizes)
@@ -137,7 +140,7 @@ def _scheduled(
         Freight(
             offset,
             slot.sent(number),
-            slot.is_cut(number),
+            cut and slot.is_cut(number),
             senders[number] if senders else (),
             start,
             shares[number] if shares else (),

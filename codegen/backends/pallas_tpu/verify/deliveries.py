@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
@@ -55,10 +58,16 @@ def check_deliveries(program: Any, traces: Traces) -> None:
                 continue
             receiver = places.index(goal)
             wanted = sender, 0 if spreads else schedule.starts[number] if program.shares else number
-            # Beyond what was sent of it a slot holds what it did.
-            sent = sizes.get(wanted, 1)
+            end, sent = sizes.get(wanted, (1, ()))
+            if not spreads:  # beyond its tile a slot holds what it did
+                end, *needed = _needed(program, sender, receiver)
+                if any(size < least for size, least in zip(sent, needed, strict=False)):
+                    raise MismatchError(
+                        f"slot {slot} of rank {receiver} gets {[*sent]} of every row, expected: "
+                        f"{needed}, what the tile from rank {sender} takes"
+                    )
             for begin, _, found in held[receiver, slot]:
-                if begin < sent and found != wanted:
+                if begin < end and found != wanted:
                     raise MismatchError(
                         f"slot {slot} of rank {receiver} holds what rank {found[0]} had in slot "
                         f"{found[1]}, expected: rank {sender}, slot {wanted[1]}"
@@ -67,23 +76,26 @@ def check_deliveries(program: Any, traces: Traces) -> None:
 
 def _held(
     traces: Traces, slots: int, extent: int
-) -> tuple[dict[_Place, list[_Part]], dict[_Place, int]]:
+) -> tuple[dict[_Place, list[_Part]], dict[_Place, tuple[int, tuple[int, ...]]]]:
     """Return, for every (rank, slot), along its first dimension where what it holds in the end was
-    at first; and of what was somewhere at first how much was sent."""
+    at first; and of what was somewhere at first how far it was sent along that dimension, and the
+    least extents of what was along the others."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
     held: dict[_Place, list[_Part]] = {place: [(0, extent, place)] for place in places}
-    sizes: dict[_Place, int] = {}
+    sizes: dict[_Place, tuple[int, tuple[int, ...]]] = {}
     counts = Counts()
 
     def step(rank: int, event: Event) -> bool:
         if isinstance(event, Copy):
-            (read, _), (begin, size), *_ = event.read.ranges
+            (read, _), (begin, size), *others = event.read.ranges
             (write, _), *_ = event.write.ranges
             taken, left = _cut(held[rank, read], begin, begin + size), held[event.to, write]
             around = _cut(left, 0, begin), _cut(left, begin + size, extent)
             held[event.to, write] = [*around[0], *taken, *around[1]]
             for _, end, place in taken:
-                sizes[place] = max(sizes.get(place, 0), end)
+                rest = tuple(extent for _, extent in others)
+                last, least = sizes.get(place, (0, rest))
+                sizes[place] = max(last, end), tuple(map(min, least, rest))
         return count(counts, rank, event)
 
     carry_out(traces, step)
@@ -94,6 +106,23 @@ def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
     """Return what lies between two places."""
     cut = ((max(begin, low), min(end, high), place) for begin, end, place in parts)
     return [part for part in cut if part[0] < part[1]]
+
+
+def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
+    """Return what the tile that one rank sends to another takes of a slot, along its dimensions."""
+    peers, slot = program.peers, program.slot
+    me, wanted = peers.here(program.order, sender)[0], peers.here(program.order, receiver)[1]
+    own, other = peers.forms.source_shard(me), peers.forms.target_shard(wanted)
+    boxes = (
+        peers.tile(own, other, piece)
+        for piece in range(peers.count)
+        if peers.holder(own, wanted, piece) == me
+    )
+    extents = max(tuple(map(int, np.subtract(box[1::2], box[::2]))) for box in boxes)
+    if slot.dense:
+        granule = math.prod(slot.shape[1:])
+        return (-(-extents[0] * math.prod(slot.held[1:]) // granule), *slot.shape[1:])
+    return tuple(extents[axis] for axis in slot.order or range(len(extents)))
 
 
 def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
