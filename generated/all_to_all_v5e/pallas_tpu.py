@@ -54,7 +54,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule
 
-require("pallas_tpu", "5bf0c027345eccdf", __name__)
+require("pallas_tpu", "c9369562df3af135", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

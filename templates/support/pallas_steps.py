@@ -47,12 +47,11 @@ class Step(NamedTuple):
 class Schedule(NamedTuple):
     """Who sends which slots on to whom, round by round.
 
-    `digits`: those of places, the numbers of devices but for `lines`, where they are along axes
-    that do not wrap around;
-    `rounds`: of each the hops (stride, extent, by, number of moves);
-    `moves`: (slot it leaves, slot it comes to, where what is sent of it begins if that may be a
-    half, its extents); `offsets`: how much farther
-    on, digit by digit, the devices are that slots are for, or have wanted of; `arrives`: the slots
+    `digits`: those of places: of the numbers of devices, but for `lines`, the strides of digits
+    along axes that do not wrap around (see `place`); `rounds`: of each the hops (stride, extent,
+    by, number of moves); `moves`: (slot it leaves, slot it comes to, where what is sent of it
+    begins if that may be a half, its extents); `offsets`: how much farther on, digit by digit, the
+    devices are that slots are for, or have wanted of; `arrives`: the slots
     in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
     to those that a device sends to or gets of; `slots`: how many there are; `starts`: where not
     every device sends over every offset, the slots in which what goes over each is at first, and

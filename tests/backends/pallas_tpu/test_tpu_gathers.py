@@ -192,24 +192,43 @@ def test_wrong_places_fail_emission() -> None:
 def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:
     """Against the oracle, in the interpreter, with races on; as a whole, in halves and chunks."""
     pytest.importorskip("jax")
-    cases, kinds = [], set()
-    for name in names:
-        every = gathers(CASES[name])
-        for choice in every if len(names) > 2 else every[:1]:
-            for each in {choice.form: choice, in_chunks(choice).form: in_chunks(choice)}.values():
-                form = form_of(each)
-                kinds.add((form.chunks > 1, form.schedule.halves))
-                path = tmp_path / f"case{len(cases)}.py"
-                path.write_text(alone_in_form(CASES[name], each))
-                cases.append(Case.of(CASES[name].reshard, name, "pallas_tpu", path))
+    chosen = [
+        (name, choice)
+        for name in names
+        for choice in gathers(CASES[name])[: None if len(names) > 2 else 1]
+    ]
+    kinds = run_each([(name, CASES[name], choice) for name, choice in chosen], tmp_path)
     assert len(names) == 2 or kinds == {(a, b) for a in (False, True) for b in (False, True)}
+
+
+def run_each(
+    chosen: list[tuple[str, DirectPlan, FormChoice]], tmp_path: Path
+) -> set[tuple[bool, bool]]:
+    """Run modules of plans in forms, as they are and in chunks, against the oracle; whether any
+    were in chunks, and in halves."""
+    cases, kinds = [], set()
+    for name, made, choice in chosen:
+        for each in {choice.form: choice, in_chunks(choice).form: in_chunks(choice)}.values():
+            form = form_of(each)
+            kinds.add((form.chunks > 1, form.schedule.halves))
+            path = tmp_path / f"case{len(cases)}.py"
+            path.write_text(alone_in_form(made, each))
+            cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
     failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
+    return kinds
 
 
 def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:
     """What the module of a gather does, checked as `verify` does, after edits of its text."""
-    text = alone_in_form(made, gathers(made)[0])
+    return checked_in_form(made, gathers(made)[0], path, *edits)
+
+
+def checked_in_form(
+    made: DirectPlan, choice: FormChoice, path: Path, *edits: tuple[str, str]
+) -> Traces:
+    """What the module of a plan in a form does, from shard to shard, likewise."""
+    text = alone_in_form(made, choice)
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)

@@ -17,9 +17,11 @@ from test_tpu_gathers import (
     ROWS,
     SEND,
     TURNED,
+    checked_in_form,
     form_of,
     in_chunks,
     planned,
+    run_each,
 )
 
 from shardwright.codegen.backends.pallas_tpu.proofs import check
@@ -27,12 +29,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.timeline import timeline
-from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
-from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
-from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
-from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.compile import targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
@@ -40,7 +38,6 @@ from shardwright.codegen.planner.network.timeline import Copies, cost_of
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import DirectPlan
@@ -171,33 +168,13 @@ def test_wrong_ends_fail_emission() -> None:
 def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:
     """Against the oracle, in the interpreter, with races on; as a whole, in halves and chunks."""
     pytest.importorskip("jax")
-    cases, kinds = [], set()
-    for name in names:
-        choice = relayed(CASES[name])
-        for each in {choice.form: choice, in_chunks(choice).form: in_chunks(choice)}.values():
-            form = form_of(each)
-            kinds.add((form.chunks > 1, form.schedule.halves))
-            path = tmp_path / f"case{len(cases)}.py"
-            path.write_text(alone_in_form(CASES[name], each))
-            cases.append(Case.of(CASES[name].reshard, name, "pallas_tpu", path))
+    kinds = run_each([(name, CASES[name], relayed(CASES[name])) for name in names], tmp_path)
     assert len(names) == 3 or kinds == {(a, b) for a in (False, True) for b in (False, True)}
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
-    assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
 def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:
     """What the module of a reshard does, checked as `verify` does, after edits of its text."""
-    text = alone_in_form(made, in_chunks(relayed(made)))
-    for old, new in edits:
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
-    module = load(path)
-    (program,) = programs_of(module)
-    events = trace(module, program, made.exchange.ranks.size)
-    check_protocol(events)
-    check_aligned(program, events)
-    return events
+    return checked_in_form(made, in_chunks(relayed(made)), path, *edits)
 
 
 # Where slots are used again.

@@ -90,12 +90,12 @@ class Grid:
         (stride, _), extent = digits[0], 1 << len(digits)
         coordinates, device = self.torus.coordinates(self.ids), np.arange(self.ids.size)
         before = device[device // stride % extent < extent - 1]
-        steps_ = coordinates[before + stride] - coordinates[before]
-        crossed = np.abs(steps_[0])
+        moved_by = coordinates[before + stride] - coordinates[before]
+        crossed = np.abs(moved_by[0])
         axis = int(crossed.argmax())
         by = int(crossed[axis])
         near = by == 1 or not self.torus.wrap[axis]
-        alike = bool((steps_ == steps_[0]).all()) and int(crossed.sum()) == by
+        alike = bool((moved_by == moved_by[0]).all()) and int(crossed.sum()) == by
         return near and alike and by.bit_count() == 1
 
     def _along_axes(self, digits: Digits) -> Digits:
