@@ -155,7 +155,8 @@ def _worker(which: str, folder: str) -> None:
         return
     import torch.multiprocessing as mp
 
-    mp.spawn(in_torch, args=(folder,), nprocs=4)
+    # Forked processes leave without Python's own end, in which threads of gloo may abort them.
+    mp.start_processes(in_torch, args=(folder,), nprocs=4, start_method="fork")
     print(Path(folder, "rows.json").read_text())
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from places import ROOT, TESTS
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -59,6 +59,7 @@ def test_the_python(number: int, tmp_path: Path) -> None:
     if "init_device_mesh" in PROGRAMS[number]:
         launch = f"{re.findall('`(torchrun [^`]*)`', TEXT)[0]} --standalone"
         words += ["-m", "torch.distributed.run", *shlex.split(launch)[1:]]
+        words += [str(TESTS / "leave_at_once.py")]
     env = os.environ | {"PYTHONPATH": str(tmp_path), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([*words, program], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}"

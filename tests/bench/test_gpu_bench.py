@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from gpu_cases import CASES, make
+from places import TESTS
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -46,7 +47,8 @@ def test_a_row_of_gpu_matmul() -> None:
 
 @pytest.mark.slow
 def test_gpu_peers_on_gloo() -> None:
-    words = ["--standalone", "--nproc-per-node", "6", "-m", "bench.gpu_peers"]
+    launch = ["--standalone", "--nproc-per-node", "6"]
+    words = [*launch, str(TESTS / "leave_at_once.py"), "-m", "bench.gpu_peers"]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *words],
         capture_output=True,

@@ -77,4 +77,7 @@ def elsewhere(rank: int, mesh: DeviceMesh) -> None:
 
 
 if __name__ == "__main__":
-    mp.spawn(run, args=(sys.argv[1], int(sys.argv[2])), nprocs=WORLD)
+    # Forked processes leave without Python's own end, in which threads of gloo may abort them
+    # (`tests/leave_at_once.py`).
+    given = (sys.argv[1], int(sys.argv[2]))
+    mp.start_processes(run, args=given, nprocs=WORLD, start_method="fork")
