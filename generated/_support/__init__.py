@@ -6,7 +6,7 @@
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "c9369562df3af135",
+    "pallas_tpu": "678646057cf9831a",
     "triton_gpu": "04001d48a7480418",
 }
 

@@ -93,7 +93,7 @@ class Forwarding(Packed):
                         held[key, half] = after, there if slot == here else None
                     else:
                         held[there, half] = after, slot
-                # Both halves are of one tile, or as large: either will do.
+                # Both halves are of one tile, or all tiles are as large.
                 come.append((offset, after))
         return held, come
 

@@ -95,6 +95,17 @@ class Slot(NamedTuple):
         units = div(extent, unit)
         return tuple(div(units * number, self.chunks) * unit for number in (chunk, chunk + 1))
 
+    def columns(self, halves=(0, 1), sizes=()):
+        """Return what a move says of the halves that it sends: where they begin, if that may be
+        elsewhere than at the start, and their extents along the dimensions of `sized`; `sizes`:
+        those of both halves, if that is not the whole slot."""
+        sizes, begin = list(sizes or (self.shape[axis] for axis, _ in self.sized)), 0
+        if len(halves) == 1:
+            unit = self.sized[0][1]
+            cut = -(-sizes[0] // (2 * unit)) * unit
+            begin, sizes[0] = ((0, cut), (cut, sizes[0] - cut))[halves[0]]
+        return *[begin] * self.halves, *sizes
+
     def packed(self, values):
         """Return a slot that holds values."""
         if self.dense:

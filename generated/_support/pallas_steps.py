@@ -45,16 +45,17 @@ class Step(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Who sends which slots on to whom, round by round.
+    """Who sends which slots on to whom, round by round; `pallas_schedules` makes it of what modules
+    say.
 
     `digits`: those of places: of the numbers of devices, but for `lines`, the strides of digits
     along axes that do not wrap around (see `place`); `rounds`: of each the hops (stride, extent,
     by, number of moves); `moves`: (slot it leaves, slot it comes to, where what is sent of it
     begins if that may be a half, its extents); `offsets`: how much farther on, digit by digit, the
-    devices are that slots are for, or have wanted of; `arrives`: the slots
+    devices are that a slot goes to, or whose shard is wanted from as far back; `arrives`: the slots
     in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
-    to those that a device sends to or gets of; `slots`: how many there are; `starts`: where not
-    every device sends over every offset, the slots in which what goes over each is at first, and
+    to those that a device sends to or gets of; `slots`: how many there are; `starts`: where devices
+    differ in what they send over an offset, the slots in which what goes over each is at first, and
     the moves end with its number.
 
     Kernels get rows (from, to, [begin], [extents ...], [sent ...], [got ...], [starts ...]): in

@@ -51,10 +51,10 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers
 from .._support.pallas_routed import Routed
+from .._support.pallas_schedules import of_tiles
 from .._support.pallas_slots import Slot
-from .._support.pallas_steps import Schedule
 
-require("pallas_tpu", "c9369562df3af135", __name__)
+require("pallas_tpu", "678646057cf9831a", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -130,24 +130,18 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
-# Who sends which slots on to whom, round by round: see `Schedule`.
+SLOT = Slot((4, 1, 128), (20, 20), dense=True)  # granules of 512 bytes: ceil(400 / 128)
 DIGITS = ((1, 2), (2, 2), (4, 2))
-OFFSETS = (1, 2, 3, 4, 5, 6, 7)
-ARRIVES = (4, 7, 5, 9, 1, 2, 6)
-ROUNDS = (
-    ((1, 2, 1, 2), (2, 2, 1, 2), (4, 2, 1, 2)), ((1, 2, 1, 1), (2, 2, 1, 1), (4, 2, 1, 1)),
-    ((1, 2, 1, 1), (2, 2, 1, 1), (4, 2, 1, 1)),
-)  # fmt: skip
-MOVES = (
-    (2, 8), (6, 12), (1, 7), (5, 11), (3, 9), (4, 10), (10, 1), (12, 3), (11, 2), (0, 4), (8, 5),
-    (3, 6),
-)  # fmt: skip
-PARTNERS = ((1, 2, 1), (2, 2, 1), (4, 2, 1))
-SCHEDULE = Schedule(DIGITS, OFFSETS, ARRIVES, ROUNDS, MOVES, PARTNERS, slots=13)
+# Hops a, b, ...: to the device whose digit (stride, extent) is so much higher.
+HOPS = ((1, 2, 1), (2, 2, 1), (4, 2, 1))
+# A row is for the receiver so much farther on, digit by digit: "3 0a1b 4 2" goes over hop a
+# in round 0, into slot 4, and over b in round 1, into slot 2. See `of_tiles`.
+WAYS = "1 2a 4; 2 0b 7; 3 0a2b 8 5; 4 0c 9; 5 0c1a 10 1; 6 0b1c 11 2; 7 0a1b2c 12 3 6"
+SCHEDULE = of_tiles(DIGITS, HOPS, WAYS, SLOT)
 _PROGRAM = Routed(
     PEERS,
     SCHEDULE,
-    Slot((4, 1, 128), (20, 20), dense=True),  # ceil(400 / 128) granules of 512 bytes
+    SLOT,
     window=(20, 20),  # the largest tile
     collective_id=COLLECTIVE_ID,
 )

@@ -44,7 +44,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "c9369562df3af135", __name__)
+require("pallas_tpu", "678646057cf9831a", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -136,7 +136,7 @@ PEERS = Peers(
 )
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (2, 2), dense=True),  # ceil(4 / 128) granules of 512 bytes
+    Slot((1, 1, 128), (2, 2), dense=True),  # granules of 512 bytes: ceil(4 / 128)
     window=(2, 2),  # the largest tile
     outgoing=1,  # up to 1 x 1 tiles of a device
     incoming=2,  # up to 1 x 2 tiles of a device

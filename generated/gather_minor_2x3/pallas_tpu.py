@@ -43,7 +43,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "c9369562df3af135", __name__)
+require("pallas_tpu", "678646057cf9831a", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -122,7 +122,7 @@ PEERS = Peers(
 )
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (4, 1), dense=True),  # ceil(4 / 128) granules of 512 bytes
+    Slot((1, 1, 128), (4, 1), dense=True),  # granules of 512 bytes: ceil(4 / 128)
     window=(4, 1),  # the largest tile
     outgoing=1,  # up to 1 x 1 tiles of a device
     incoming=3,  # up to 1 x 3 tiles of a device

@@ -47,7 +47,7 @@ from .._support import require
 from .._support.jax_meshes import Sharded
 from .._support.pallas_matmul import PallasMatmul, RingMatmul
 
-require("pallas_tpu", "c9369562df3af135", __name__)
+require("pallas_tpu", "678646057cf9831a", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

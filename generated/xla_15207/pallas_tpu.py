@@ -61,7 +61,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import Forms, Peers, div, maximum, minimum, rem
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "c9369562df3af135", __name__)
+require("pallas_tpu", "678646057cf9831a", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -152,7 +152,7 @@ PEERS = Peers(
 )
 _PROGRAM = Slots(
     PEERS,
-    Slot((1, 1, 128), (4, 4, 8), dense=True),  # ceil(128 / 128) granules of 512 bytes
+    Slot((1, 1, 128), (4, 4, 8), dense=True),  # granules of 512 bytes: ceil(128 / 128)
     window=(4, 4, 8),  # the largest tile
     outgoing=4,  # up to 1 x 2 x 2 tiles of a device
     incoming=4,  # up to 4 x 1 x 1 tiles of a device

@@ -118,9 +118,9 @@ def test_a_slot_in_a_wrong_place(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     made = plan(between((40, 48), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2")
     text, path = alone(made, "pallas_tpu"), tmp_path / "module.py"
-    wrong, count = re.subn(r"OFFSETS, ARRIVES,", "OFFSETS, ARRIVES[::-1],", text)
-    assert count == 1
-    path.write_text(wrong)
+    changed = "SCHEDULE = SCHEDULE._replace(arrives=SCHEDULE.arrives[::-1])\n"
+    assert text.count("_PROGRAM = ") == 1
+    path.write_text(text.replace("_PROGRAM = ", f"{changed}_PROGRAM = "))
     with pytest.raises(
         SystemExit, match=r"^slot \d holds what left \(\d, \d\), expected \(\d, \d\)$"
     ):

@@ -79,6 +79,7 @@ class PallasTpu(Backend):
         "pallas_program",
         "pallas_ring",
         "pallas_routed",
+        "pallas_schedules",
         "pallas_shifts",
         "pallas_slots",
         "pallas_started",

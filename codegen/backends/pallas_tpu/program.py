@@ -11,12 +11,12 @@ from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.text import SLOT, function_of, schedule_lines
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.ir.exchange import Exchange
@@ -334,7 +334,7 @@ def _slots(form: Slots, exchange: Exchange, settings: list[str], ends: KernelEnd
 
 def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
     """Return why a slot has as many granules as it has."""
-    return f"ceil({math.prod(held)} / {math.prod(shape[1:])}) granules of 512 bytes"
+    return f"granules of 512 bytes: ceil({math.prod(held)} / {math.prod(shape[1:])})"
 
 
 def _reaches(form: Slots | Routed, exchange: Exchange) -> Explained:
@@ -354,9 +354,6 @@ def _by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-STARTS = "STARTS"
-
-
 def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelEnds) -> Made:
     name, slot = form.name.capitalize(), form.slot
     held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
@@ -372,28 +369,22 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
         what = _granules(slot.held, slot.shape) if slot.dense else shard
     window = f"window={form.window!r}", "the largest tile"
     given = [
-        *((ends.own(each), "") for each in (PEERS, "SCHEDULE")),
-        (f"Slot({', '.join(held)})", what),
+        *((ends.own(each), "") for each in (PEERS, "SCHEDULE", SLOT)),
         (f"view={form.view!r}", "its dimensions, in order") if form.in_place else window,
         (f"collective_id={ends.own(ID)}", ""),
         *([] if powers_of_two else [("powers_of_two=False", "all receivers are in reach")]),
         *_reaches(form, exchange),
     ]
-    tables = form.tables
-    named = [ends.own(each) for each in tables if each != STARTS]
-    named += [f"slots={form.schedule.places}"]
-    named += [f"starts={ends.own(STARTS)}"] if STARTS in tables else []
-    named += [f"lines={form.lines!r}"] if form.lines else []
-    before = (
-        "# Who sends which slots on to whom, round by round: see `Schedule`.",
-        *(line for each in tables for line in constant_lines(ends.own(each), tables[each])),
-        *called(f"{ends.own('SCHEDULE')} = Schedule", named),
-    )
+    lines = called(f"{ends.own(SLOT)} = Slot", held)
+    said = f"{lines[0]}  # {what}"
+    above = [f"# {what[0].upper()}{what[1:]}.", *lines]
+    slots = [said] if len(lines) == 1 and len(said) <= WIDTH else above
+    before = (*slots, *schedule_lines(form, ends.own))
     made = _explained(f"{ends.program} = {name}", given)
     calls: dict[str, tuple[str, ...]] = {
         "pallas_slots": ("Slot",),
         "pallas_aligned" if form.in_place else "pallas_routed": (name,),
-        "pallas_steps": ("Schedule",),
+        "pallas_schedules": (function_of(form),),
     }
     return calls, made, before, ()
 

@@ -206,8 +206,8 @@ def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> I
 
 
 def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[FormChoice]:
-    """Yield the forms in which tiles are forwarded since they have to be; along lines, where tables
-    are longer, only what takes less time so."""
+    """Yield the forms in which tiles are forwarded since they have to be; along lines, where there
+    are more offsets, only what takes less time so."""
     found: dict[str, int] = {}
     lines = replace(grid, on_lines=True)
     for each in (grid, lines) if lines.numbering.lines and lines.reaches() else (grid,):

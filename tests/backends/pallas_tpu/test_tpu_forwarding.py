@@ -7,12 +7,16 @@ import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lone import alone_in_form
+from lone import alone, alone_in_form
 
+from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
@@ -24,6 +28,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.compile import targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case, run_batch
 from shardwright.codegen.verify.load import load
@@ -102,6 +107,56 @@ def test_halves_that_meet_on_their_way_keep_it(shape: tuple[int, ...], tmp_path:
     check_forms(made, tmp_path)
 
 
+@pytest.mark.parametrize("dims", ["8x16", "16x16"])
+@pytest.mark.parametrize("target", ['[{}, {"x", "y"}]', "[{}, {}]"])
+def test_modules_of_large_slices_can_be_reviewed(dims: str, target: str, tmp_path: Path) -> None:
+    """A way a tile, and none of source shards: at most 250 lines. What is said is what is meant."""
+    pytest.importorskip("jax")
+    x, y = map(int, dims.split("x"))
+    mesh = Mesh({"x": x, "y": y})
+    sides = mesh.sharding('[{"x", "y"}, {}]'), mesh.sharding(target)
+    reshard = Reshard((8192, 8192), "bfloat16", *sides)
+    made = direct_of(plan(reshard, "direct", topology=f"v5e:{dims}"))
+    (part,) = parts(made, "pallas_tpu", "shardwright emit")
+    assert part.text.count("\n") <= 250
+    (tmp_path / "module.py").write_text(alone(made, "pallas_tpu"))
+    (program,) = programs_of(load(tmp_path / "module.py"))
+    form = choice_of(made).form
+    assert isinstance(form, Routed)
+    assert said(program.schedule) == planned(form)
+
+
+def said(schedule: Any) -> tuple[object, ...]:
+    """What a module makes of what it says of its schedule: of every round the hops and how many
+    moves make each, the moves, whom devices have to do with, and which slot is whose."""
+    places = schedule.offsets, schedule.starts, schedule.arrives, schedule.slots, schedule.lines
+    return schedule.rounds, schedule.moves, schedule.partners, *places
+
+
+def planned(form: Routed) -> tuple[object, ...]:
+    """The same of the schedule that was planned."""
+    schedule, slot = form.schedule, form.slot
+
+    def row(move: Push) -> tuple[int, ...]:
+        begin, extent = slot.part(move.number, move.halves)
+        size = (extent, *slot.size(move.number)[1:])
+        first = [begin] if schedule.halves else []
+        last = [move.number] if schedule.is_shared else []
+        return move.here, move.there, *first, *(size[axis] for axis in form.sized), *last
+
+    sends = [
+        [(*numbers(sent.hop), len(sent.moves)) for sent in each.sends] for each in schedule.rounds
+    ]
+    starts = schedule.starts if schedule.is_shared else None
+    places = schedule.offsets, starts, schedule.arrives, schedule.places, form.lines
+    partners = tuple(map(numbers, schedule.partners))
+    return tuple(map(tuple, sends)), tuple(map(row, schedule.moves)), partners, *places
+
+
+def numbers(hop: Hop) -> tuple[int, int, int]:
+    return hop.stride, hop.extent, hop.by
+
+
 def check_forms(made: DirectPlan, tmp_path: Path) -> None:
     """At full size, on events: what is sent comes, in time, to where it is looked for."""
     for number, choice in enumerate(forms(made)):
@@ -112,6 +167,7 @@ def check_forms(made: DirectPlan, tmp_path: Path) -> None:
         path.write_text(alone_in_form(made, choice))
         module = load(path)
         (program,) = programs_of(module)
+        assert said(program.schedule) == planned(form)
         events = trace(module, program, made.exchange.ranks.size)
         check_protocol(events)
         check_deliveries(program, events)

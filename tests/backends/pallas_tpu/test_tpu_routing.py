@@ -327,19 +327,15 @@ def test_two_calls_one_after_another(tmp_path: Path) -> None:
     mesh, ids = Mesh({"x": 16}), [5, 1, 2, 3, 4, 0, *range(6, 16)]
     sides = '[{"x"}, {}]', '[{"x"}, {}]'
     swap = planned(mesh, (1, 128), "float32", *sides, "v5e:4x4", Mesh({"x": 16}, ids))
-    once = (
-        ("MOVES = ((0, 0, 0), (0, 0, 0))", "MOVES = ((0, 1, 0), (1, 2, 0))"),
-        ("ARRIVES = (0,)", "ARRIVES = (2,)"),
-        ("slots=1", "slots=3"),
-    )
-    right = load(written(swap, tmp_path / "right.py", *once))
+    once = ('WAYS = "5 0a1b 0 0"', 'WAYS = "5 0a1b 1 2"')
+    right = load(written(swap, tmp_path / "right.py", once))
     calls = [(number, events_of(right, 16)) for number in range(2)]
     check_deliveries(*programs_of(right), calls[0][1])
     check_halves(calls)
     tells = "            self._tell(hop(me, *partner), met)\n"
     waits = "        pl.semaphore_wait(met, self._partners(me))\n"
     wrong = load(
-        written(swap, tmp_path / "wrong.py", *once, (tells, "            pass\n"), (waits, ""))
+        written(swap, tmp_path / "wrong.py", once, (tells, "            pass\n"), (waits, ""))
     )
     check_protocol(events_of(wrong, 16))
     with pytest.raises(MismatchError, match=r"^halves: rank \d writes into rank \d, which has not"):
@@ -399,9 +395,7 @@ def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
     check_protocol(events)
     check_deliveries(*programs_of(right), events)
     assert right._PROGRAM.fault() == ""
-    row = re.search(r"\((\d+, \d+), 9, 9\)", (tmp_path / "right.py").read_text())
-    assert row is not None
-    edit = row[0], f"({row[1]}, 0, 9)"
+    edit = "(cut, sizes[0] - cut)", "(0, sizes[0] - cut)"
     wrong = load(written(ON_A_RING, tmp_path / "wrong.py", edit))
     assert right._PROGRAM.fault() != wrong._PROGRAM.fault()
     with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds what rank"):
@@ -414,11 +408,11 @@ MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("Schedule(DIGITS, OFFSETS, ARRIVES,", "Schedule(DIGITS, OFFSETS, ARRIVES[::-1],"),
-        ("((1, 2, 1, 1), (2, 2, 1, 1)))", "((1, 2, 1, 1), (1, 2, 1, 1)))"),
-        ("MOVES = ((2, 4), (1, 3)", "MOVES = ((1, 4), (2, 3)"),
+        ("3 0a1b 4 2", "3 0a1b 4 1"),
+        ("2 0b 3", "2 0a 3"),
+        ("1 1a 1; 2 0b 3; 3", "1 1a 1; 2 2 0b 3; 3 1"),
     ],
-    ids=["a wrong place at the end", "a wrong partner", "a wrong move"],
+    ids=["two tiles in one slot", "a wrong partner", "a wrong move"],
 )
 def test_what_comes_to_a_wrong_place_is_found(old: str, new: str, tmp_path: Path) -> None:
     """At full size, without moving anything."""

@@ -125,7 +125,7 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
     count = len(program.schedule.moves)  # the table may have more rows
     tables = (program.table(device, program.order)[:count] for device in devices)
     moves = zip(*tables, strict=True)
-    for hops in module.ROUNDS:
+    for hops in program.schedule.rounds:
         total: Counter[tuple[int, int]] = Counter()
         for *way, count in hops:
             made = (each for _ in range(count) for each in enumerate(next(moves)))

@@ -72,7 +72,7 @@ class RoutedSchedule:
     starts[n] with what offset n takes or, if one, with the source shard; `arrives`: the place of
     what came over each of the offsets; `senders`: of each offset the devices that have something to
     send over it, nothing where all have over all. What no device holds at a time with something
-    else may be in one place with it."""
+    else may be in one place with it. `orders`: those of digits by which source shards go."""
 
     offsets: tuple[int, ...]
     rounds: tuple[Round, ...]
@@ -80,6 +80,7 @@ class RoutedSchedule:
     places: int
     arrives: tuple[int, ...]
     senders: tuple[tuple[int, ...], ...] = ()
+    orders: tuple[Digits, ...] = ()
 
     @property
     def moves(self) -> tuple[Push, ...]:
@@ -132,10 +133,14 @@ class RoutedSchedule:
         return tuple(pair for pair in pairs if pair[1].number == number and half in pair[1].halves)
 
     @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The hops that are made."""
+        return tuple(sorted({sent.hop for each in self.rounds for sent in each.sends}))
+
+    @property
     def partners(self) -> tuple[Hop, ...]:
         """To whom a device sends and of whom it gets."""
-        hops = {sent.hop for each in self.rounds for sent in each.sends}
-        return tuple(sorted(hops | {hop.back for hop in hops}))
+        return tuple(sorted({*self.hops, *(hop.back for hop in self.hops)}))
 
 
 def routed(
@@ -156,10 +161,9 @@ def routed(
     last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
     for turn, hops in made:
         before = [a | b for a, b in halves]
-        parted = [  # or they are halves of two tiles, which differ in how much is sent
-            a != b or (bool(piece.shares) and far[0] != far[1])
-            for piece, (a, b), far in zip(pieces, halves, gone, strict=True)
-        ]
+        # Halves of two tiles, which may differ in how much is sent.
+        pairs = zip(pieces, gone, strict=True)
+        parted = [bool(piece.senders) and far[0] != far[1] for piece, far in pairs]
         for hop, goes in hops.items():
             for number, half in ((n, half) for n, some in goes.items() for half in some):
                 devices = np.array(sorted(halves[number][half]))
@@ -226,7 +230,7 @@ def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
                     sends.setdefault(hop, []).append(Push(place[here], place[there], 0, half))
         rounds.append(Round(tuple(Sent(hop, tuple(sends[hop])) for hop in sorted(sends))))
     arrives = tuple(place[offset] for offset in offsets)
-    return RoutedSchedule(offsets, tuple(rounds), (0,), len(place), arrives)
+    return RoutedSchedule(offsets, tuple(rounds), (0,), len(place), arrives, orders=orders)
 
 
 Pairs = list[tuple[int, int]]

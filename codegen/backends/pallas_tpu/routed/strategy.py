@@ -165,35 +165,6 @@ class Routed:
         )
         return next(fits, 1)
 
-    @property
-    def tables(self) -> dict[str, list[str]]:
-        """The tables of the schedule, by name, as Python expressions: the digits of positions; the
-        offsets, ascending; where what came over each is in the end; of each round the hops
-        (stride, extent, by) and the number of moves of each; (from, to) of the moves of every
-        round, where halves move where these begin, the sizes of what moves, and where not all
-        devices send over all offsets the number of the offset; (stride, extent, by) of those who
-        send to a device or get of it; and then where what goes over each offset is at first."""
-        schedule = self.schedule
-        return {
-            "DIGITS": [repr(pair) for pair in self.digits],
-            "OFFSETS": list(map(str, schedule.offsets)),
-            "ARRIVES": list(map(str, schedule.arrives)),
-            "ROUNDS": [
-                str(tuple((*_numbers(sent.hop), len(sent.moves)) for sent in each.sends))
-                for each in schedule.rounds
-            ],
-            "MOVES": [str(self._row(move)) for move in schedule.moves],
-            "PARTNERS": [str(_numbers(hop)) for hop in schedule.partners],
-            **({"STARTS": list(map(str, schedule.starts))} if schedule.is_shared else {}),
-        }
-
-    def _row(self, move: Push) -> tuple[int, ...]:
-        begin, extent = self.slot.part(move.number, move.halves)
-        size = (extent, *self.slot.size(move.number)[1:])
-        first = (begin,) if self.schedule.halves else ()
-        last = (move.number,) if self.schedule.is_shared else ()
-        return move.here, move.there, *first, *(size[axis] for axis in self.sized), *last
-
     def hops(self) -> Iterator[tuple[int, Hop, Integers, Integers]]:
         """Yield every move: the number of its round, its hop, the elements that are sent by each
         device that does, and these devices."""
@@ -271,7 +242,3 @@ class Routed:
 
     def _padded(self, shape: Shape) -> int:
         return padded_elements(shape, default_view(shape, self.itemsize), self.itemsize)
-
-
-def _numbers(hop: Hop) -> tuple[int, int, int]:
-    return hop.stride, hop.extent, hop.by

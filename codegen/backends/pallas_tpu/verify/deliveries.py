@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -49,6 +50,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
     spreads = form == "spread"
     held, sizes = _held(traces, schedule.slots, program.slot.shape[0])
     places = [_place(rank, schedule.digits, schedule.lines) for rank in range(len(traces))]
+    _check_offsets(program, places)
     for sender, place in enumerate(places):
         for number, (offset, slot) in enumerate(
             zip(schedule.offsets, schedule.arrives, strict=True)
@@ -72,6 +74,19 @@ def check_deliveries(program: Any, traces: Traces) -> None:
                         f"slot {slot} of rank {receiver} holds what rank {found[0]} had in slot "
                         f"{found[1]}, expected: rank {sender}, slot {wanted[1]}"
                     )
+
+
+def _check_offsets(program: Any, places: list[int]) -> None:
+    """Raise MismatchError where something would have to go over an offset that is not there."""
+    schedule, every = program.schedule, list(enumerate(places))
+    for (sender, place), (receiver, goal) in itertools.product(every, every):
+        offset = _farther(goal, place, schedule.digits, -1)
+        there = offset in (0, *schedule.offsets)
+        if not there and program.has(place, offset, program.order):
+            raise MismatchError(
+                f"nothing goes over offset {offset}, expected: a tile from rank {sender} to "
+                f"rank {receiver}"
+            )
 
 
 def _held(
@@ -135,6 +150,9 @@ def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
     return place
 
 
-def _farther(place: int, offset: int, digits: Digits) -> int:
-    """Return the place that is so much farther on, digit by digit modulo the digit's extent."""
-    return sum((place // stride + offset // stride) % extent * stride for stride, extent in digits)
+def _farther(place: int, offset: int, digits: Digits, sign: int = 1) -> int:
+    """Return the place that is so much farther on, digit by digit modulo the digit's extent; by -1,
+    farther back."""
+    return sum(
+        (place // stride + sign * (offset // stride)) % extent * stride for stride, extent in digits
+    )
