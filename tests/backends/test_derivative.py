@@ -216,6 +216,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reshard", [SAME_AXES, REVERSED], ids=["one order", "two orders"])
 def test_without_the_reverse_reshard(reshard: Reshard, tmp_path: Path) -> None:
     path = emitted(reshard, tmp_path)
@@ -277,6 +278,7 @@ def verified(root: Path) -> Report:
     return report
 
 
+@pytest.mark.slow
 def test_verify_runs_the_backward_and_the_derivative(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     emit(UNEVEN, ("pallas_tpu",), gradient=True, single_file=True).write(tmp_path / "a")

@@ -113,6 +113,7 @@ MIXED = (
 OF_SUB_AXES = "{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reshard", "said"),
     [

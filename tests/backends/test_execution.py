@@ -42,6 +42,7 @@ def test_random(backend: str, seed: int, tmp_path: Path) -> None:
     check_modules(backend, [random_reshard(seed)], tmp_path)
 
 
+@pytest.mark.slow
 def test_64_bits_of_which_one_device_has_all(tmp_path: Path) -> None:
     """Its number is known when the kernel is traced, where integers are of 64 bits by default."""
     mesh = Mesh({"x": 4})

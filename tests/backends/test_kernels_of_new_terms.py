@@ -82,6 +82,7 @@ def test_all_pairs(operator: str, number: int, backend: str, tmp_path: Path) -> 
     check(backend, [direct(replace(pairs[number], source=source, target=target))], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMED)
 def test_forms(name: str, backend: str, tmp_path: Path) -> None:
@@ -113,6 +114,7 @@ def test_modules_say_which_term_has_the_value(backend: str) -> None:
     assert 'empty=float("-inf")' in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_self_checks(backend: str, tmp_path: Path) -> None:
     paths = []

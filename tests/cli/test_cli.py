@@ -245,6 +245,7 @@ def test_the_demo(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "verifying" in result.err
 
 
+@pytest.mark.slow
 def test_the_demo_without_torch(tables: Path, tmp_path: Path) -> None:
     result = run("demo", tables, "-o", tmp_path / "demo", "--extras", "tpu")
     assert result.code == 0, result.err

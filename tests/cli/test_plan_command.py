@@ -335,6 +335,7 @@ def test_groups_that_are_not_understood_are_no_number() -> None:
         received("%a = f32[4]{0} all-gather(%p), replica_groups=@other, dimensions={0}", 4)
 
 
+@pytest.mark.slow
 def test_ids_in_order_are_not_listed_on_large_meshes() -> None:
     """Those of 65,536 devices are what the mesh says already; others are listed."""
     sides = ("--source", '[{"x"}]', "--target", "[{}]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from elements import element_at, holders_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,11 +22,22 @@ def cases(draw: st.DrawFn) -> tuple[Sharding, tuple[int, ...]]:
 
 
 @given(cases())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_holders_are_the_devices_whose_intervals_have_the_element(
     case: tuple[Sharding, tuple[int, ...]],
 ) -> None:
-    sharding, shape = case
+    check_holders(*case)
+
+
+@pytest.mark.slow
+@given(cases())
+@settings(max_examples=25, deadline=None)
+def test_so_they_are_of_more(case: tuple[Sharding, tuple[int, ...]]) -> None:
+    check_holders(*case)
+
+
+def check_holders(sharding: Sharding, shape: tuple[int, ...]) -> None:
+    """Of every element the positions whose intervals have it, and the local index there."""
     layout, held = Layout.of(sharding, shape, "flat"), held_by(sharding, shape)
     for element in itertools.product(*map(range, shape)):
         positions, local = holders_of(layout, element)

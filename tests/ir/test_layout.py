@@ -81,9 +81,20 @@ def test_neighbouring_digits_merge() -> None:
     assert merge_digits((Digit(7, 1), Digit(2, 3))) == (Digit(2, 3),)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**9))
 def test_symbolic_forms_are_the_concrete_ones(seed: int) -> None:
+    check_forms(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_so_are_more_of_them(seed: int) -> None:
+    check_forms(seed)
+
+
+def check_forms(seed: int) -> None:
     """A formula simplified by the algebra has the values of the formula that computes."""
     reshard = random_reshard(seed)
     layout = Layout.of(reshard.source, reshard.shape, reshard.source_split)

@@ -26,6 +26,7 @@ def wrong(found: dict[str, str]) -> dict[str, str]:
     return {name: said for name, said in found.items() if said}
 
 
+@pytest.mark.slow
 def test_every_case_has_one_devices_values() -> None:
     found = run("cases", "2x2", "cheapest", "forward")
     assert wrong(found) == {}
@@ -52,6 +53,7 @@ def test_the_sweep_of_random_functions_of_loops(start: int) -> None:
     assert wrong(run("random", str(start), str(start + 8))) == {}
 
 
+@pytest.mark.slow
 def test_planted_faults_are_found() -> None:
     found = run("faults")
     assert [name for name, said in found.items() if "off by" not in said] == []

@@ -40,6 +40,7 @@ def test_random_functions_have_one_devices_values(mode: str) -> None:
     assert len(found) > 3
 
 
+@pytest.mark.slow
 def test_random_functions_and_gradients_on_small_meshes() -> None:
     """Seeds of the sweep below: each mode on two meshes."""
     assert wrong(run("sweep", "0", "4")) == {}
@@ -65,6 +66,7 @@ def test_every_random_function(start: int) -> None:
     assert wrong(run("product", str(start), str(start + 4))) == {}
 
 
+@pytest.mark.slow
 def test_tensors_come_to_other_shardings() -> None:
     found = run("reshards", "36", "46")
     assert wrong(found) == {}
@@ -77,6 +79,7 @@ def test_more_tensors_come_to_other_shardings(start: int) -> None:
     assert wrong(run("reshards", str(start), str(start + 36))) == {}
 
 
+@pytest.mark.slow
 def test_a_step_on_one_device_and_beside_axes_of_size_one() -> None:
     assert wrong(run("models", "cheapest", "mlp_step:fsdp+tp:1")) == {}
     assert wrong(run("random", "as_shardy", "rich", "0", "3", "2x1x2")) == {}

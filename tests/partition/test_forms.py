@@ -38,12 +38,14 @@ def test_every_form_has_one_devices_values_and_few_bytes(mode: str) -> None:
     assert wrong(run("values", mode)) == {}
 
 
+@pytest.mark.slow
 def test_planted_faults_are_found() -> None:
     found = run("faults")
     missed = [n for n, said in found.items() if "off by" not in said and "other" not in said]
     assert missed == []
 
 
+@pytest.mark.slow
 def test_random_functions_with_forms_have_one_devices_values() -> None:
     """Gradients of the first seeds of the sweep below."""
     assert wrong(run("formed", "0", "2", script="emitted_process.py")) == {}

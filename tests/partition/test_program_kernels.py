@@ -45,6 +45,7 @@ def test_interpreted_kernels_in_loops_and_of_tensors() -> None:
     assert run("values", *names) == dict.fromkeys(names, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
 def test_a_program_with_kernels_compiles_for_tpus() -> None:
     """As many kernels as it says, and nothing is gathered apart but what it says."""

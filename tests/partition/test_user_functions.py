@@ -23,6 +23,7 @@ def wrong(first: int, last: int, *names: str) -> dict[str, str]:
     return {name: said for name, said in found.items() if said}
 
 
+@pytest.mark.slow
 def test_users_functions_have_one_devices_values() -> None:
     assert wrong(0, 1, *MENDED) == {}
     assert wrong(2, 3, "windows of truths", "a slice from before") == {}

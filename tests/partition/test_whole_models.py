@@ -34,6 +34,7 @@ def test_tokens_go_to_their_experts_and_nothing_else_does() -> None:
         assert sum(size for _, size in step) <= 3 * exchange + gate + 8
 
 
+@pytest.mark.slow
 def test_experts_and_a_cache_have_one_devices_values() -> None:
     found = run("values", "cheapest", "by indices") | run("values", "as_shardy", "by position")
     assert [said for said in found.values() if said] == []

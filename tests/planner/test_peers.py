@@ -30,6 +30,7 @@ def every_step_moves(made: Plan) -> bool:
     return all(taken > 0 or step.op == "slice" for step, taken in steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks(10))
 def test_basis_is_never_above_shardy(block: int) -> None:
     pytest.importorskip("jaxlib")

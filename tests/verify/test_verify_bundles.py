@@ -213,6 +213,7 @@ def needs_both_runtimes() -> None:
         pytest.importorskip(runtime, reason=f"{runtime} is not installed")
 
 
+@pytest.mark.slow
 def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
     needs_both_runtimes()
     for name in ("as_emitted", "edited", "moves_wrongly"):

@@ -58,6 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_narrow_floats_truth_values_integers_and_loops(home: Path) -> None:
     """None of them is a false alarm; the bytes of a loop count as often as it turns."""
     written(home, MIXED, TABLE.replace("1KiB", "1MiB"))

@@ -48,6 +48,7 @@ RESHARDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes(processes: int, tmp_path: Path) -> None:
     """Values, gradients and padding of every way in which boxes travel; three devices idle last."""

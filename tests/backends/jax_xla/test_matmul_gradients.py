@@ -133,6 +133,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_jax(tmp_path: Path) -> None:
     """A loss of the sum of terms, differentiated by `jax.grad` through the module and through
     `jnp.matmul`; of integers, so that both are exact."""

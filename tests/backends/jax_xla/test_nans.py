@@ -30,6 +30,7 @@ CASES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sampled(DTYPES, "bfloat16", "float32"))
 def test_signaling_nans_arrive(dtype: str, tmp_path: Path) -> None:
     """By both strategies."""

@@ -42,6 +42,7 @@ def test_plans_of_new_terms() -> None:
         check_plan(each)
 
 
+@pytest.mark.slow
 def test_new_terms_of_random_reshards(tmp_path: Path) -> None:
     check(plans_of(placed(range(24))), tmp_path)
 

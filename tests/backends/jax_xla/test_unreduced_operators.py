@@ -157,6 +157,7 @@ def test_extrema_that_stay(seed: int, tmp_path: Path) -> None:
     check(direct(reshards) + of_steps(reshards, seed), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_extrema_of_every_dtype(operator: str, tmp_path: Path) -> None:
     """An all-to-all and a maximum of what arrives, an all-reduce, and by boxes, where rows do not

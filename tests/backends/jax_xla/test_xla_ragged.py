@@ -241,6 +241,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
     """One ragged all-to-all stays one, on bytes of every width, and WIRE_BYTES are reported."""
     pytest.importorskip("libtpu")

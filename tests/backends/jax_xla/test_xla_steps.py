@@ -130,6 +130,7 @@ def test_programs_of_steps_move_the_bytes(tmp_path: Path) -> None:
         assert said["backward"]["received"] == said["backward"]["wire"], name
 
 
+@pytest.mark.slow
 def test_derivatives(tmp_path: Path) -> None:
     """Bundles of steps and sums, floating, even and not, with their backward modules."""
     pytest.importorskip("jax")

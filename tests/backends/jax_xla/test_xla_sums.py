@@ -156,6 +156,7 @@ def test_changes_that_are_collectives(gained: Digits, lost: Digits, apart: bool)
         assert counts == ((0, 1, 0) if gained == lost else (1, 0, 1))
 
 
+@pytest.mark.slow
 def test_sums_of_every_dtype(tmp_path: Path) -> None:
     """A reduce-scatter, of padded rows too, an all-reduce, and a sum by boxes."""
     plans, terms = [], ', unreduced={"y"}'

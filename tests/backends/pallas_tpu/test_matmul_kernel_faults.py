@@ -214,6 +214,7 @@ def plant(right: str, wrong: str, root: Path) -> None:
     file.write_text(file.read_text().replace(right, wrong))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_what_is_behind_the_end_of_an_operand_is_found(
     side: str, runner: Runner, tmp_path: Path

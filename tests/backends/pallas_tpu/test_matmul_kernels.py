@@ -162,6 +162,7 @@ def test_random_kernels_equal_numpy(seed: int, tmp_path: Path) -> None:
             assert report.verdict == "ok", f"{matmul} {topology} {loop}: {report.detail}"
 
 
+@pytest.mark.slow
 def test_sums_in_hbm_equal_numpy(runner: Runner, tmp_path: Path) -> None:
     """Where parts are along j, and sums do not fit VMEM, each part adds to what is in HBM."""
     report = runner.run(along_j(False, tmp_path))
@@ -179,6 +180,7 @@ def test_types_that_kernels_do_not_multiply_are_refused() -> None:
     )
 
 
+@pytest.mark.slow
 def test_gradients_travel_too(tmp_path: Path) -> None:
     """The matmuls of cotangents are kernels of their own where a loop is taken."""
     plan = plan_matmul(scatters("float32", (16, 40, 8)), loop="both", listed=0)

@@ -36,6 +36,7 @@ def skip_without_the_compiler() -> None:
         pytest.skip(" ".join(str(error).split()))
 
 
+@pytest.mark.slow
 def test_matmul_kernels_compile_in_both_widths(tmp_path: Path) -> None:
     """Parts that are gathered, scattered and added to one sum, one way round rings and both, in
     blocks of which one is all that a part has, and in many."""

@@ -310,6 +310,7 @@ def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
         check_module(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "mesh"),
     [

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from lone import alone, alone_in_form
+from sweeps import slow
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
@@ -89,7 +90,7 @@ def kind(form: Routed) -> tuple[object, ...]:
     return form.name, bool(form.lines), bool(form.slot.own), form.chunks > 1
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(8), *slow(8, 24)])
 def test_random_forms_keep_the_protocol(seed: int, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     check_forms(random_plan(seed), tmp_path)
@@ -176,6 +177,7 @@ def check_forms(made: DirectPlan, tmp_path: Path) -> None:
         check_halves([(each, events) for each in range(2)])
 
 
+@pytest.mark.slow
 def test_all_kinds_are_among_them() -> None:
     made = (random_plan(seed) for seed in range(48))
     found = {kind(choice.form) for each in made for choice in forms(each)}  # type: ignore[arg-type]
@@ -202,6 +204,7 @@ def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
+@pytest.mark.slow
 def test_each_kind_compiles_in_both_widths(tmp_path: Path) -> None:
     """On a v5e, of tiles of several sizes and of one."""
     topology = "v5e:2x4"

@@ -338,6 +338,7 @@ def test_a_large_gather_takes_as_long_as_its_links() -> None:
     assert not any(step.left for step in steps)  # no place is used again
 
 
+@pytest.mark.slow
 def test_they_compile_in_both_widths(tmp_path: Path) -> None:
     """In every order of dimensions, as a whole and in halves, in chunks."""
     topology = "v5e:4x4"

@@ -271,6 +271,7 @@ def test_an_all_to_all_takes_three_quarters_of_the_time() -> None:
     assert 1e6 * cost_of(timeline(made), network).seconds == pytest.approx(385, abs=1)
 
 
+@pytest.mark.slow
 def test_they_compile_in_both_widths(tmp_path: Path) -> None:
     """In several orders of dimensions, as a whole and in halves, in chunks."""
     topology = "v5e:4x4"

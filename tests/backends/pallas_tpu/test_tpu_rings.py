@@ -91,6 +91,7 @@ def test_rings(name: str, tmp_path: Path) -> None:
 COMPILED = ("sum", "largest", "two_axes", "all_reduce")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(COMPILED, "largest", "two_axes"))
 def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     skip_without_the_compiler()
@@ -100,6 +101,7 @@ def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     assert [outcome.error for outcome in outcomes(jobs, 120)] == ["", ""]
 
 
+@pytest.mark.slow
 def test_a_large_sum_for_a_v5e(tmp_path: Path) -> None:
     """Which rings suit: each hop is one that it sends directly. It is compiled for it, and verified
     on a twin of the same form."""

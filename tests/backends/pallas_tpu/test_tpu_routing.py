@@ -571,6 +571,7 @@ def test_two_modules_and_each_twice_in_one_program(tmp_path: Path) -> None:
     assert re.fullmatch(r"(routed|spread) (routed|spread) True\n", result.stdout)
 
 
+@pytest.mark.slow
 def test_v5e_compiles_what_is_forwarded(tmp_path: Path) -> None:
     try:
         targets.require(targets.parse_targets(["v5e:2x4"]), saving=False)

@@ -167,6 +167,7 @@ def test_bytes_beside_xla() -> None:
     assert max(ratios) < 1
 
 
+@pytest.mark.slow
 def test_bundles(tmp_path: Path) -> None:
     """Verified with gradients and beside Triton's module, of one plan."""
     for number, reshard in enumerate((SCATTERED, REPLICATED)):

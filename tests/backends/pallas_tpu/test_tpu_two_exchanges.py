@@ -29,6 +29,7 @@ def text_of(made: Plan) -> str:
     return parts(made, "pallas_tpu", "shardwright emit", single_file=True)[0].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(SHARED_ON_TPU, "uneven", "aligned", "unaligned"))
 def test_replicas_share_in_reducing(name: str, tmp_path: Path) -> None:
     """In two exchanges, of which bytes are less than twice the least."""
@@ -128,6 +129,7 @@ FAULTS = {
 """By name: which sum, words of its module, what stands there instead, and what is said."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_faults(name: str, tmp_path: Path) -> None:
     which, words, instead, expected = FAULTS[name]
@@ -140,6 +142,7 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
     assert re.fullmatch(expected, report.detail), report.detail
 
 
+@pytest.mark.slow
 def test_where_a_v5e_does_not_send_directly(tmp_path: Path) -> None:
     made = plan(make({"x": 8}, (64, 2048), '[{}, {}], unreduced={"x"}', "[{}, {}]"), "direct")
     made = plan(made.reshard, "direct", topology="v5e:2x4,latency=1e-12")

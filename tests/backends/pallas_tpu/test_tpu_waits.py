@@ -40,6 +40,7 @@ def made(name: str) -> Plan:
     return plan(CASES[name], "direct")
 
 
+@pytest.mark.slow
 def test_they_run_right(tmp_path: Path) -> None:
     for name in CASES:
         text = alone(made(name), "pallas_tpu")

@@ -149,6 +149,7 @@ def test_all_pairs_of_six_by_six_over_gloo(tmp_path: Path) -> None:
     check_exchange(all_pairs({"x": 2, "y": 3}, (6, 6)), tmp_path)
 
 
+@pytest.mark.slow
 def test_random_over_gloo(tmp_path: Path) -> None:
     few = [r for r in map(random_reshard, range(40)) if devices(r) <= 6]
     check_exchange(few, tmp_path)

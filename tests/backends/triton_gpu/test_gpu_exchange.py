@@ -151,6 +151,7 @@ def is_right(rank: dict[str, Any], reshard: Reshard, wanted: list[dict[int, str]
     return had and rank["stays"] and rank["results"] == [each[device] for each in wanted]
 
 
+@pytest.mark.slow
 def test_exchanges_of_ranks_that_are_late(tmp_path: Path) -> None:
     """As they are, all right; of each fault, all that it is said to spoil are wrong."""
     texts, cases, expected = {}, [], []

@@ -94,6 +94,7 @@ PLANTED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nobody_is_ahead(tmp_path: Path) -> None:
     """Each rank is slow in its turn, to push and to read: what is left out is seen in results."""
     cases = [

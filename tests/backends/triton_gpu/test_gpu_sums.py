@@ -132,6 +132,7 @@ def test_a_reduce_scatter_moves_the_least() -> None:
     assert traffic.sent_max == traffic.bound_sent_max
 
 
+@pytest.mark.slow
 def test_bundles(tmp_path: Path) -> None:
     """They are verified with gradients, and are formatted."""
     for number, reshard in enumerate((SCATTERED, REPLICATED)):
@@ -254,6 +255,7 @@ def test_over_gloo(tmp_path: Path) -> None:
     check_exchange([SCATTERED, REPLICATED, PIECES, *seeds], tmp_path)
 
 
+@pytest.mark.slow
 def test_new_terms_over_gloo(tmp_path: Path) -> None:
     """Nobody sends anything to terms without a value, which are filled all the same."""
     check_exchange(placed(range(24)), tmp_path)

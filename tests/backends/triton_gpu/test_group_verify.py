@@ -49,6 +49,7 @@ def of_group(reports: tuple[Report, ...]) -> Report:
     return found
 
 
+@pytest.mark.slow
 def test_a_group_beside_its_members(tmp_path: Path) -> None:
     root = emitted(TABLES, tmp_path)
     reports = verify(root)

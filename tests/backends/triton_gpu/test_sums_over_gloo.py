@@ -143,6 +143,7 @@ DELAYS: dict[str, dict[str, float]] = {
 """Seconds that tell a fault, as `gloo_rank.symmetric` has them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", *TOO_SOON])
 def test_memory_that_others_read(name: str, tmp_path: Path) -> None:
     """Terms lie in memory that all processes map. Where one does not wait for the others, before it
