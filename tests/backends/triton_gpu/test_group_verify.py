@@ -109,6 +109,7 @@ def test_tensors_too_large_to_run(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_kernel_of_a_group_compiles(tmp_path: Path) -> None:
     root, saved = emitted(TABLES, tmp_path), tmp_path / "saved"
     reports = compile_bundles(root / "both", ("sm_90", "gfx942"), save=saved)
