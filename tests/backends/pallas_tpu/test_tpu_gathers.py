@@ -186,7 +186,7 @@ def test_wrong_places_fail_emission() -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [["rows"], pytest.param([*CASES], marks=pytest.mark.slow)],
+    [["rows", "64 bits"], pytest.param([*CASES], marks=pytest.mark.slow)],
     ids=["some", "all"],
 )
 def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:

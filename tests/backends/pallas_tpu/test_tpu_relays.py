@@ -162,7 +162,7 @@ def test_wrong_ends_fail_emission() -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [["all to all", "64 bits"], pytest.param([*CASES], marks=pytest.mark.slow)],
+    [["all to all", "64 bits", "nothing kept"], pytest.param([*CASES], marks=pytest.mark.slow)],
     ids=["some", "all"],
 )
 def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:
