@@ -140,7 +140,6 @@ def checked(folder: Path) -> tuple[str, str, int]:
     return run.stdout, run.stderr, run.returncode
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("which", "interpreted"), [("apart", "0"), ("among", "1")])
 def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
     reshards, module = refits[which]

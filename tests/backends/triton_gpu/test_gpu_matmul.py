@@ -74,7 +74,6 @@ def written(given: sw.Matmul, name: str, root: Path, *, gradient: bool = False) 
     return write_module(plan, name, root, backend=BACKEND, gradient=gradient)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_comes_and_what_leaves(kind: str, runner: Runner, tmp_path: Path) -> None:
     """Integers bit by bit, floats within the bound on rounding, several calls on one memory."""

@@ -79,10 +79,10 @@ def check_deliveries(program: Any, traces: Traces) -> None:
 def _check_offsets(program: Any, places: list[int]) -> None:
     """Raise MismatchError where something would have to go over an offset that is not there."""
     schedule, every = program.schedule, list(enumerate(places))
+    known = {0, *schedule.offsets}
     for (sender, place), (receiver, goal) in itertools.product(every, every):
         offset = _farther(goal, place, schedule.digits, -1)
-        there = offset in (0, *schedule.offsets)
-        if not there and program.has(place, offset, program.order):
+        if offset not in known and program.has(place, offset, program.order):
             raise MismatchError(
                 f"nothing goes over offset {offset}, expected: a tile from rank {sender} to "
                 f"rank {receiver}"
