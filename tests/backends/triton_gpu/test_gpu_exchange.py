@@ -3,6 +3,7 @@ random bits, memory that is overwritten as soon as it may be, and planted faults
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.network.timeline import Copies
 from shardwright.codegen.planner.xla import Collective
 from shardwright.codegen.verify.case import placement
+from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
@@ -28,6 +30,9 @@ from shardwright.ir.dtypes import DTYPES
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from shardwright.codegen.backends.triton_gpu.verify import calls
+
+LATER = calls.WAYS["exchanged by CPUs, waited for later"]
 BOTH, SENT, RECEIVED, PACKED = ("source", "target"), ("source",), ("target",), ()
 TURNED = Mesh({"t": 4}, [1, 2, 3, 0])
 OTHERS = Mesh({"t": 2}, [3, 2])
@@ -66,43 +71,75 @@ SAID = (
     "        assert not wire.in_place and sum(wire.sent) == len(wire.buffers()[0])"
 )
 WAITED = "                for work in works:\n"
-# Of each fault the ways that it spoils.
-FAULTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "none": ({}, ()),
+HERE = ("both", "sent", "received", "packed")
+LATE: dict[str, tuple[dict[str, str], tuple[str, ...], bool]] = {
+    "none": ({}, tuple(WAYS), True),
     # As where gloo has tensors on GPUs: this is no fault.
     "nothing is sent by pairs": (
         {'home.type == "cpu" or "cuda:gloo"': '"cpu:gloo"', "by_pairs(home, group))": SAID},
-        ("both", "sent", "received", "packed"),
+        HERE,
+        True,
     ),
-    "the own tile waits": (
-        {KEPT + STOP: STOP + KEPT},
-        ("both", "sent", "received", "packed"),
-    ),
+    "the own tile waits": ({KEPT + STOP: STOP + KEPT}, HERE, False),
+}
+"""What is planted, in which ways, and whether all is right nevertheless."""
+
+UNORDERED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "what comes is not waited for": (
         {TURN: LEFT.format("len(arriving):")},
-        ("both", "sent", "received", "both, elsewhere", "sent, elsewhere", "received, elsewhere"),
+        {
+            "both": "the caller of rank 0 after call 0 reads the result of rank 0, which nobody",
+            "sent": "call 1 of rank 0 reads memory of rank 0, which nobody wrote",
+            "received": "the caller of rank 0 after call 0 reads the result of rank 0, which",
+            "both, elsewhere": "the caller of rank 2 after call 0 reads the result of rank 2",
+            "sent, elsewhere": "call 1 of rank 2 reads memory of rank 2, which nobody wrote",
+            "received, elsewhere": "the caller of rank 2 after call 0 reads the result of rank 2",
+        },
     ),
     "what leaves is not waited for": (
         {TURN: LEFT.format(": len(arriving)")},
-        ("both, elsewhere", "sent, elsewhere", "received, elsewhere"),
+        {
+            "both, elsewhere": "call 0 of rank 0 reads the source shard of rank 0 without waiting "
+            "for what the caller of rank 0 before call 2 writes there",
+            "sent, elsewhere": "call 0 of rank 0 reads the source shard of rank 0 without waiting "
+            "for what the caller of rank 0 before call 2 writes there",
+            "received, elsewhere": "call 0 of rank 0 reads memory of rank 0 without waiting "
+            "for what call 2 of rank 0 writes there",
+        },
     ),
     "the all-to-all is not waited for": (
         {WAITED: '                globals().setdefault("LEFT", []).extend(works)\n'
          "                for work in works[len(works):]:\n"},
-        ("packed", "packed, elsewhere"),
+        {
+            "packed": "call 1 of rank 0 reads memory of rank 0, which nobody wrote",
+            "packed, elsewhere": "call 0 of rank 0 reads memory of rank 0 without waiting "
+            "for what call 2 of rank 0 writes there",
+        },
     ),
     "another call does not wait for the one under way": (
         {"                under_way.wait()\n": "                pass\n"},
-        tuple(name for name in WAYS if "elsewhere" in name),
+        {
+            "sent, elsewhere": "call 1 of rank 2 writes memory of rank 2 without waiting for what "
+            "call 0 of rank 2 writes there",
+            "received, elsewhere": "call 0 of rank 0 reads memory of rank 0 without waiting for "
+            "what call 1 of rank 0 writes there",
+            "packed, elsewhere": "call 0 of rank 0 reads memory of rank 0 without waiting for "
+            "what call 1 of rank 0 writes there",
+        },
     ),
     "packed after it is sent": (
         {
             "                wire.pack(shards, packed, programs)\n": "",
             KEPT: KEPT + "                wire.pack(shards, packed, programs)\n",
         },
-        ("packed", "received"),
+        dict.fromkeys(
+            ("packed", "received"),
+            "call 0 of rank 0 reads memory of rank 0 without waiting for what call 0 of rank 0 "
+            "writes there",
+        ),
     ),
 }  # fmt: skip
+"""Faults that hang on who comes first, and of the ways that each spoils what is said of it."""
 
 
 def random_calls(reshard: Reshard, seed: int) -> tuple[list[dict[str, str]], list[dict[int, str]]]:
@@ -151,26 +188,47 @@ def is_right(rank: dict[str, Any], reshard: Reshard, wanted: list[dict[int, str]
     return had and rank["stays"] and rank["results"] == [each[device] for each in wanted]
 
 
+def text_of(name: str) -> str:
+    """The emitted module of a way."""
+    made = plan(WAYS[name], "direct")
+    assert exchanges_of(made)[0].once(in_place) == IN_PLACE[name.split(",")[0]]
+    return parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
+
+
 @pytest.mark.slow
 def test_exchanges_of_ranks_that_are_late(tmp_path: Path) -> None:
-    """As they are, all right; of each fault, all that it is said to spoil are wrong."""
-    texts, cases, expected = {}, [], []
-    for name, reshard in WAYS.items():
-        made = plan(reshard, "direct")
-        assert exchanges_of(made)[0].once(in_place) == IN_PLACE[name.split(",")[0]]
-        texts[name] = parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
-    for fault, (edits, spoilt) in FAULTS.items():
-        for name in spoilt or WAYS:
+    """As they are, all right, whoever is late. Faults here are seen whoever comes first."""
+    cases, expected = [], []
+    for fault, (edits, names, right) in LATE.items():
+        for name in names:
             path = tmp_path / f"case{len(cases)}.py"
-            path.write_text(planted(edits)(texts[name]))
+            path.write_text(planted(edits)(text_of(name)))
             given, wanted = random_calls(WAYS[name], len(cases))
             case = {"task": "hurried", "module": str(path), "world": 4, "late": 0.02}
             cases.append(case | {"calls": given})
-            expected.append((fault, name, wanted))
+            expected.append((fault, name, wanted, right))
     ranks = run_group(4, cases, tmp_path)
-    for number, (fault, name, wanted) in enumerate(expected):
-        right = [is_right(lines[number], WAYS[name], wanted) for lines in ranks]
-        assert all(right) == (fault in ("none", "nothing is sent by pairs")), (fault, name, right)
+    for number, (fault, name, wanted, right) in enumerate(expected):
+        found = [is_right(lines[number], WAYS[name], wanted) for lines in ranks]
+        assert all(found) == right, (fault, name, found)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_uses_in_order(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "case.py"
+    path.write_text(text_of(name))
+    calls.check_way(load(path), LATER)
+
+
+@pytest.mark.parametrize("fault", UNORDERED)
+def test_uses_in_no_order(fault: str, tmp_path: Path) -> None:
+    """Found by what ranks wait for, not by who happens to come first."""
+    edits, spoilt = UNORDERED[fault]
+    for number, (name, said) in enumerate(spoilt.items()):
+        path = tmp_path / f"case{number}.py"
+        path.write_text(planted(edits)(text_of(name)))
+        with pytest.raises(MismatchError, match=re.escape(said)):
+            calls.check_way(load(path), LATER)
 
 
 SWEEP = [*WAYS.values(), *SUMS, *map(random_reshard, range(0, 60, 3))]

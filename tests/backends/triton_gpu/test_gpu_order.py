@@ -91,6 +91,18 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "call 0 of rank 0 reads symmetric memory of rank 2 without waiting for what "
         "call 1 of rank 2 writes there",
     ),
+    "no barrier before terms are pulled": (
+        "pulled",
+        SUMMED,
+        {MEET + "            yield\n" + PULL: "            yield\n" + PULL},
+        "call 0 of rank 0 reads symmetric memory of rank 1, which nobody wrote",
+    ),
+    "no barrier after terms are pulled": (
+        "pulled",
+        SUMMED,
+        {PULL + MEET: PULL},
+        "without waiting for what call 1 of rank",
+    ),
     "no barrier after pulling from where they are": (
         "pulled from where they are",
         TURNED,
