@@ -31,7 +31,7 @@ def started(
 
 def output(process: subprocess.Popen[str]) -> str:
     """What a program printed; it must succeed."""
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors[-3000:]
     return out
 

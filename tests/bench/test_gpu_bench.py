@@ -38,7 +38,7 @@ def test_a_row_of_gpu_matmul() -> None:
         [sys.executable, "-c", GPU_MATMUL],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -53,7 +53,7 @@ def test_gpu_peers_on_gloo() -> None:
         [sys.executable, "-m", "torch.distributed.run", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     (row,) = (line for line in done.stdout.splitlines() if "transpose_2x3" in line)
@@ -84,14 +84,13 @@ def test_a_row_of_gpu_packing() -> None:
 HOST_TIME = """
 from bench import host_time
 again, staged, new = host_time.measured(host_time.NAMES[0], calls=20)
-assert 0 < again < staged < new, (again, staged, new)
-assert again < 20, again  # 7 to 8 where nothing else runs
+assert 0 < 3 * again < new and 0 < staged < new, (again, staged, new)  # 8, 11, 47 microseconds
 """
 
 
 def test_host_time() -> None:
-    """A launch a call reaches the faked driver; what came before takes less than what is new."""
+    """A launch a call reaches the faked driver; what came before takes a third of what is new."""
     done = subprocess.run(
-        [sys.executable, "-c", HOST_TIME], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", HOST_TIME], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -145,7 +145,7 @@ def test_mistakes(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.replace(str(tmp_path), "{folder}"))

@@ -310,7 +310,7 @@ def test_a_saved_program_loads_and_compiles_again(done: SimpleNamespace, tmp_pat
         env=with_own(compilers()["pallas_tpu"].environment(tmp_path)),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     sizes = [done.by[name, "v5e:2x4"].code.code_bytes for name in names]

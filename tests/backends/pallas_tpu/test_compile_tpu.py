@@ -245,7 +245,7 @@ def asked_of_the_compiler(program: str, folder: Path, *words: str) -> str:
         env=with_own(compilers()["pallas_tpu"].environment(folder)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -565,7 +565,7 @@ def test_two_modules_and_each_twice_in_one_program(tmp_path: Path) -> None:
         env=os.environ | devices,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"(routed|spread) (routed|spread) True\n", result.stdout)

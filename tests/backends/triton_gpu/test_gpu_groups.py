@@ -107,7 +107,7 @@ def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_p
         env={"TRITON_INTERPRET": interpreted, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout == "8\n"
@@ -134,7 +134,7 @@ def checked(folder: Path) -> tuple[str, str, int]:
         [sys.executable, "-m", "bundles.layer.triton_gpu"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=folder,
     )
     return run.stdout, run.stderr, run.returncode

@@ -126,7 +126,7 @@ def test_shards_that_lie_anywhere(tmp_path: Path) -> None:
         env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
@@ -210,7 +210,7 @@ def test_peers_are_visited_from_beyond_the_own_shard_on(tmp_path: Path) -> None:
         env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert order.returncode == 0, order.stderr
     assert eval(order.stdout) == [[(d + k + 1) % 4 for k in range(4)] for d in range(4)]

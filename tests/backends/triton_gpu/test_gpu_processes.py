@@ -252,7 +252,7 @@ def test_a_rank_that_dies(tmp_path: Path) -> None:
     listed = tmp_path / "cases.json"
     listed.write_text(json.dumps([case]))
     subprocess.run(
-        [sys.executable, str(RANK), "4", str(tmp_path), str(listed)], timeout=60, check=True
+        [sys.executable, str(RANK), "4", str(tmp_path), str(listed)], timeout=300, check=True
     )
     named = f"plan {plan_hash(plan(FOUR))} ({FOUR.source} -> {FOUR.target}): "
     for rank in range(3):

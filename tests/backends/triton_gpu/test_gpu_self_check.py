@@ -160,7 +160,7 @@ def test_planted_faults(
         env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     said = dict(line.split(": ", 1) for line in run.stdout.splitlines())
