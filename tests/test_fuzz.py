@@ -18,7 +18,7 @@ from fuzz.pool import run_all
 from fuzz.reference import Array, groups, owners
 from fuzz.refusals import PENDING
 from fuzz.values import check_target, given, pulled
-from sweeps import sampled
+from sweeps import sampled, swept
 
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import definition as oracle
@@ -41,8 +41,7 @@ def test_a_few_cases(kind: str) -> None:
     assert run([job for job in map(Job, map(case_of, FEW)) if job.kind == kind])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", swept(range(2), 2))
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_cases(kind: str, half: int) -> None:
     need(kind)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, random_reshard
 from running import check
+from sweeps import slow, swept
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
@@ -23,10 +24,7 @@ def check_modules(backend: str, reshards: list[Reshard], folder: Path) -> None:
 PAIRS = all_pairs({"x": 2, "y": 3}, (6, 6))
 SOME_PAIRS = range(0, len(PAIRS), 11)
 OTHER_PAIRS = (pytest.param(n, marks=pytest.mark.slow) for n in range(len(PAIRS)) if n % 11)
-SEEDS = (
-    *range(8),
-    *(pytest.param(s, marks=pytest.mark.slow) for s in (*range(8, 24), *range(1000, 1200))),
-)
+SEEDS = (*range(8), *slow(8, 24), *swept(range(1000, 1200), 2))
 
 
 @pytest.mark.parametrize("number", [*SOME_PAIRS, *OTHER_PAIRS])

@@ -12,6 +12,7 @@ from programs import SELF_CHECKS, output, started
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import OPERATORS, ids_differ, pairs_with_terms, placed
+from sweeps import swept
 from test_xla_steps import check, make, of_steps
 
 import shardwright as sw
@@ -47,9 +48,9 @@ def test_new_terms_of_random_reshards(tmp_path: Path) -> None:
     check(plans_of(placed(range(24))), tmp_path)
 
 
-@pytest.mark.slow
-def test_more_new_terms_of_random_reshards(tmp_path: Path) -> None:
-    check(plans_of(placed(range(200, 400))), tmp_path)
+@pytest.mark.parametrize("half", swept(range(2), 2))
+def test_more_new_terms_of_random_reshards(half: int, tmp_path: Path) -> None:
+    check(plans_of(placed(range(200 + half, 400, 2))), tmp_path)
 
 
 def test_pairs_with_new_terms(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from lone import alone
 from strategies import exactly, message
 from style import FORMATTED, LINTED
 from sums import reduction
+from sweeps import swept
 from test_jax_xla import programs
 
 import shardwright as sw
@@ -86,13 +87,12 @@ def test_steps_of_matrices(number: int, tmp_path: Path) -> None:
     check(of_steps([pairs(6)[number]], number), tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(40 * len(MATRICES)))
+@pytest.mark.parametrize("number", swept(range(40 * len(MATRICES)), 2))
 def test_steps_of_more_matrices(number: int, tmp_path: Path) -> None:
     check(of_steps([pairs(40)[number]], number), tmp_path)
 
 
-@pytest.mark.parametrize("seed", [*range(12), *slow(12, 24), *slow(200, 320)])
+@pytest.mark.parametrize("seed", [*range(12), *slow(12, 24), *swept(range(200, 320), 2)])
 def test_steps_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Ranks 0 to 3, sub-axes, both splits, other axes and other orders of the same devices."""
     check(of_steps([random_reshard(seed)], seed), tmp_path)

@@ -117,7 +117,10 @@ def test_sums_compile_in_both_widths(tmp_path: Path) -> None:
 def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) -> None:
     operators = ["max", "min"] if dtype == "bool" else ["", "max", "min"]
     plans = [
-        summed(dtype, shape, operator) for operator in operators for shape in ((16, 512), (37, 300))
+        summed(dtype, shape, operator)
+        for operator in operators
+        for shape in ((16, 512), (37, 300))
+        if shape == (37, 300) or operator == operators[0]
     ]
     check_compile(plans, tmp_path)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from lone import alone, alone_in_form
-from sweeps import slow
+from sweeps import slow, swept
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
@@ -186,8 +186,7 @@ def test_all_kinds_are_among_them() -> None:
     assert {("relayed", a, False, b) for a in (False, True) for b in (False, True)} <= found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("batch", range(8))
+@pytest.mark.parametrize("batch", swept(range(8), 2))
 def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
     """Against the oracle, bit by bit, with races on."""
     pytest.importorskip("jax")
