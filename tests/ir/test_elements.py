@@ -22,7 +22,7 @@ def cases(draw: st.DrawFn) -> tuple[Sharding, tuple[int, ...]]:
 
 
 @given(cases())
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_holders_are_the_devices_whose_intervals_have_the_element(
     case: tuple[Sharding, tuple[int, ...]],
 ) -> None:

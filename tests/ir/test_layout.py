@@ -106,9 +106,21 @@ def check_forms(seed: int) -> None:
     np.testing.assert_array_equal(np.array(values).reshape(len(ends), -1).T, expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**9))
 def test_position_is_the_inverse_of_shard_and_replica(seed: int) -> None:
+    check_inverse(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9))
+def test_it_is_the_inverse_of_more(seed: int) -> None:
+    check_inverse(seed)
+
+
+def check_inverse(seed: int) -> None:
+    """Of every position."""
     reshard = random_reshard(seed)
     layout = Layout.of(reshard.target, reshard.shape, reshard.target_split)
     positions = np.arange(layout.mesh.size)
