@@ -50,8 +50,8 @@ gpu-test: $(LATER)/.installed  ## tests of the Triton modules, and generated/, w
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
-exhaustive: $(STAMP)  ## all that the long sweeps take a part of: hours
-	$(BIN)/python -m pytest -n $(JOBS) -m exhaustive
+exhaustive: $(STAMP)  ## all that the long sweeps take a part of, other random examples: hours
+	$(BIN)/python -m pytest -n $(JOBS) -m 'exhaustive or hypothesis' --hypothesis-profile=random
 
 COUNT ?= 3400
 fuzz: $(STAMP)  ## so many random cases of what is emitted, by their ids
