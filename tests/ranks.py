@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import socket
 import subprocess
 import sys
@@ -45,8 +47,10 @@ def answered(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, below those that Linux gives to whoever asks for any: until it
+    is listened on, no other process gets it."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("localhost", port))
+            return port
