@@ -186,7 +186,7 @@ def test_all_kinds_are_among_them() -> None:
     assert {("relayed", a, False, b) for a in (False, True) for b in (False, True)} <= found
 
 
-@pytest.mark.parametrize("batch", swept(range(8), 2))
+@pytest.mark.parametrize("batch", swept(range(8), 4))
 def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
     """Against the oracle, bit by bit, with races on."""
     pytest.importorskip("jax")
