@@ -47,8 +47,8 @@ def answered(
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that Linux gives to whoever asks for any: until it
-    is listened on, no other process gets it."""
+    """A port that nobody listens on, below those that Linux gives to whoever asks for any, so that
+    it does not go to one of these before it is listened on."""
     while True:
         port = 20_000 + secrets.randbelow(12_000)
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -84,12 +84,13 @@ def test_a_row_of_gpu_packing() -> None:
 HOST_TIME = """
 from bench import host_time
 again, staged, new = host_time.measured(host_time.NAMES[0], calls=20)
-assert 0 < 3 * again < new and 0 < staged < new, (again, staged, new)  # 8, 11, 47 microseconds
+assert 0 < again < staged < new, (again, staged, new)
+assert again < 20, again  # 7 to 8 where nothing else runs
 """
 
 
 def test_host_time() -> None:
-    """A launch a call reaches the faked driver; what came before takes a third of what is new."""
+    """A launch a call reaches the faked driver; what came before takes less than what is new."""
     done = subprocess.run(
         [sys.executable, "-c", HOST_TIME], capture_output=True, text=True, timeout=300
     )

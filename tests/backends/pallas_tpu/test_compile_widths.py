@@ -29,7 +29,8 @@ FOUR = Mesh({"x": 4})
 # A table of ids, and closed forms of ids that are consecutive.
 OTHERS = (Mesh({"x": 4}, [2, 0, 3, 1]), Mesh({"x": 4}, [3, 4, 5, 6]))
 SWEPT = ("bool", "float8_e5m2", "bfloat16", "float32", "int64")
-"""What the long sweep takes of dtypes: one of each size and kind; the others are exhaustive."""
+"""What the long sweep takes of dtypes: one of each size, bools, floats and integers; the others are
+exhaustive."""
 OF_ANY = [
     pytest.param(dtype, marks=pytest.mark.slow if dtype in SWEPT else pytest.mark.exhaustive)
     for dtype in DTYPES
@@ -117,10 +118,7 @@ def test_sums_compile_in_both_widths(tmp_path: Path) -> None:
 def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) -> None:
     operators = ["max", "min"] if dtype == "bool" else ["", "max", "min"]
     plans = [
-        summed(dtype, shape, operator)
-        for operator in operators
-        for shape in ((16, 512), (37, 300))
-        if shape == (37, 300) or operator == operators[0]
+        summed(dtype, shape, operator) for operator in operators for shape in ((16, 512), (37, 300))
     ]
     check_compile(plans, tmp_path)
 
