@@ -7,7 +7,7 @@
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
     "pallas_tpu": "678646057cf9831a",
-    "triton_gpu": "04001d48a7480418",
+    "triton_gpu": "f462e05f5f59eb5c",
 }
 
 

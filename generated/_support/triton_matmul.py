@@ -83,6 +83,22 @@ def fence(number):
     tl.inline_asm_elementwise(code, "=r,r", [number], tl.int32, is_pure=False, pack=1)
 
 
+@triton.jit
+def blocks_of(size, SIZE: tl.constexpr):
+    """Return the number of blocks that cover `size` elements, in 64 bits: a loop over 32-bit
+    numbers would wrap around past 2^31 - 1 elements."""
+    return tl.cdiv(tl.cast(size, tl.int64), SIZE)
+
+
+@triton.jit
+def copy_all(source, target, size, SIZE: tl.constexpr):
+    """Copy contiguous elements, block after block; all programs share the blocks."""
+    for block in range(tl.program_id(0), blocks_of(size, SIZE), tl.num_programs(0)):
+        place = tl.cast(block, tl.int64) * SIZE + tl.arange(0, SIZE)
+        inside = place < size
+        tl.store(target + place, tl.load(source + place, mask=inside), mask=inside)
+
+
 @triton.jit(do_not_specialize=["partners", "devices", "polls"])
 def offer(
     lhs, rhs, offered, flags, names, state, lhs_size, rhs_size, rhs_at, slot, partners, devices,
@@ -95,15 +111,8 @@ def offer(
         name = tl.load(names + number)
         wait(before + name, epoch - 1, state, polls, 1 + name)
     offered += (epoch & 1) * tl.cast(slot, tl.int64)
-    step = tl.num_programs(0) * SIZE
-    for start in range(tl.program_id(0) * SIZE, lhs_size, step):
-        place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
-        inside = place < lhs_size
-        tl.store(offered + place, tl.load(lhs + place, mask=inside), mask=inside)
-    for start in range(tl.program_id(0) * SIZE, rhs_size, step):
-        place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
-        inside = place < rhs_size
-        tl.store(offered + rhs_at + place, tl.load(rhs + place, mask=inside), mask=inside)
+    copy_all(lhs, offered, lhs_size, SIZE)
+    copy_all(rhs, offered + rhs_at, rhs_size, SIZE)
 
 
 @triton.jit(do_not_specialize=["partners", "devices"])
@@ -315,8 +324,8 @@ def add(
         wait(told + name, epoch * tl.load(tiles + name), state, polls, code + name)
     wide: tl.constexpr = tl.int32 if out.dtype.element_ty.is_int() else tl.float32
     sums += (epoch & 1) * tl.cast(slot, tl.int64)
-    for start in range(tl.program_id(0) * SIZE, size, tl.num_programs(0) * SIZE):
-        place = tl.cast(start, tl.int64) + tl.arange(0, SIZE)
+    for block in range(tl.program_id(0), blocks_of(size, SIZE), tl.num_programs(0)):
+        place = tl.cast(block, tl.int64) * SIZE + tl.arange(0, SIZE)
         inside = place < size
         none = tl.cast(neutral, out.dtype.element_ty)
         held = tl.where(terms > 0, size, 0)
