@@ -16,6 +16,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import box_cases
+import dtype_cases
 import emitted
 import form_cases
 import models
@@ -39,11 +40,16 @@ def fault(case: Any, mode: str) -> str:
     said = emitted.fault(case.fn, case.avals, program, mesh)
     reported = program.bytes_received
     read = emitted.received(case.avals, program, mesh)
-    if not said and reported != read:
+    if not said and reported != read and not is_widened(case):
         said = f"reported {reported}, in HLO {read}"
     if not said and reported > case.most:
         said = f"receives {reported}, expected at most {case.most}"
     return said
+
+
+def is_widened(case: Any) -> bool:
+    """Does XLA for CPUs send the floats of a case as wider ones?"""
+    return any(aval.dtype.name.startswith("float8") for aval in case.avals)
 
 
 FAULTS = {
@@ -81,7 +87,7 @@ FAULTS = {
 
 
 def every_case() -> Iterator[Any]:
-    for module in (form_cases, window_cases, box_cases):
+    for module in (form_cases, window_cases, box_cases, dtype_cases):
         yield from module.cases()
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardwright.codegen.compile.hlo import received_in_all
+from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
 
 ROUNDING, SLACK = 2e-5, 8
 """A float may be off by as much of the largest one, and as often as far as one device is."""
@@ -23,15 +24,22 @@ def arguments(avals: Any, seed: int = 0) -> Any:
 
     def made(aval: Any) -> Any:
         if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-            numbers = jnp.asarray(rng.integers(0, 1 << 31, aval.shape), jnp.uint32)
-            return jax.vmap(jax.random.key)(numbers.ravel()).reshape(aval.shape)
+            words = KEY_BYTES[str(aval.dtype)] // 4
+            numbers = jnp.asarray(rng.integers(0, 1 << 31, (*aval.shape, words)), jnp.uint32)
+            return jax.random.wrap_key_data(numbers, impl=KEY_KINDS[str(aval.dtype)])
         if jnp.issubdtype(aval.dtype, jnp.integer):
             return jnp.asarray(rng.integers(0, 4, aval.shape), aval.dtype)
         if aval.dtype == bool:
             return jnp.asarray(rng.integers(0, 2, aval.shape), aval.dtype)
-        return jnp.asarray(rng.standard_normal(aval.shape) * 0.5, aval.dtype)
+        floats = rng.standard_normal(aval.shape) * 0.5
+        return jnp.asarray(abs(floats) if is_unsigned(aval.dtype) else floats, aval.dtype)
 
     return jax.tree.map(made, avals)
+
+
+def is_unsigned(dtype: Any) -> bool:
+    """Return whether a float has no negative numbers, as float8_e8m0fnu."""
+    return bool(jnp.finfo(dtype).min > 0) if jnp.issubdtype(dtype, jnp.floating) else False
 
 
 def in_float64(fn: Callable[..., Any], given: Any) -> Any:

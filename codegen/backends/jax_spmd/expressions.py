@@ -292,6 +292,10 @@ def _bitcast(text: OpText) -> Expression:
     return _call("lax.bitcast_convert_type", text, dtype_text(text.dtype))
 
 
+FINITE = re.compile(r"_e\dm\d.*fn")
+"""Narrow floats without an infinity."""
+
+
 def window_fill(text: OpText) -> str:
     """Return what is no part of the result of windows: as Python's number where jax takes it so."""
     dtype, kind = text.dtype, text.op.kind
@@ -304,6 +308,8 @@ def window_fill(text: OpText) -> str:
         return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
     if dtype[0] in "iu":
         return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"
+    if FINITE.search(dtype):
+        return f"jnp.finfo({dtype_text(dtype)}).{'min' if least else 'max'}"
     return "-jnp.inf" if least else "jnp.inf"
 
 

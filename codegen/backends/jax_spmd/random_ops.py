@@ -6,22 +6,20 @@ from collections.abc import Callable
 
 from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers
+from shardwright.codegen.trace.avals import KEY_KINDS
 from shardwright.ir.errors import InputError
-
-KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
-"""How jax calls the kinds of its keys, by their dtype."""
 
 
 def _kind(text: OpText) -> str:
     """Return the argument that says of what kind keys are made, whatever the default is then."""
-    if text.dtype not in KINDS:
+    if text.dtype not in KEY_KINDS:
         raise InputError(
             "keys of random numbers must be of a kind that jax has",
             argument="fn",
             got=f"{text.dtype}{f', {text.op.line}' if text.op.line else ''}",
-            expected=f"one of {', '.join(KINDS.values())}",
+            expected=f"one of {', '.join(KEY_KINDS.values())}",
         )
-    return f'impl="{KINDS[text.dtype]}"'
+    return f'impl="{KEY_KINDS[text.dtype]}"'
 
 
 def _seed(text: OpText) -> Expression:

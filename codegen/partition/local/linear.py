@@ -3,13 +3,13 @@ the sum."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.ports import PORT
-from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.program import Op, Value
 
 TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
@@ -25,6 +25,9 @@ ALONE = frozenset(
 
 EITHER = frozenset({"mul", "dot_general"})
 """One operand is terms, the other whole."""
+
+FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+"""Bits of the exponent and of the mantissa."""
 
 
 def with_terms(
@@ -60,10 +63,20 @@ def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
 
 
 def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
-    """Return whether an op of terms is no coarser than one of their sum: a conversion to a wider
-    float, a quotient of floats."""
+    """Return whether an op of terms is no coarser than one of their sum: a conversion to a float
+    that has all values of the other, a quotient of floats."""
     source, target = values[op.operands[0]].dtype, values[op.results[0]].dtype
     if op.kind == "convert_element_type":
-        floats = source[0] in "fb" and target[0] == "f" and source != "bool"
-        return floats and item_bytes(target) >= item_bytes(source)
+        here, there = _bits(source), _bits(target)
+        return all(0 < old <= new for old, new in zip(here, there, strict=True))
     return op.kind != "div" or target[0] in "fb"
+
+
+def _bits(dtype: str) -> tuple[int, int]:
+    """Return how many bits the exponent and the mantissa of a float have; zeros of another dtype.
+
+    >>> _bits("bf16"), _bits("float8_e5m2"), _bits("i32")
+    ((8, 7), (5, 2), (0, 0))
+    """
+    match = re.match(r"f(?:loat)?\d_e(\d)m(\d)", dtype)
+    return (int(match[1]), int(match[2])) if match else FLOATS.get(dtype, (0, 0))

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
+from shardwright.ir.errors import InputError
 from shardwright.ir.program import Line, Op, Program, Value
 
 
@@ -185,7 +187,22 @@ def _inside(op: Op, body: int) -> str:
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of an element of a dtype as jaxprs print it."""
+    """Return the bytes of an element of a dtype as jaxprs print it.
+
+    Raises InputError for random keys of another kind than JAX's own.
+
+    >>> item_bytes("bf16"), item_bytes("key<fry>"), item_bytes("float8_e5m2"), item_bytes("bool")
+    (2, 8, 1, 1)
+    """
+    if dtype.startswith("key<"):
+        if dtype not in KEY_BYTES:
+            raise InputError(
+                "keys of random numbers must be of a kind that JAX has",
+                argument="fn",
+                got=dtype,
+                expected=f"one of {', '.join(KEY_KINDS.values())}",
+            )
+        return KEY_BYTES[dtype]
     digits = "".join(filter(str.isdigit, dtype.partition("_")[0].removeprefix("float8")))
     if dtype == "bool" or not digits:
         return 1

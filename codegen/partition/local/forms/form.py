@@ -10,8 +10,8 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.ir.program import Op, Rule, Value
 
 Shape = tuple[int, ...]
-NUMBERS = ("f", "i", "u", "c", "b")
-"""How dtypes begin whose values can be summed over devices; `bool` is left out by name."""
+UNADDED = frozenset({"bool", "float8_e8m0fnu"})
+"""Dtypes without a sum over devices, keys beside them. float8_e8m0fnu has no zero to fill terms."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OpTensors:
     def is_added(self) -> bool:
         """Can the first result be a sum of terms?"""
         dtype = self.values[self.result].dtype
-        return dtype != "bool" and not dtype.startswith("key")
+        return dtype not in UNADDED and not dtype.startswith("key")
 
 
 @dataclass(frozen=True)

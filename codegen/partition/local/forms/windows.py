@@ -120,6 +120,8 @@ def convolution(tensors: OpTensors) -> LocalForm | None:
 
 def window(tensors: OpTensors) -> LocalForm | None:
     """Return the form of a sum or a maximum over windows."""
+    if tensors.op.kind.endswith("sum") and not tensors.is_added:
+        return None
     build = Builder(tensors.shapes[:1], tensors.shapes[1:])
     every = {each.dims[0]: each for each in slidings(tensors.op, tensors.shapes)}
     for dim, extent in enumerate(tensors.shapes[0]):
@@ -222,6 +224,8 @@ def pooled_dims(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
 def select_and_scatter(tensors: OpTensors) -> LocalForm | None:
     """Return the form of the gradient of a maximum over windows: each device computes the windows
     that reach into its rows, and keeps these rows."""
+    if not tensors.is_added:
+        return None
     op, shapes = tensors.op, tensors.shapes
     moved = pooled_dims(op, shapes)
     build = Builder(shapes[:2], shapes[2:])
