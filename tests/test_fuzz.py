@@ -116,12 +116,12 @@ EAGER = JaxUse(
 )  # fmt: skip
 
 
-def plain(backend: str) -> Case:
+def plain(backend: str, door: str = "local") -> Case:
     """A transposition of an uneven matrix over six devices."""
     axes, ids = (("x", 2), ("y", 3)), tuple(range(6))
     source = Side(axes, ids, '[{"x"}, {"y"}]', "flat")
     target = Side(axes, ids, '[{"y"}, {"x"}]', "flat")
-    use = TorchUse() if backend == "triton_gpu" else EAGER
+    use = TorchUse(door) if backend == "triton_gpu" else EAGER
     if backend == "jax_xla":
         use = replace(EAGER, derivative="vjp")
     return Case(0, backend, (5, 8), "float32", source, target, "direct", None, use)
@@ -154,6 +154,14 @@ FAULTS = (
 """What of a module is replaced by what, and how it shows: elements in the wrong place, bits that
 arithmetic loses, cotangents, and what memory shows."""
 
+FAULTS_OF_DOORS = (
+    ("group", "ends = self._source(number), self._target(number)", "ends = self._target(number),"
+     " self._target(number)", "call 0"),
+    ("group", "into, size, 0, number, start)", "into, size, 0, number, 0)", "call 0"),
+    ("dtensor", "DTensors(_HOST, (0, 1), (1, 0)", "DTensors(_HOST, (0, 1), (0, 1)", "Shard(dim=0)"),
+)  # fmt: skip
+"""Faults of Triton modules that only show through the named door."""
+
 
 @pytest.mark.parametrize("kind", sampled(["jax", "torch"], "torch"))
 def test_planted_faults_are_found(kind: str) -> None:
@@ -167,6 +175,18 @@ def test_planted_faults_are_found(kind: str) -> None:
     for made, (verdict, says) in zip(run_all(jobs, 1), expected, strict=True):
         assert made.verdict == verdict, made
         assert says in made.detail, made
+
+
+@pytest.mark.parametrize("door", sampled(["group", "dtensor"], "dtensor"))
+def test_faults_of_doors_are_found(door: str) -> None:
+    need("torch")
+    case, faults = plain("triton_gpu", door), [f for f in FAULTS_OF_DOORS if f[0] == door]
+    planted = [Job(replace(case, id=k), fault[1:3]) for k, fault in enumerate(faults, 1)]
+    whole, *made = run_all([Job(case), *planted], 1)
+    assert whole.verdict == "ok", whole
+    for found, (*_, says) in zip(made, faults, strict=True):
+        assert found.bad, found
+        assert says in found.detail, found
 
 
 def test_what_is_pending_is_not_there() -> None:

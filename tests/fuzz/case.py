@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+MOST_VERIFIED = 64
+"""Most devices of a module that `verify` runs as it is; a larger mesh has a smaller twin."""
+
 BACKENDS = ("pallas_tpu", "triton_gpu", "jax_xla")
 ITEMSIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -49,6 +52,8 @@ class JaxUse:
 class TorchUse:
     """How a Triton module is used."""
 
+    door: str = "local"  # `reshard_local`; "group": `reshard`; "dtensor": `reshard_dtensor`
+    later: bool = False  # over a group: `async_op`, waited for after the next call has started
     out: bool = False  # results are written to tensors of the caller's
     gradient: bool = False  # the shards require gradients, which are pulled back
     negative: str = ""  # what has the lazy negative bit: "", "shards" or "out"
@@ -76,6 +81,11 @@ class Case:
     def device_ids(self) -> tuple[int, ...]:
         """All logical devices, ascending."""
         return tuple(sorted({*self.source.device_ids, *self.target.device_ids}))
+
+    @property
+    def many(self) -> bool:
+        """Whether there are more devices than `verify` runs at full size."""
+        return len(self.device_ids) > MOST_VERIFIED
 
     @property
     def same_order(self) -> bool:

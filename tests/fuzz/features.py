@@ -31,6 +31,7 @@ def features(case: Case) -> frozenset[str]:
     found |= {f"{side.split} split" for side in (source, target)}
     given: dict[str, object] = {
         "topology": case.topology,
+        "more than 64 devices": case.many,
         "sub-axes": ":(" in source.sharding + target.sharding,
         "ids permuted": list(source.device_ids) != sorted(source.device_ids),
         "part of a run moves": _moves_part_of_a_run(case),
@@ -87,6 +88,9 @@ def _used(use: Use) -> set[str]:
             }
         case TorchUse():
             given = {
+                "over a group": use.door == "group",
+                "dtensor": use.door == "dtensor",
+                "waited for later": use.later,
                 "out": use.out,
                 "gradient": use.gradient,
                 "negative shards": use.negative == "shards",
@@ -117,9 +121,13 @@ _SUMS = tuple(
 FEATURES = {
     "pallas_tpu": (*_EVERYWHERE, *_JAX),
     "triton_gpu": (
-        *(*_EVERYWHERE, "float64"),
+        *(*_EVERYWHERE, *_SUMS, "float64", "more than 64 devices"),
+        *("over a group", "dtensor", "waited for later"),
         *("out", "gradient", "negative shards", "negative out", "unaligned"),
     ),
-    "jax_xla": (*_EVERYWHERE, *_JAX, *_SUMS, "float64", "strategy basis"),
+    "jax_xla": (
+        *(*_EVERYWHERE, *_JAX, *_SUMS),
+        *("float64", "strategy basis", "more than 64 devices"),
+    ),
 }
 """What the cases of each backend must have among them."""

@@ -1,4 +1,5 @@
-"""The case of an id. Every choice is drawn from the id alone, so that an id names a case for ever.
+"""The case of an id. Every choice is drawn from the id alone, so that an id names one case until
+this file changes.
 
 Whatever a backend must take may come together; what it refuses for a reason that users are told is
 not drawn, or listed in `refusals`.
@@ -9,9 +10,11 @@ from __future__ import annotations
 from .case import ITEMSIZES, Case, JaxUse, Side, TorchUse, Use
 from .dice import Dice
 from .features import features
+from .reference import read
 from .shardings import (
     MOST_IDS,
     Mesh,
+    axes_of,
     mesh_of,
     near,
     other_mesh,
@@ -30,6 +33,9 @@ EXTENTS = {0: 0, 1: 60, 2: 23, 3: 9, 4: 6}
 SIZES = (1, 2, 3, 4, 4, 6, 6, 8, 8, 8)
 SUM_SIZES = (2, 3, 4, 6, 8, 8, 8, 8, 12, 16, 16)
 """Devices of a mesh; what stays unreduced leaves few of eight to split dimensions in any order."""
+
+LARGE_SIZES = (66, 72, 80, 96)
+"""Devices of the few meshes that `verify` does not run at full size."""
 
 DEVICES = MOST_IDS + 1
 """Devices that a process has: as many as ids and, as the interpreter needs, one."""
@@ -65,7 +71,8 @@ def case_of(number: int) -> Case:
     shape = tuple(_extent(dice, rank) for _ in range(rank))
     dtypes = [d for d in ITEMSIZES if (backend, d) != ("pallas_tpu", "float64")]
     dtype = dtypes[number // len(TURNS) % len(dtypes)]
-    meshes, texts = _shardings(dice, backend, rank, dtype)
+    large = backend != "pallas_tpu" and dice.rarely(0.05)
+    meshes, texts = _large(dice, rank) if large else _shardings(dice, backend, rank, dtype)
     splits = [dice.choice(["flat", "flat", "nested"]) for _ in meshes]
     sides = [
         Side(mesh.axes, mesh.ids, text, "flat" if dice.plain and dice.happens(0.7) else split)
@@ -78,6 +85,15 @@ def case_of(number: int) -> Case:
     return Case(number, backend, shape, dtype, *sides, strategy, topology, use)
 
 
+def _large(dice: Dice, rank: int) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
+    """Meshes of more devices than `verify` runs: the same devices, perhaps as other axes."""
+    count = dice.choice(LARGE_SIZES)
+    mesh = Mesh(axes_of(dice, count), tuple(range(count)))
+    target = same_devices(dice, mesh, moves=True, renames=True)
+    first, second = (sharding_of(dice, each, rank) for each in (mesh, target))
+    return (mesh, target), (text_of(dice, mesh, first), text_of(dice, target, second))
+
+
 def _extent(dice: Dice, rank: int) -> int:
     """One that divides, or any, or a small one."""
     return dice.choice((dice.randint(1, EXTENTS[rank]), dice.randint(1, 4), 8))
@@ -87,11 +103,11 @@ def _shardings(
     dice: Dice, backend: str, rank: int, dtype: str
 ) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
     """The meshes of both sides and the texts of their shardings."""
-    sums = backend == "jax_xla" and dice.happens(0.5)
+    sums = dice.happens({"jax_xla": 0.5, "triton_gpu": 0.3}.get(backend, 0.0))
     sizes = SUM_SIZES if sums else SIZES
     mesh = mesh_of(dice, 8 if dice.plain and dice.happens(0.8) else dice.choice(sizes))
     if sums:
-        return _sums(dice, mesh, rank, dtype)
+        return _sums(dice, mesh, rank, dtype, elsewhere=backend == "triton_gpu")
     target = other_mesh(dice, mesh)
     first = sharding_of(dice, mesh, rank)
     is_near = target.axes == mesh.axes and dice.happens(0.4)
@@ -100,9 +116,10 @@ def _shardings(
 
 
 def _sums(
-    dice: Dice, mesh: Mesh, rank: int, dtype: str
+    dice: Dice, mesh: Mesh, rank: int, dtype: str, *, elsewhere: bool
 ) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
-    """The same where axes are unreduced before, after, or both."""
+    """The same where axes are unreduced before, after, or both; `elsewhere`: sums may go to other
+    devices."""
     kind = dice.choice(["max", "min"]) if dice.rarely(0.4) else ""
     keeps = dtype == "bool" or (dice.plain and dice.happens(0.5))
     fate = "kept" if keeps else dice.choice(FATES)
@@ -119,9 +136,12 @@ def _sums(
         "new": (fewer, some),
     }[fate]
     moves = fate in ("kept", "summed") or not before
-    target = same_devices(dice, mesh, moves=moves, renames=not after)
+    if elsewhere and fate == "summed" and dice.happens(0.5):
+        target = other_mesh(dice, mesh)
+    else:
+        target = same_devices(dice, mesh, moves=moves, renames=not after)
     first = sharding_of(dice, mesh, rank, before)
-    is_near = target.axes == mesh.axes and fate != "new" and dice.happens(0.6)
+    is_near = target.axes == mesh.axes and fate != "new" and dice.happens(0.7)
     second = near(dice, first, after) if is_near else sharding_of(dice, target, rank, after)
     return (mesh, target), (text_of(dice, mesh, first, kind), text_of(dice, target, second, kind))
 
@@ -147,12 +167,30 @@ def _topology(dice: Dice, case: Case) -> str | None:
 
 
 def _torch_use(dice: Dice, case: Case) -> Use:
-    gradient = case.floating and dice.happens(0.4)
-    out = not gradient and dice.happens(0.4)
+    door = "local" if case.many else dice.choice(["local"] * 3 + ["group", "dtensor"])
+    if door == "dtensor" and not (_placed(case, case.source) and _placed(case, case.target)):
+        door = "group"
+    sums = "unreduced" in case.source.sharding + case.target.sharding
+    gradient = door == "local" and not sums and case.floating and dice.happens(0.3)
+    out = door != "dtensor" and not gradient and dice.happens(0.7)
+    later = door == "group" and dice.happens(0.5)
     negative = ""
-    if case.dtype in ("float32", "float64") and dice.rarely(0.8):
+    if door == "local" and not sums and case.dtype in ("float32", "float64") and not dice.plain:
         negative = "out" if out else "shards"
-    return TorchUse(out, gradient, negative, dice.choice([0, 0, 1, 3]))
+    return TorchUse(door, later, out, gradient, negative, dice.choice([0, 0, 1, 3]))
+
+
+def _placed(case: Case, side: Side) -> bool:
+    """Whether placements of a DTensor say the sharding: whole axes in the order of the mesh, of
+    which several split a dimension only chunk by chunk; devices ascend, as torch numbers them."""
+    found, axes = read(side), [name for name, _ in side.axes]
+    for dim in found.dims:
+        names = [ref.name for ref in dim]
+        if names != sorted(names, key=axes.index) or (len(names) > 1 and side.split == "flat"):
+            return False
+    refs = [ref for dim in found.split_by for ref in dim]
+    whole = all(ref.size == found.axes[ref.name] for ref in refs)
+    return bool(axes) and whole and list(side.device_ids) == sorted(side.device_ids)
 
 
 def _jax_use(dice: Dice, case: Case) -> Use:
@@ -161,9 +199,9 @@ def _jax_use(dice: Dice, case: Case) -> Use:
     unsaid = {"unreduced max", "unreduced min"} & features(case)
     derivative = dice.choice(["", "vjp", "jvp"]) if case.floating and not unsaid else ""
     count = len(case.device_ids)
-    shuffled = dice.sample(range(DEVICES), count)
+    shuffled = list(range(count)) if case.many else dice.sample(range(DEVICES), count)
     return JaxUse(
-        x64=ITEMSIZES[case.dtype] == 8 or dice.happens(0.5),
+        x64=case.many or ITEMSIZES[case.dtype] == 8 or dice.happens(0.5),
         axis_types="Explicit" if dice.rarely(0.4) else "Auto",
         set_mesh=dice.choice(["source", "target"]) if dice.rarely(0.5) else "",
         call=dice.choice(["eager", "jit", "program"]) if case.same_order else "eager",

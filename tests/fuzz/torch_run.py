@@ -12,20 +12,50 @@ from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify.compare import MismatchError
 
-from .case import ITEMSIZES, Case, Side, TorchUse
+from .case import ITEMSIZES, Case, TorchUse
 from .reference import Array, Bits
-from .values import WrongError, bits_type, check_bits, cotangent, draws, given
-
-_ALIGNED = 16
+from .torch_ranks import exchanged
+from .torch_tensors import Shards, filled, held, shapes, to_bits, to_tensor
+from .values import WrongError, bits_type, check_bits, check_target, cotangent, draws, given
 
 
 def run(module: ModuleType, case: Case) -> None:
     """Move random bits; raise WrongError where what comes out is not what must."""
+    assert isinstance(case.use, TorchUse)
+    if case.use.door != "local":
+        _over_a_group(module, case)
+        return
     for draw in draws(case):
         try:
             _Run(module, case, draw).check()
         except MismatchError as error:  # of what a kernel does to memory
             raise WrongError(str(error)) from error
+
+
+def _over_a_group(module: ModuleType, case: Case) -> None:
+    """One process a device makes all calls; judge what it has of each of them."""
+    arrays = [given(case, draw) for draw in draws(case)]
+    calls = [held(case, case.source, bits) for bits in arrays]
+    for number, got in enumerate(exchanged(module, case, calls)):
+        judge(case, f"call {number}", arrays[number], got)
+
+
+def judge(case: Case, what: str, bits: Bits, got: Shards) -> None:
+    """Raise WrongError unless the shards are those of the target for the source's `bits`."""
+    layout = Array.of(case, case.target)
+    expected = shapes(case, case.target)
+    if list(got) != list(expected):
+        raise WrongError(f"{what}: shards of {list(got)}, expected those of {list(expected)}")
+    array = np.zeros(layout.shape, bits_type(case.dtype))
+    first: dict[tuple[int, ...], int] = {}
+    for device, shard in got.items():
+        if shard.shape != expected[device]:
+            raise WrongError(f"{what}, device {device}: got {shard.shape}, "
+                             f"expected {expected[device]}")  # fmt: skip
+        replica = first.setdefault(layout.shard_of(device), device)
+        check_bits(f"{what}, device {device} against {replica}", shard, got[replica])
+        array[layout.elements(device)] = shard
+    check_target(case, bits, array, what)
 
 
 class _Run:
@@ -38,60 +68,48 @@ class _Run:
 
     def check(self) -> None:
         negative = self.use.negative == "shards"
-        held = self._held(self.case.source, self.bits)
-        tensors = [self._tensor(bits, negative) for bits in held.values()]
-        names = {f"source shard of {device}": t for device, t in zip(held, tensors, strict=True)}
+        shards = held(self.case, self.case.source, self.bits)
+        tensors = [to_tensor(self.case, bits, negative=negative) for bits in shards.values()]
+        names = {f"source shard of {device}": t for device, t in zip(shards, tensors, strict=True)}
         out = self._out() if self.use.out else None
-        wanted = self._held(self.case.target, self.bits)
+        targets = sorted(self.case.target.device_ids)
         poison = 1 if self.case.dtype == "bool" else (0xFF, 0x00)[self.draw % 2]
         for tensor in tensors:
             tensor.requires_grad_(self.use.gradient)
         memory = Memory(poison, names)
         with memory, quick_launches():
             results = self.module.reshard_local(tensors, **({} if out is None else {"out": out}))
-        self._check_shards("result", wanted, results)
+        self._judge("result", results)
         if out is not None:
-            self._check_shards("out", wanted, out)
+            self._judge("out", out)
         if not self.use.negative:
-            memory.check({f"result of {d}": r for d, r in zip(wanted, results, strict=True)})
-        self._check_shards("source shard afterwards", held, tensors)
+            memory.check({f"result of {d}": r for d, r in zip(targets, results, strict=True)})
+        self._check_shards("source shard afterwards", shards, tensors)
         if self.use.gradient:
             self._pull(tensors, results)
 
     def _pull(self, tensors: list[Any], results: list[Any]) -> None:
         array = cotangent(self.case, self.draw)
-        moved = self._held(self.case.target, array)
-        expected = self._held(self.case.source, array)
+        moved = held(self.case, self.case.target, array)
+        expected = held(self.case, self.case.source, array)
         with quick_launches():
-            torch.autograd.backward(results, [self._tensor(bits) for bits in moved.values()])
+            torch.autograd.backward(results, [to_tensor(self.case, b) for b in moved.values()])
         self._check_shards("gradient", expected, [tensor.grad for tensor in tensors])
-
-    def _held(self, side: Side, array: Bits) -> dict[int, Bits]:
-        """What every device holds of an array, by ascending device id."""
-        layout = Array.of(self.case, side)
-        return {device: layout.shard(device, array) for device in sorted(side.device_ids)}
 
     def _out(self) -> list[Any]:
         """Memory for the target shards."""
-        shards = self._held(self.case.target, self.bits).values()
-        return [self._tensor(~bits & 1, self.use.negative == "out") for bits in shards]
+        negative = self.use.negative == "out"
+        wanted = shapes(self.case, self.case.target).values()
+        return [filled(self.case, shape, negative=negative) for shape in wanted]
 
-    def _tensor(self, bits: Bits, negative: bool = False) -> Any:
-        """A tensor with these bits, so many elements past an aligned address; `negative`: by the
-        lazy bit over the negated ones."""
-        dtype = getattr(torch, self.case.dtype)
-        size, start = ITEMSIZES[self.case.dtype], self.use.offset
-        memory = torch.empty(bits.nbytes + (start + 2) * size + _ALIGNED, dtype=torch.uint8)
-        first = -memory.data_ptr() % _ALIGNED + start * size
-        stored = bits ^ (1 << (8 * size - 1)) if negative else bits
-        raw = memory[first : first + bits.nbytes]
-        raw.copy_(torch.from_numpy(np.frombuffer(stored.tobytes(), np.uint8).copy()))
-        tensor = raw.view(dtype).reshape(bits.shape)
-        return torch._neg_view(tensor) if negative else tensor
+    def _judge(self, what: str, tensors: Any) -> None:
+        targets = sorted(self.case.target.device_ids)
+        if len(tensors) != len(targets):
+            raise WrongError(f"{what}: got {len(tensors)} tensors, expected {len(targets)}")
+        got = {d: to_bits(t, self.case.dtype) for d, t in zip(targets, tensors, strict=True)}
+        judge(self.case, what, self.bits, got)
 
-    def _check_shards(self, what: str, expected: dict[int, Bits], tensors: Any) -> None:
-        if len(tensors) != len(expected):
-            raise WrongError(f"{what}: got {len(tensors)} tensors, expected {len(expected)}")
+    def _check_shards(self, what: str, expected: Shards, tensors: Any) -> None:
         for (device, bits), tensor in zip(expected.items(), tensors, strict=True):
             check_bits(f"{what}, device {device}", to_bits(tensor, self.case.dtype), bits)
 
@@ -102,12 +120,3 @@ def _quiet(dtype: str, bits: Bits) -> Bits:
     top = {"float32": 0x7F80_0000, "float64": 0x7FF0_0000_0000_0000}[dtype]
     kind = bits_type(dtype).type
     return np.where(bits & kind(top) == kind(top), bits & kind(1 << (width - 1)), bits)
-
-
-def to_bits(tensor: Any, dtype: str) -> Bits:
-    """What a tensor reads as, the lazy negative bit resolved, as bits."""
-    if tensor.dtype != getattr(torch, dtype):
-        raise WrongError(f"got {tensor.dtype}, expected torch.{dtype}")
-    plain = tensor.detach().resolve_neg().resolve_conj()
-    flat = plain.contiguous().reshape(-1).view(torch.uint8).numpy()
-    return flat.copy().view(bits_type(dtype)).reshape(tuple(tensor.shape))
