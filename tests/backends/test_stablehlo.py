@@ -30,7 +30,6 @@ def ran() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.xdist_group("stablehlo")
 @pytest.mark.parametrize("name", CASES)
 def test_it_runs_by_itself(name: str) -> None:
     """Values are one device's; collectives and bytes are those reported, nothing is of ours."""
