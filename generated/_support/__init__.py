@@ -3,6 +3,8 @@
 `shardwright check` and `shardwright verify` compare the files here with those that were emitted.
 """
 
+from runpy import run_path
+
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
@@ -13,7 +15,8 @@ VERSIONS = {
 
 def require(backend, version, module):
     """Raise ImportError for a module that was emitted with other files than those here."""
-    found = VERSIONS.get(backend, "none")
+    # This package may have been imported before the first module of the backend was written here.
+    found = VERSIONS.get(backend) or run_path(__file__)["VERSIONS"].get(backend, "none")
     if found != version:
         raise ImportError(
             f"{module} was emitted with version {version} of the support modules of {backend}, "
