@@ -24,7 +24,7 @@ _DOORS = (
     ("Sharding", NAMED_SHARDING, "of a NamedSharding: sw.from_named_sharding(named, rank)"),
     ("Sharding", PARTITION_SPEC, "of a PartitionSpec: mesh.sharding(spec, rank)"),
     ("Sharding", PLACEMENT, "of placements: sw.from_torch(device_mesh, placements, rank)"),
-    ("Sharding", DTENSOR, "of a DTensor x: sw.from_torch(x.device_mesh, x.placements, x.ndim)"),
+    ("Sharding", DTENSOR, "of a DTensor x: sw.Mesh.of(x.device_mesh).sharding(x)"),
     ("Sharding", JAX_ARRAY, "of an array x: sw.from_named_sharding(x.sharding, x.ndim)"),
     ("Mesh", JAX_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
     ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),

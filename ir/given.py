@@ -1,8 +1,8 @@
 """What people have for a mesh and for a sharding, read: the one place for it.
 
 A mesh is a `Mesh`, its text, a dict of its axes, a mesh of jax or a DeviceMesh of torch. A sharding
-is a `Sharding`, a NamedSharding, a PartitionSpec, placements of a DTensor, the text of one of these
-or of HLO's, or one by subscripts of indices, `A[I_X, J]`. Neither jax nor torch is imported.
+is a `Sharding`, a NamedSharding, a PartitionSpec, a DTensor, placements of one, the text of one of
+these or of HLO's, or one by subscripts of indices, `A[I_X, J]`. Neither jax nor torch is imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardwright.ir.sharding import Sharding, check_shape
 from shardwright.ir.text.framework_text import PLACEMENTS, SPEC, parse_placements, parse_spec
 from shardwright.ir.text.index_notation import INDEXED, parse_indexed
 from shardwright.ir.text.parse import HLO, parse_mesh, parse_shape, parse_sharding
-from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, placing
+from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, placed_of, placing
 
 
 class Given(NamedTuple):
@@ -111,9 +111,13 @@ class _GivenReader(NamedTuple):
         if is_a(given, PARTITION_SPEC):
             rank = len(given) if self.rank is None else self.rank
             return Given(Spec.of(given).sharding(self._needed("a PartitionSpec", given), rank))
-        placements = isinstance(given, list | tuple) and given and is_a(given[0], PLACEMENT)
-        if placements:
-            return self._placed(tuple(map(Placed.of, given)), given)
+        if is_a(given, DTENSOR):
+            return self._dtensor(given)
+        if isinstance(given, list | tuple) and given:
+            if is_a(given[0], PLACEMENT):
+                return self._placed(tuple(map(Placed.of, given)), given)
+            if all(isinstance(each, Placed) for each in given):
+                return self._placed(tuple(given), given)
         raise self._wrong(given)
 
     def _text(self, text: str) -> Given:
@@ -146,6 +150,11 @@ class _GivenReader(NamedTuple):
             text = given if isinstance(given, str) else None
             raise error if text is None else error.within(text, (0, len(text))) from None
 
+    def _dtensor(self, x: Any) -> Given:
+        """Return a DTensor's, on its own mesh, in its own order of axes."""
+        found = placing(mesh_of_torch(x.device_mesh), placed_of(x), x.ndim)
+        return Given(self._own(found.sharding), found.split(tuple(x.shape)))
+
     def _named(self, named: Any) -> Sharding:
         """Return a NamedSharding's; an abstract mesh is the one that is given, if that is alike."""
         rank = len(named.spec) if self.rank is None else self.rank
@@ -175,9 +184,7 @@ class _GivenReader(NamedTuple):
 
     def _wrong(self, given: Any) -> InputError:
         expected = """a text as '[{"x"}, {}]', P('x', None), a NamedSharding or placements"""
-        if is_a(given, DTENSOR):
-            expected = "its placements, with mesh=x.device_mesh"
-        elif is_a(given, JAX_ARRAY):
+        if is_a(given, JAX_ARRAY):
             expected = "its sharding: x.sharding"
         elif is_a(given, PLACEMENT):
             expected = f"one placement for each dimension of the mesh: [{given!r}]"

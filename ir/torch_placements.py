@@ -2,6 +2,9 @@
 
 torch is not imported. The device ids of a mesh are the ranks of processes. torch cuts extents that
 do not divide chunk by chunk: that is the split `nested`.
+
+A mesh dimension that splits a tensor must list its ranks in ascending order. Elsewhere torch
+contradicts itself: its collectives number the shards by rank, its slices by mesh coordinate.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from shardwright.ir.axes import AxisRef, between
+import numpy as np
+
+from shardwright.ir.axes import AxisRef, between, merged
 from shardwright.ir.errors import InputError
 from shardwright.ir.foreign import PLACEMENT, is_a
 from shardwright.ir.mesh import Mesh
@@ -47,6 +52,30 @@ class Placed:
             return Placed(text)
         raise unknown_placement(text)
 
+    @staticmethod
+    def all_of(
+        placements: Iterable[Any], order: Iterable[tuple[int, Sequence[int]]] | None, sizes: Any
+    ) -> tuple[Placed, ...]:
+        """Return what the placements of a DTensor say, on a mesh of some sizes.
+
+        `order`: its `shard_order`, tensor dimensions with the mesh dimensions that split them, the
+        first of which cuts first. torch before 2.13 has none. A mesh dimension that cuts after a
+        later one is strided.
+        """
+        placed = [Placed.of(each) for each in placements]
+        for dim, axes in order or ():
+            for number, axis in enumerate(axes):
+                factor = math.prod(sizes[other] for other in axes[:number] if other > axis)
+                if factor > 1:
+                    placed[axis] = Placed(f"_StridedShard(dim={dim}, sf={factor})", dim, factor)
+        return tuple(placed)
+
+
+def placed_of(x: Any) -> tuple[Placed, ...]:
+    """Return what the placements of a DTensor say, with its `shard_order`."""
+    order = getattr(x._spec, "shard_order", None)
+    return Placed.all_of(x.placements, order, x.device_mesh.shape)
+
 
 def unknown_placement(text: str) -> InputError:
     """Return the error for a placement that has no words here."""
@@ -59,11 +88,9 @@ def unknown_placement(text: str) -> InputError:
 
 
 class Placing(NamedTuple):
-    """A sharding that placements say, and the dimensions with strided ones: of these torch makes
-    shards that are those of no split, unless the extent divides."""
+    """A sharding that placements say."""
 
     sharding: Sharding
-    strided: frozenset[int]
 
     def split(self, shape: tuple[int, ...]) -> str:
         """Return the split of a tensor of a shape: `nested` where it differs from `flat`."""
@@ -71,13 +98,13 @@ class Placing(NamedTuple):
         for number, (dim, extent) in enumerate(zip(self.sharding.dims, shape, strict=True)):
             if extent % self.sharding.parts(number) == 0:
                 continue
-            if number in self.strided:
+            if any(ref != AxisRef(ref.name) for ref in dim.axes):
                 raise InputError(
-                    "the extent of a dimension with a strided placement must divide",
+                    "an extent must divide where a strided placement cuts through another axis",
                     argument="placements",
                     got=f"extent {extent} of dimension {number}, split as {dim}",
-                    expected=f"a multiple of {self.sharding.parts(number)}; for shards that FSDP "
-                    "has cut, sw.from_torch(…) and the split nested",
+                    expected=f"a multiple of {self.sharding.parts(number)}, or a split factor that "
+                    "is the size of whole axes",
                 )
             nested |= sum(digit.size > 1 for digit in self.sharding.digits(number)) > 1
         return "nested" if nested else "flat"
@@ -88,9 +115,9 @@ def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: i
     axis of its operator (sum, max or min, one for all axes); `_StridedShard`, by which FSDP shards
     what is sharded already, as an axis that is more minor than axes after it.
 
-    torch cuts extents that do not divide chunk by chunk, so a reshard of such a tensor names the
-    split `nested`. (So does FSDP. What else torch makes of strided placements are shards of no
-    split, unless the extent divides.) Mesh dimensions without names become `dim_0`, `dim_1`, …
+    torch and FSDP cut extents that do not divide chunk by chunk, so a reshard of such a tensor
+    names the split `nested`. Mesh dimensions without names become `dim_0`, `dim_1`, … A DTensor
+    with a `shard_order` of its own is a sharding itself: `sw.Reshard(…, source=x, …)`.
     """
     return placing(mesh_of_torch(device_mesh), map(Placed.of, placements), rank).sharding
 
@@ -117,13 +144,50 @@ def placing(mesh: Mesh, given: Iterable[Placed], rank: int) -> Placing:
     for name, each in reversed(list(zip(mesh.names, placed, strict=True))):
         if each.dim is not None:
             dim = _dim(each.dim, rank)
+            _check_ascending(mesh, name, each)
             axes[dim] = _with(mesh, axes[dim], name, each)
     terms = [(name, each.operator) for name, each in zip(mesh.names, placed, strict=True)]
     dims = tuple(DimSharding(tuple(refs)) for refs in axes)
     unreduced = tuple(AxisRef(name) for name, operator in terms if operator)
-    sharding = Sharding(mesh, dims, (), unreduced, _operator(terms))
-    strided = (each.dim % rank for each in placed if each.dim is not None and each.factor > 1)
-    return Placing(sharding, frozenset(strided))
+    return Placing(Sharding(mesh, dims, (), unreduced, _operator(terms)))
+
+
+def ascends(mesh: Mesh, name: str) -> bool:
+    """Return whether the device ids ascend along an axis of a mesh."""
+    if isinstance(mesh.device_ids, range):
+        return True
+    grid = np.array(mesh.device_ids).reshape([size for _, size in mesh.axes])
+    return bool((np.diff(grid, axis=mesh.names.index(name)) > 0).all())
+
+
+def _check_ascending(mesh: Mesh, name: str, each: Placed) -> None:
+    """Raise InputError for a split along an axis where torch contradicts itself."""
+    if not ascends(mesh, name):
+        raise InputError(
+            "ranks must ascend along a mesh dimension that splits a tensor, because torch places "
+            "shards by rank in collectives and by mesh coordinate in slices",
+            argument="placements",
+            got=f"{each.text} along {name} of {mesh}",
+            expected="a DeviceMesh of ascending ranks, or a Sharding in place of placements",
+        )
+
+
+def split_factors(sharding: Sharding, number: int) -> dict[str, int] | None:
+    """Return the axes that split a dimension, with the split factors of their placements: 1 for
+    `Shard`, more for `_StridedShard`. None where only a part of an axis splits it.
+
+    It is the inverse of reading placements: the first axis was put in last.
+    """
+    mesh, left, factors = sharding.mesh, sharding.dims[number].axes, dict[str, int]()
+    for name in mesh.names:
+        if all(ref.name != name for ref in left):
+            continue
+        if AxisRef(name) not in left:
+            return None
+        at = left.index(AxisRef(name))
+        factors[name] = math.prod(map(mesh.full_size, left[:at]))
+        left = merged((*left[:at], *left[at + 1 :]), mesh.sizes)
+    return factors
 
 
 def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:

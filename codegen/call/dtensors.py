@@ -11,36 +11,46 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.call.cache import load
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.verify.pool import missing
-from shardwright.ir.dtypes import is_floating
+from shardwright.ir.dtypes import dtype_of, is_floating
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import OPERATORS, check_shape
+from shardwright.ir.torch_placements import Placed, ascends, mesh_of_torch, placing
 
 Move = Callable[[DTensor], DTensor]
+Placements = tuple[Placement, ...]
 LOG = logging.getLogger("shardwright")
 
 
-def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
+def _resharded(x: DTensor, target: Any) -> DTensor:
     """Return a DTensor with placements, and perhaps on another mesh; see `sw.reshard`.
 
-    Every process of both meshes calls it.
+    Every process of both meshes calls it; others may. Under torch.compile the graph breaks here.
     """
-    mesh, placements = _target(target, x.device_mesh)
-    where = x.device_mesh, x.placements, mesh, placements
+    mesh, placements = _target(target, x)
+    if any(_is_masked(each) for each in x.placements):
+        return _unmasked(x, mesh, placements)
+    order = getattr(x._spec, "shard_order", None)  # torch before 2.13 has none
+    where = x.device_mesh, x.placements, order, mesh, placements
     return _mover(tuple(x.shape), x.dtype, *where)(x)
 
 
-def _target(target: Any, mesh: DeviceMesh) -> tuple[DeviceMesh, tuple[Placement, ...]]:
+reshard_dtensor: Callable[[DTensor, Any], DTensor] = torch.compiler.disable(_resharded)
+
+
+def _target(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
     """Return the mesh and placements that a target says."""
     pair = isinstance(target, tuple | list) and len(target) == 2
-    given = target if pair and isinstance(target[0], DeviceMesh) else (mesh, target)
-    there, placements = given
+    there, placements = target if pair and isinstance(target[0], DeviceMesh) else (
+        x.device_mesh, target,
+    )  # fmt: skip
     if isinstance(placements, Placement):
         placements = (placements,)
     good = isinstance(placements, tuple | list) and len(placements) == there.ndim
@@ -51,7 +61,31 @@ def _target(target: Any, mesh: DeviceMesh) -> tuple[DeviceMesh, tuple[Placement,
             got=in_a_line(target),
             expected=f"{there.ndim} of Shard(dim) and Replicate(), or (device_mesh, placements)",
         )
-    return there, tuple(placements)
+    return there, tuple(_counted(each, x.ndim) for each in placements)
+
+
+def _counted(placement: Placement, rank: int) -> Placement:
+    """Return a placement with its dimension counted from the first one."""
+    if type(placement) is Shard and -rank <= placement.dim < 0:
+        return Shard(placement.dim + rank)
+    return placement
+
+
+def _is_masked(placement: Placement) -> bool:
+    """Return whether a placement is the partial sum of an embedding, which has a mask for once."""
+    return type(placement).__name__ == "_MaskPartial"
+
+
+def _unmasked(x: DTensor, mesh: DeviceMesh, placements: Placements) -> DTensor:
+    """Return what torch makes of the result of an embedding whose table is split."""
+    if mesh != x.device_mesh or any(map(_is_masked, placements)):
+        raise InputError(
+            "torch alone can reduce the masked partial sum of an embedding, on its own mesh",
+            argument="x",
+            got=f"placements {x.placements}",
+            expected="x.redistribute(placements=…) to Shard or Replicate before sw.reshard",
+        )
+    return x.redistribute(placements=placements)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -59,26 +93,95 @@ def _mover(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     before: DeviceMesh,
-    source: tuple[Placement, ...],
+    source: Placements,
+    order: Any,
     after: DeviceMesh,
-    target: tuple[Placement, ...],
+    target: Placements,
 ) -> Move:
     """Return what moves DTensors of a description: torch's redistribution, or a module."""
     began = time.perf_counter()
-    reshard = Reshard(shape, dtype, source, target, mesh=before, target_mesh=after)
-    if before == after and _one_collective(source, target, before.device_type):
-        who, move = "torch itself, in one collective", _by_torch(target)
-    else:
-        who, move = _by_module(reshard, after)
+    whole = _without_new_means(source, target)
+    if whole != target:
+        return _relabelled(_mover(shape, dtype, before, source, order, after, whole), target)
+    who, move = _made(shape, dtype, before, source, order, after, target)
     took = time.perf_counter() - began
     LOG.info("%s%s from %s to %s: %s; ready in %.2f s", dtype, list(shape), source, target, who,
              took)  # fmt: skip
     return move
 
 
-def _one_collective(
-    source: tuple[Placement, ...], target: tuple[Placement, ...], device: str
-) -> bool:
+def _made(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    before: DeviceMesh,
+    source: Placements,
+    order: Any,
+    after: DeviceMesh,
+    target: Placements,
+) -> tuple[str, Move]:
+    """Return who moves DTensors of a description, and what does it."""
+    redistributes = before == after and not any(
+        new.is_partial() and new != old for old, new in zip(source, target, strict=True)
+    )
+    if redistributes:
+        unknown = _unknown(shape, dtype, (*source, *target))
+        if unknown:
+            return f"torch itself, because modules do not know {unknown}", _by_torch(target)
+    placed = Placed.all_of(source, order, before.shape)
+    if redistributes and _is_undivided(before, placed, shape):
+        return "torch itself, because no axes make these strided shards", _by_torch(target)
+    reshard = Reshard(shape, dtype, placed, target, mesh=before, target_mesh=after)
+    strided = any(each.factor > 1 for each in (*placed, *map(Placed.of, target)))
+    if redistributes and not strided and _one_collective(source, target, before.device_type):
+        return "torch itself, in one collective", _by_torch(target)
+    return _by_module(reshard, after, target)
+
+
+def _without_new_means(source: Placements, target: Placements) -> Placements:
+    """Return a target with Replicate for each `Partial("avg")` that the source has not: of such a
+    mean every term is the value."""
+    old = dict(enumerate(source))
+    return tuple(
+        Replicate() if str(new) == str(Partial("avg")) and old.get(axis) != new else new
+        for axis, new in enumerate(target)
+    )
+
+
+def _relabelled(move: Move, target: Placements) -> Move:
+    """Return what moves DTensors, and says that replicas are the terms of a mean."""
+
+    def moved(x: DTensor) -> DTensor:
+        y = move(x)
+        whole = {"shape": y.shape, "stride": y.stride()}
+        return DTensor.from_local(y.to_local(), y.device_mesh, target, run_check=False, **whole)
+
+    return moved
+
+
+def _unknown(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements) -> str:
+    """Return what modules do not know of a description that torch redistributes; "" for nothing."""
+    for check, value in ((check_shape, shape), (dtype_of, dtype)):
+        try:
+            check(value)
+        except InputError:
+            return str(value)
+    others = [p for p in placements if isinstance(p, Partial) and p.reduce_op not in OPERATORS]
+    return str(others[0]) if others else ""
+
+
+def _is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether strided shards are those of no split over axes."""
+    own = mesh_of_torch(mesh)
+    if all(each.factor == 1 for each in placed) or not all(ascends(own, n) for n in own.names):
+        return False
+    try:
+        placing(own, placed, len(shape)).split(shape)
+    except InputError:
+        return True
+    return False
+
+
+def _one_collective(source: Placements, target: Placements, device: str) -> bool:
     """Return whether torch needs one collective or none, over one dimension of the mesh, which
     moves as few bytes as can be: the others stay, and do not split what it splits. On a CPU torch
     gathers where an all-to-all would do."""
@@ -96,7 +199,7 @@ def _dim(placement: Placement) -> int | None:
     return getattr(placement, "dim", None)
 
 
-def _by_torch(target: tuple[Placement, ...]) -> Move:
+def _by_torch(target: Placements) -> Move:
     def move(x: DTensor) -> DTensor:
         moved: DTensor = x.redistribute(placements=target)
         return moved
@@ -104,8 +207,9 @@ def _by_torch(target: tuple[Placement, ...]) -> Move:
     return move
 
 
-def _by_module(reshard: Reshard, mesh: DeviceMesh) -> tuple[str, Move]:
-    """Return a module's name with what it does among the ranks of both meshes."""
+def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[str, Move]:
+    """Return a module's name with what it does among the ranks of both meshes. Other ranks have no
+    shard before and after."""
     name = next(n for n in registry.NAMES if "torch" in registry.runtime(n).packages)
     lacking, _, install = missing(name).partition(": ")
     if lacking:
@@ -120,9 +224,12 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh) -> tuple[str, Move]:
     traffic = bundle.plan.traffic
     who = f"{name}, the busiest rank receives {traffic.received_max:,} bytes"
     ranks = sorted({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
-    group = _group(tuple(ranks))
+    group = _group(tuple(ranks)) if dist.get_rank() in ranks else None
 
     def move(x: DTensor) -> DTensor:
+        if dist.get_rank() not in ranks:
+            local, whole = x.to_local().new_empty(0), {"shape": x.shape, "stride": x.stride()}
+            return DTensor.from_local(local, mesh, target, run_check=False, **whole)
         moved: DTensor = module.reshard_dtensor(x, mesh, group)
         return moved
 

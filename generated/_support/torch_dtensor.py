@@ -1,4 +1,6 @@
-"""Reshards of DTensors, where their placements can say both shardings."""
+"""Reshards of DTensors, where placements can express both shardings."""
+
+import math
 
 import torch
 import torch.distributed as dist
@@ -6,8 +8,8 @@ import torch.distributed as dist
 
 class DTensors:
     """A reshard whose sides are placements: `before` and `after` have for each axis of the source
-    and target mesh the dimension that it splits, None where it replicates, the operator where it is
-    unreduced; `shapes`: those of the meshes."""
+    and target mesh the dimension that it splits, or a pair of that and a split factor, None where
+    it replicates, the operator where it is unreduced; `shapes`: those of the meshes."""
 
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
@@ -26,13 +28,15 @@ class DTensors:
         before, after = (tuple(map(_placement, dims)) for dims in self._dims)
         group = dist.group.WORLD if group is None else group
         target_mesh = x.device_mesh if target_mesh is None else target_mesh
-        if tuple(x.shape) != shape or tuple(x.placements) != before:
-            got = f"got {tuple(x.shape)} placed {tuple(x.placements)}"
+        if tuple(x.shape) != shape or _placements(x) != before:
+            got = f"got {tuple(x.shape)} placed {_placements(x)}"
             raise ValueError(f"{got}, expected {shape} placed {before}")
         self._check_mesh(x.device_mesh, self._shapes[0], own.exchange.source.ids, group, "source")
         self._check_mesh(target_mesh, self._shapes[1], own.exchange.target.ids, group, "target")
         inside = x.device_mesh.get_coordinate() is not None
-        shard = x.to_local().resolve_neg().contiguous() if inside else None
+        # Of a `shard_order` to_local() alone would give the gradient another.
+        given = x.to_local(grad_placements=tuple(map(_of_gradient, before)))
+        shard = given.resolve_neg().contiguous() if inside else None
         moved = own.reshard(shard, group, transport=transport)
         nothing = torch.empty(0, dtype=own.dtype, device=target_mesh.device_type)
         local = nothing if moved is None else moved
@@ -51,10 +55,29 @@ class DTensors:
             raise ValueError(f"{side} mesh: got {mesh.mesh.tolist()}, expected {wanted}")
 
 
+def _placements(x):
+    """Return the placements of a DTensor, strided along an axis that splits a dimension after a
+    later one: so it is if its `shard_order` (torch 2.13) says so."""
+    placed = list(x.placements)
+    for dim, axes in getattr(x._spec, "shard_order", None) or ():
+        for number, axis in enumerate(axes):
+            factor = math.prod(x.device_mesh.shape[i] for i in axes[:number] if i > axis)
+            placed[axis] = _placement((dim, factor)) if factor > 1 else placed[axis]
+    return tuple(placed)
+
+
+def _of_gradient(placement):
+    """Return the placement of a gradient: that of a partial sum is the same for every term."""
+    return _placement(None) if placement.is_partial() else placement
+
+
 def _placement(placed):
     """Return what an axis does as a placement of torch's."""
     from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
 
     if placed is None:
         return Replicate()
+    if isinstance(placed, tuple):
+        return _StridedShard(placed[0], split_factor=placed[1])
     return Shard(placed) if isinstance(placed, int) else Partial(placed)

@@ -31,11 +31,12 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
+from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "f462e05f5f59eb5c", __name__)
-__all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
+require("triton_gpu", "77460e7dacabb964", __name__)
+__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 
 SHAPE = (1024, 512)
@@ -102,6 +103,8 @@ _HOST = Reshard(
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
+# From (Shard(0), Shard(0)) to (_StridedShard(0, split_factor=4), Shard(0)).
+reshard_dtensor = DTensors(_HOST, (0, 0), ((0, 4), 0), ((2, 4), (2, 4))).reshard
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

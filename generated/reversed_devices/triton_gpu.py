@@ -32,12 +32,11 @@ import triton.language as tl
 
 from .._support import require
 from .._support.boxes import Exchange, Side
-from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "f462e05f5f59eb5c", __name__)
-__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
+require("triton_gpu", "77460e7dacabb964", __name__)
+__all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 
 SHAPE = (8, 6)
@@ -108,8 +107,6 @@ _HOST = Reshard(
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
-# From (Shard(0), Shard(1)) to (Shard(0), Shard(1)).
-reshard_dtensor = DTensors(_HOST, (0, 1), (0, 1), ((2, 2), (2, 2))).reshard
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

@@ -270,9 +270,15 @@ def test_placements_are_where_torch_puts_them(tensor: Any, data: st.DataObject) 
     sizes = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     rank = data.draw(st.integers(1, 3))
     shape = torch.Size(data.draw(st.lists(st.integers(1, 25), min_size=rank, max_size=rank)))
-    ranks = data.draw(st.permutations(range(math.prod(sizes))))
+    in_order = range(math.prod(sizes))
+    ranks = data.draw(st.permutations(in_order)) if data.draw(st.booleans()) else list(in_order)
     mesh = device_mesh(sizes, list(ranks))
     placements = data.draw(placed(sizes, rank, strided=False))
+    split = [axis for axis, each in enumerate(placements) if each.is_shard()]
+    if any((torch.diff(mesh.mesh, dim=axis) < 0).any() for axis in split):
+        with pytest.raises(InputError, match="ranks must ascend"):
+            Reshard(shape, torch.float16, placements, str(tuple(placements)), mesh=mesh)
+        return
     # As DTensor makes them before it asks; without it, torch ignores the outer of two.
     normal = [tensor.Shard(p.dim % rank) if p.is_shard() else p for p in placements]
     reshard = Reshard(shape, torch.float16, placements, str(tuple(placements)), mesh=mesh)
@@ -293,7 +299,8 @@ def test_placements_are_where_torch_puts_them(tensor: Any, data: st.DataObject) 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_strided_placements_are_exact_or_refused(tensor: Any, data: st.DataObject) -> None:
-    """By what torch's own placements leave of a dimension on every rank."""
+    """By torch's order of axes, chunk after chunk; where it has none, by what its placements leave
+    of a dimension on every rank."""
     import torch
 
     sizes = tuple(data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=3)))
@@ -307,12 +314,21 @@ def test_strided_placements_are_exact_or_refused(tensor: Any, data: st.DataObjec
         assert any(type(each) is not tensor.Shard for each in placements)
         return
     held = oracle.holdings(placement(reshard.source, reshard.source_split), (extent,))
+    spec = tensor._dtensor_spec.DTensorSpec
+    plain = tensor.Shard(0)
+    normal = tuple(plain if type(each) is tensor.Shard else each for each in placements)
+    entries = spec._maybe_convert_StridedShard_to_shard_order(normal, mesh)
+    axes = range(len(sizes)) if entries is None else [a for each in entries for a in each.mesh_dims]
     for device, place in enumerate(itertools.product(*map(range, sizes))):
         part = torch.arange(extent)
-        for each, count, own in zip(placements, sizes, place, strict=True):
+        for axis in axes:
+            each = normal[axis]
             if not each.is_replicate():
-                parts, _ = each._split_tensor(part, count, with_padding=False, contiguous=True)
-                part = parts[own]
+                each = each if entries is None else plain
+                parts, _ = each._split_tensor(
+                    part, sizes[axis], with_padding=False, contiguous=True
+                )
+                part = parts[place[axis]]
         assert part.tolist() == list(held[device][0])
 
 
@@ -513,14 +529,23 @@ def test_mistakes_with_torch(tensor: Any) -> None:
         expected: of a DeviceMesh: sw.Mesh.of(device_mesh)
         """
     )
-    strided = tensor.placement_types._StridedShard(0, split_factor=4)
-    eight = device_mesh((2, 2, 2), list(range(8)))
-    placements = [strided, tensor.Shard(0), tensor.Shard(0)]
+    strided = tensor.placement_types._StridedShard(0, split_factor=2)
+    eight = device_mesh((2, 4), list(range(8)))
+    placements = [strided, tensor.Shard(0)]
     assert message(lambda: Reshard((12,), "f32", placements, "P()", mesh=eight)) == exactly(
         """
-        source: the extent of a dimension with a strided placement must divide
-        got: extent 12 of dimension 0, split as {"b", "c", "a"}
-        expected: a multiple of 8; for shards that FSDP has cut, sw.from_torch(…) and the split \
-nested
+        source: an extent must divide where a strided placement cuts through another axis
+        got: extent 12 of dimension 0, split as {"b":(1)2, "a", "b":(2)2}
+        expected: a multiple of 8, or a split factor that is the size of whole axes
+        """
+    )
+    backwards = device_mesh((2,), [1, 0])
+    placements = [tensor.Shard(0)]
+    assert message(lambda: Reshard((12,), "f32", placements, "P()", mesh=backwards)) == exactly(
+        """
+        source: ranks must ascend along a mesh dimension that splits a tensor, because torch \
+places shards by rank in collectives and by mesh coordinate in slices
+        got: Shard(dim=0) along a of <["a"=2], device_ids=[1, 0]>
+        expected: a DeviceMesh of ascending ranks, or a Sharding in place of placements
         """
     )

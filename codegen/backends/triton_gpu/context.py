@@ -32,6 +32,7 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import MoveStep
+from shardwright.ir.torch_placements import ascends, split_factors
 
 NAME = "triton_gpu"
 # The self-check moves no more elements than these: FEW in templates/support/torch_check.py.
@@ -204,15 +205,16 @@ def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
     return DTensorText(*codes, repr(shapes), *words)
 
 
-_Placed = int | Operator | None
+_Placed = int | tuple[int, int] | Operator | None
 
 
 def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
-    """Return, for each mesh axis, the dimension that it splits, None where it replicates, or the
+    """Return, for each mesh axis, the dimension that it splits (with the split factor of a
+    `_StridedShard`, where an axis after it is more major), None where it replicates, or the
     operator that reduces its terms; None where DTensor has no words.
 
-    It splits a dimension over whole axes, in the order of the mesh, chunk by chunk: what is split
-    over several axes and does not divide is split as `nested`.
+    DTensor splits a dimension chunk by chunk: over several axes that is the split `nested`, unless
+    the extent divides. Along such an axis the ranks ascend.
     """
     names = list(sharding.mesh.names)
     placed: list[_Placed] = [None] * len(names)
@@ -220,20 +222,21 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None
         if ref != AxisRef(ref.name):
             return None
         placed[names.index(ref.name)] = sharding.operator
-    dims = layout.dims[layout.hidden :]
-    for number, (dim, split) in enumerate(zip(sharding.dims, dims, strict=True)):
-        order = [names.index(ref.name) for ref in dim.axes if ref == AxisRef(ref.name)]
-        if len(order) < len(dim.axes) or order != sorted(order):
+    for number, split in enumerate(layout.dims[layout.hidden :]):
+        factors = split_factors(sharding, number)
+        if factors is None or not all(ascends(sharding.mesh, name) for name in factors):
             return None
-        if len(order) > 1 and split.is_flat and not split.is_even:
+        whole = all(ref == AxisRef(ref.name) for ref in sharding.dims[number].axes)
+        several = sum(sharding.mesh.sizes[name] > 1 for name in factors) > 1
+        if several and not split.is_even and (split.is_flat or not whole):
             return None
-        for axis in order:
-            placed[axis] = number
+        for name, factor in factors.items():
+            placed[names.index(name)] = number if factor == 1 else (number, factor)
     return tuple(placed) or None
 
 
 def _codes(placed: tuple[_Placed, ...]) -> str:
-    """Return the placements as a module has them, `(0, "sum", None)`."""
+    """Return the placements as a module has them, `(0, (0, 2), "sum", None)`."""
     return _listed([f'"{each}"' if isinstance(each, str) else repr(each) for each in placed])
 
 
@@ -248,6 +251,8 @@ def _word(placed: _Placed) -> str:
             return "Replicate()"
         case int():
             return f"Shard({placed})"
+        case (dim, factor):
+            return f"_StridedShard({dim}, split_factor={factor})"
         case _:
             return f'Partial("{placed}")'
 

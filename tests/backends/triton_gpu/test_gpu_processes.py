@@ -379,7 +379,7 @@ def test_dtensors(
 @pytest.mark.parametrize(
     ("source", "target", "split"),
     [
-        ('[{"y", "x"}, {}]', "[{}, {}]", "flat"),  # not in the order of the mesh
+        ('[{"y", "x"}, {}]', "[{}, {}]", "flat"),  # another order, cut as DTensor does not
         ('[{"x":(1)2}, {}]', "[{}, {}]", "flat"),  # half an axis
         ('[{"x", "y"}, {}]', "[{}, {}]", "flat"),  # 5 rows over 4x2 as DTensor does not cut them
     ],
