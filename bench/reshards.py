@@ -36,7 +36,7 @@ def random_reshard(seed: int) -> sw.Reshard:
     and sub-axes over random dimensions or left out, both sides on one mesh."""
     rng = random.Random(seed)
     rank = rng.randint(1, 4)
-    mesh = _mesh(rng)
+    mesh = random_mesh(rng)
     return sw.Reshard(
         shape=_shape(rng, rank),
         dtype=rng.choice(_DTYPES),
@@ -56,7 +56,8 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
     return tuple(extents)
 
 
-def _mesh(rng: random.Random) -> sw.Mesh:
+def random_mesh(rng: random.Random) -> sw.Mesh:
+    """A mesh of up to three axes."""
     sizes, left = [], rng.choice(_SIZES)
     while left > 1:
         sizes.append(rng.choice([d for d in range(2, left + 1) if left % d == 0]))

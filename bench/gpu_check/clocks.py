@@ -1,0 +1,71 @@
+"""Seconds of work on the GPU and of the host."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from bench.gpu_check.home import DRY, HOME, MIB, synchronize, torch
+
+Run = Callable[[], object]
+
+COLD = 256 * MIB
+"""Bytes written before each run, so that nothing it reads is in the L2 cache."""
+
+
+def timed(run: Run, *, graph: bool = True, repeats: int = 10) -> float:
+    """Return the median seconds of a run, from a cold cache. As a CUDA graph launches cost the host
+    nothing."""
+    run()
+    synchronize()
+    if DRY:
+        return host_time(run, 1)
+    again = captured(run).replay if graph else run
+    cold = torch.empty(COLD, dtype=torch.uint8, device=HOME)
+    found = []
+    for _ in range(repeats):
+        cold.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        again()
+        end.record()
+        synchronize()
+        found.append(start.elapsed_time(end) / 1000)
+    return statistics.median(found)
+
+
+def captured(run: Run) -> torch.cuda.CUDAGraph:
+    """Return a run as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+def host_time(run: Run, times: int = 5) -> float:
+    """Return the seconds until a run returns, which on a GPU does not wait for the work."""
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    took = (time.perf_counter() - start) / times
+    synchronize()
+    return took
+
+
+def kernel_times(run: Run) -> dict[str, float]:
+    """Return the mean seconds of each Triton kernel of a run, by its name; empty where the profiler
+    sees none."""
+    from torch.profiler import ProfilerActivity, profile
+
+    run()
+    synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as kept:
+        run()
+        synchronize()
+    return {
+        event.key: event.self_device_time_total / event.count / 1e6
+        for event in kept.key_averages()
+        if event.key.isidentifier()  # torch's own are C++ signatures
+    }

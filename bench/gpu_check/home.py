@@ -1,0 +1,28 @@
+"""Where modules run, and how large a check is: compiled on a GPU, or dry in the interpreter."""
+
+from __future__ import annotations
+
+import os
+
+DRY = os.environ.get("GPU_CHECK_DRY") == "1"
+# Said either way: a module's self-check chooses the interpreter where nothing is said.
+os.environ["TRITON_INTERPRET"] = str(int(DRY))
+
+import torch  # noqa: E402
+
+HOME = "cpu" if DRY else "cuda"
+"""The device of all tensors."""
+
+MIB = 2**20
+MOST = 2**14 if DRY else 2**31
+"""Bytes of the largest tensor that is moved."""
+
+WORKERS = int(os.environ.get("GPU_CHECK_WORKERS") or (2 if DRY else 12))
+RANDOM = int(os.environ.get("GPU_CHECK_RANDOM") or (12 if DRY else 150))
+NAMES = tuple(name for name in os.environ.get("GPU_CHECK_NAMES", "").split(",") if name)
+
+
+def synchronize() -> None:
+    """Wait for the GPU."""
+    if not DRY:
+        torch.cuda.synchronize()

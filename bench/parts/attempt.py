@@ -1,0 +1,79 @@
+"""Rows: what one case returned or how it failed, printed as lines of JSON that `run` reads."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+"""`part`, `name`, `ok` (None: left out), `seconds`, and figures, or an `error`."""
+
+Job = tuple[str, Callable[[], Row | None]]
+"""A name, and the function that checks it and returns figures."""
+
+MARK = "@"
+"""What a line begins with that holds a row."""
+
+LONGEST = 300
+"""Characters of an error that are kept."""
+
+
+class LeftOutError(Exception):
+    """A case that cannot run here, and why."""
+
+
+def attempt_all(part: str, jobs: Iterable[Job], names: tuple[str, ...] = ()) -> None:
+    """Run the jobs whose names begin with one of `names`, or all, and print a row for each."""
+    for name, job in jobs:
+        if not names or name.startswith(names):
+            attempt(part, name, job)
+
+
+def attempt(part: str, name: str, job: Callable[[], Row | None], **said: Any) -> None:
+    """Run a job and print its row, in which `said` stands too. A row without a result goes first,
+    so that it is known which case hangs."""
+    named = {"part": part, "name": name, **said}
+    _say(named)
+    start = time.perf_counter()
+    row: Row
+    try:
+        row = {"ok": True, **(job() or {})}
+    except LeftOutError as error:
+        row = {"ok": None, "error": str(error)}
+    except (Exception, SystemExit) as error:
+        row = {"ok": False, "error": _described(error)}
+    seconds = round(time.perf_counter() - start, 2)
+    _say({**named, "seconds": seconds, **row})
+
+
+def _described(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error)[:LONGEST]
+    return f"{type(error).__name__}: {text} at {Path(frame.filename).name}:{frame.lineno}"
+
+
+def _say(row: Row) -> None:
+    print(f"\n{MARK}{json.dumps(row)}", flush=True)
+
+
+def rows_of(lines: Iterable[str]) -> tuple[list[Row], list[Row]]:
+    """Return the rows in the output of a process, and those that began and did not end."""
+    ended: list[Row] = []
+    begun: dict[str, Row] = {}
+    for line in lines:
+        if not line.startswith(MARK + "{"):
+            continue
+        try:
+            row = json.loads(line[len(MARK) :])
+        except json.JSONDecodeError:  # The process was killed while it printed.
+            continue
+        if "ok" in row:
+            begun.pop(row["name"], None)
+            ended.append(row)
+        else:
+            begun[row["name"]] = row
+    return ended, list(begun.values())

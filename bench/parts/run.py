@@ -1,0 +1,89 @@
+"""Run the processes of a part at once, and kill them at the part's time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO
+
+from bench.parts.attempt import MARK, Row, rows_of
+
+LAST_LINES = 40
+"""Lines of a failed process that are kept."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A process: its name in the table, its words, and the exit status that is right. `counts`: it
+    prints no rows, and its exit is a row itself."""
+
+    name: str
+    words: tuple[str, ...]
+    exits: int = 0
+    counts: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Processes that run at the same time, the seconds they have, and variables they see."""
+
+    name: str
+    commands: tuple[Command, ...]
+    seconds: float
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(part: Part) -> list[Row]:
+    """Return the rows of all processes of a part, within its time limit."""
+    rows = []
+    with contextlib.ExitStack() as logs:
+        started = []
+        for command in part.commands:
+            log = logs.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            started.append((command, _started(command, part.env, log), log))
+        end = time.monotonic() + part.seconds
+        for command, process, log in started:
+            code = _ended(process, end - time.monotonic())
+            log.seek(0)
+            rows += _rows(part, command, code, log.read().splitlines())
+    return rows
+
+
+def _started(command: Command, env: Mapping[str, str], log: IO[str]) -> subprocess.Popen[str]:
+    """Start a process whose output goes to a file, in a session of its own."""
+    return subprocess.Popen(
+        command.words,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **env},
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _ended(process: subprocess.Popen[str], seconds: float) -> int | None:
+    """Return the exit status of a process, or None for one that had to be killed."""
+    try:
+        return process.wait(max(seconds, 0.1))
+    except subprocess.TimeoutExpired:
+        # Its children too: it leads a session of its own.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
+
+
+def _rows(part: Part, command: Command, code: int | None, lines: list[str]) -> list[Row]:
+    """Return what a process said, and a row for each case that it left unfinished."""
+    rows, unfinished = rows_of(lines)
+    error = f"no end within {part.seconds:g} s" if code is None else f"exit status {code}"
+    if code == command.exits:
+        return rows + [{"part": part.name, "name": command.name, "ok": True}] * command.counts
+    log = [line[:300] for line in lines if line and not line.startswith(MARK)][-LAST_LINES:]
+    lost = unfinished or [{"part": part.name, "name": command.name}]
+    return rows + [{**each, "ok": False, "error": error, "log": log} for each in lost]
