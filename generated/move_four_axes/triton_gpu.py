@@ -135,7 +135,9 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
 # From (Shard(2), Shard(2), _StridedShard(0, split_factor=2), Shard(0)) to (Shard(0), Shard(1), Shard(1), Replicate()).
-reshard_dtensor = DTensors(_HOST, (2, 2, (0, 2), 0), (0, 1, 1, None), ((2, 2, 2, 2), (2, 2, 2, 2))).reshard
+reshard_dtensor = DTensors(
+    _HOST, (2, 2, (0, 2), 0), (0, 1, 1, None), ((2, 2, 2, 2), (2, 2, 2, 2))
+).reshard
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

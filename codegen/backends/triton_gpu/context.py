@@ -49,6 +49,12 @@ class DTensorText:
     source: str
     target: str
 
+    @property
+    def lines(self) -> list[str]:
+        """The statement that makes `reshard_dtensor`."""
+        given = ["_HOST", self.before, self.after, self.shapes]
+        return called("reshard_dtensor = DTensors", given, ".reshard")
+
 
 @dataclass(frozen=True)
 class TritonText:
