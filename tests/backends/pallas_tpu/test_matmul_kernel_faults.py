@@ -184,13 +184,16 @@ FAULTS: dict[str, tuple[Any, ...]] = {
 """What is wrong: in which kernels, what is written in place of what, and what is then said."""
 
 
+KINDS = ("gather", "scatter")
+"""A fault of both is planted in the first in every run, in the second in the long sweep."""
+
+
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        (name, kind)
+        pytest.param(name, kind, marks=[pytest.mark.slow] if again else [])
         for name, (where, *_) in FAULTS.items()
-        for kind in ("gather", "scatter")
-        if where in (kind, "both")
+        for again, kind in enumerate(KINDS if where == "both" else [where])
     ],
 )
 def test_planted_faults_are_found_on_events(
