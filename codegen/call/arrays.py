@@ -5,13 +5,22 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
+from shardwright.codegen.call.by_jax import (
+    Move,
+    by_xla,
+    default_kind,
+    has_terms,
+    is_known,
+    is_placed_by_jax,
+    mapped_axes,
+    of_terms,
+)
 from shardwright.codegen.call.cache import load
 from shardwright.codegen.call.choice import Way, way_of
 from shardwright.codegen.emit.emit import emit
@@ -19,41 +28,94 @@ from shardwright.codegen.planner.xla import XlaCollectives, xla_collectives
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.reshard import Reshard
 
-Move = Callable[[jax.Array], jax.Array]
 LOG = logging.getLogger("shardwright")
 
 
-def reshard_array(x: jax.Array, target: Any, source: Any) -> jax.Array:
+def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
     """Return an array with a sharding; see `sw.reshard`."""
+    if isinstance(target, PartitionSpec):
+        target = _on_mesh(x, target, source)
+    if isinstance(target, Sharding) and not _needs_module(x, target):
+        return jax.device_put(x, target)
+    if isinstance(target, PartitionSpec):
+        return jax.sharding.reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, target))
     if not isinstance(target, NamedSharding):
         raise InputError(
-            "an array is resharded to a NamedSharding",
+            "an array is resharded to a sharding of JAX",
             argument="target",
             got=in_a_line(target),
             expected="NamedSharding(mesh, P(…))",
         )
     _check_rank(target, x.ndim, "target")
+    _check_devices(target)
     if isinstance(x, jax.core.Tracer):
-        before = _traced_source(x, target, source)
-        return _mover(x.shape, x.dtype, before, target, True)(x)
+        return _traced(x, target, source)
     if source is not None:
-        _check_like(x.sharding, _named(source, target, x.ndim), x.ndim)
-    return _mover(x.shape, x.dtype, x.sharding, target, False)(x)
+        _check_like(_bare(x.sharding), _bare(_named(source, target, x.ndim)), x.ndim)
+    weak = jax.typeof(x).weak_type
+    return _mover(x.shape, x.dtype, weak, x.sharding, target, False)(x)
+
+
+def _needs_module(x: Any, target: Sharding) -> bool:
+    """Return whether an array has a sharding, and gets a NamedSharding."""
+    return isinstance(x, jax.Array) and isinstance(target, NamedSharding)
+
+
+def _on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
+    """Return a PartitionSpec on the mesh that is set, else on the array's; in a jit on the mesh of
+    `source`, else as it is where the array's type has a mesh."""
+    if isinstance(source, NamedSharding):
+        return NamedSharding(source.mesh, spec)
+    if isinstance(x, jax.core.Tracer):
+        if {*jax.typeof(x).sharding.mesh.axis_types} == {AxisType.Explicit}:
+            return spec
+        mesh = None
+    else:
+        set_mesh = jax.sharding.get_mesh()
+        mesh = getattr(getattr(x, "sharding", None), "mesh", None) if set_mesh.empty else set_mesh
+    if mesh is None:
+        raise InputError(
+            "a PartitionSpec is on the mesh of the array, and this one has none",
+            argument="target",
+            got=str(spec),
+            expected="NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside of a jit",
+        )
+    return NamedSharding(mesh, spec)
+
+
+def _traced(x: jax.Array, target: NamedSharding, source: Any) -> jax.Array:
+    """Return a traced array with a sharding. Arrays move between shards in the memory that devices
+    compute in, out of another kind before that and into it after."""
+    before = _traced_source(x, target, source)
+    if AxisType.Explicit in before.mesh.axis_types and mapped_axes(before.mesh):
+        return jax.sharding.reshard(x, target)
+    here, kind = _bare(target), default_kind(target)
+    if jax.typeof(x).memory_space == jax.memory.Space.Host:
+        x = jax.device_put(x, before.with_memory_kind(kind))
+    y = _mover(x.shape, x.dtype, jax.typeof(x).weak_type, before, here, True)(x)
+    return y if target.memory_kind in (None, kind) else jax.device_put(y, target)
+
+
+def _bare(sharding: Any) -> Any:
+    """Return a sharding in the memory that devices compute in, if it is a NamedSharding."""
+    named = isinstance(sharding, NamedSharding)
+    return NamedSharding(sharding.mesh, sharding.spec) if named else sharding
 
 
 @functools.lru_cache(maxsize=4096)
-def _mover(shape: Any, dtype: Any, source: Any, target: NamedSharding, traced: bool) -> Move:
+def _mover(
+    shape: Any, dtype: Any, weak: bool, source: Any, target: NamedSharding, traced: bool
+) -> Move:
     """Return what moves arrays of a description: as XLA does, or by a module."""
-    _check_devices(target)
-    if not traced and _is_placed_by_jax(source, target, len(shape)):
-        return functools.partial(jax.device_put, device=target)
-    if not isinstance(source, NamedSharding):
-        raise InputError(
-            "an array that is resharded has a NamedSharding",
-            argument="x",
-            got=in_a_line(source),
-            expected="jax.device_put(x, NamedSharding(mesh, P(…)))",
-        )
+    if traced:
+        _check_order(source, target)
+    if has_terms(source) or has_terms(target):
+        return of_terms(source, target)
+    placed = not traced and is_placed_by_jax(source, target, len(shape))
+    unknown = weak or not is_known(shape, dtype) or not isinstance(source, NamedSharding)
+    if placed or unknown:
+        put: Move = functools.partial(jax.device_put, device=target)
+        return by_xla(source, target, True) if traced else put
     began = time.perf_counter()
     reshard = Reshard(shape, dtype, source, target)
     way, move = _made(reshard, source, target, traced)
@@ -62,6 +124,18 @@ def _mover(shape: Any, dtype: Any, source: Any, target: NamedSharding, traced: b
     LOG.info("%s%s from %s to %s: %s; ready in %.2f s", dtype, list(shape), source.spec,
              target.spec, who, took)  # fmt: skip
     return move
+
+
+def _check_order(source: NamedSharding, target: NamedSharding) -> None:
+    """Raise InputError for a target on other devices than a traced program's."""
+    before, after = ([device.id for device in each.mesh.devices.flat] for each in (source, target))
+    if before != after:
+        raise InputError(
+            "one jit runs on one list of devices",
+            argument="target",
+            got=f"devices {in_a_line(after)}",
+            expected=f"devices {in_a_line(before)}, or sw.reshard outside of the jit",
+        )
 
 
 def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way, Move]:
@@ -74,7 +148,7 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
     own = devices == there and divides and not has_terms
     way = way_of(reshard, devices[0].client.devices(), asked if own else None)
     if way.backend is None or way.plan is None:
-        return way, _by_xla(source, target, traced)
+        return way, by_xla(source, target, traced)
     floating = jnp.issubdtype(reshard.dtype, jnp.floating)
     gradient = floating and not reshard.extremum
     module = load(emit(way.plan, (way.backend,), gradient=gradient), way.backend)
@@ -84,21 +158,6 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
 def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
     """Return what XLA does here for the same array."""
     return xla_collectives(jax.ShapeDtypeStruct(shape, dtype, sharding=source), target)
-
-
-def _by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
-    """Return XLA's own reshard."""
-    if not traced:
-        moved: Move = jax.jit(lambda x: x, out_shardings=target)
-        return moved
-
-    def move(x: jax.Array) -> jax.Array:
-        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:
-            return jax.sharding.reshard(x, target)
-        x = jax.lax.with_sharding_constraint(x, source)
-        return jax.lax.with_sharding_constraint(x, target)
-
-    return move
 
 
 def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> Move:
@@ -117,35 +176,6 @@ def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> M
     return whole if shapes == (module.SHAPE,) * 2 else padded
 
 
-def _is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
-    """Return whether `jax.device_put` is as good: nothing moves between shards, or to or from
-    another kind of memory, or one device has it all, or all devices are one process's on a CPU and
-    have one memory, where it is slower only at joining blocks of whole rows."""
-    sides = source, target
-    default = {device.default_memory().kind for device in target.device_set}
-    if isinstance(source, SingleDeviceSharding) or len(target.device_set) == 1:
-        return True
-    if {each.memory_kind for each in sides} != default or source.is_equivalent_to(target, rank):
-        return True
-    on_cpu = all(d.platform == "cpu" for each in sides for d in each.device_set)
-    local = on_cpu and all(each.is_fully_addressable for each in sides)
-    return local and not _joins_rows(source, target, rank)
-
-
-def _joins_rows(source: Any, target: NamedSharding, rank: int) -> bool:
-    """Return whether the first dimension is gathered, and nothing else happens."""
-    if not isinstance(source, NamedSharding) or source.mesh != target.mesh or not rank:
-        return False
-    before, after = (_by_dimension(each, rank) for each in (source, target))
-    fewer = before[0][: len(after[0])] == after[0] != before[0]
-    return fewer and before[1:] == after[1:]
-
-
-def _by_dimension(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
-    entries = [*sharding.spec, *[None] * (rank - len(sharding.spec))]
-    return [() if e is None else e if isinstance(e, tuple) else (e,) for e in entries]
-
-
 def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSharding:
     """Return how an array is sharded that is traced. Raises InputError where nothing tells."""
     said = jax.typeof(x).sharding
@@ -160,7 +190,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
     if types == {AxisType.Explicit}:
         found = NamedSharding(_mesh_like(said.mesh, target), said.spec)
         if source is not None:
-            _check_like(found, _named(source, target, x.ndim), x.ndim)
+            _check_like(found, _bare(_named(source, target, x.ndim)), x.ndim)
         return found
     if source is None:
         raise InputError(
@@ -169,7 +199,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
             got=str(jax.typeof(x)),
             expected="sw.reshard(x, target, source=P(…)), or a mesh with Explicit axes",
         )
-    return _named(source, target, x.ndim)
+    return _bare(_named(source, target, x.ndim))
 
 
 def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
@@ -215,6 +245,8 @@ def _check_devices(target: NamedSharding) -> None:
 def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
     """Return a source's sharding; that of a PartitionSpec is on the mesh of the target."""
     found = NamedSharding(target.mesh, source) if isinstance(source, PartitionSpec) else source
+    if isinstance(found, NamedSharding) and isinstance(found.mesh, jax.sharding.AbstractMesh):
+        found = NamedSharding(_mesh_like(found.mesh, target), found.spec)
     if not isinstance(found, NamedSharding):
         raise InputError(
             "the source of an array is a NamedSharding or a PartitionSpec",

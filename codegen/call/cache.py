@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -34,17 +35,28 @@ _PACKAGES = ("shardwright", "shardwright.ir", "shardwright.codegen", "shardwrigh
 def load(bundle: Bundle, backend: str) -> ModuleType:
     """Return the module of a bundle, emitted into the cache where it is not there yet.
 
-    Processes that ask at once wait for the first. Raises InputError where the folder of the cache
-    cannot be written.
+    A folder that is whole is only read. Processes that ask at once for another wait for the first,
+    which removes what is damaged. Raises InputError if the cache lacks the module and cannot be
+    written.
     """
     root = root_of(bundle)
-    with _locked(root):
-        if not _is_whole(root):
-            try:
-                bundle.write(root / NAME)
-            except InputError as error:
-                raise _unwritable(root.parent, error.rule) from None
+    if not _is_whole(root):
+        with _locked(root):
+            if not _is_whole(root):
+                _write(bundle, root)
     return _imported(root, backend)
+
+
+def _write(bundle: Bundle, root: Path) -> None:
+    """Emit a bundle into a folder, in place of whatever is there."""
+    try:
+        if root.exists():
+            shutil.rmtree(root)
+        bundle.write(root / NAME)
+    except InputError as error:
+        raise _unwritable(root.parent, error.rule) from None
+    except OSError as error:
+        raise _unwritable(root.parent, error.strerror) from None
 
 
 def root_of(bundle: Bundle) -> Path:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardwright.ir.errors import InputError, in_a_line
-from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, is_a
+from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, JAX_SHARDING, PARTITION_SPEC, is_a
+
+_OF_JAX = JAX_SHARDING, PARTITION_SPEC
 
 
 def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     """Return `x` with another sharding, moved by a module that is emitted for it once.
 
-    `x`: a `jax.Array`, in a jit or not, with a NamedSharding as `target`; or a DTensor, with
-    placements, or a pair of a DeviceMesh and placements. `source`: the sharding of an array that a
+    `x`: a `jax.Array`, in a jit or not, or an array of numpy, with a sharding of JAX as `target`,
+    or a PartitionSpec on the mesh that is set or the array's own; or a DTensor, with placements, or
+    a pair of a DeviceMesh and placements. `source`: the sharding of an array that a
     jit traces, as a NamedSharding or a PartitionSpec on the target's mesh. It is needed unless all
     axes of the array's mesh are Explicit, because only then its type says how it is sharded. An
     array with another sharding is first given this one.
@@ -21,12 +26,13 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` among the user's caches)
     and compiles it; later calls are the module's own. Where XLA's own reshard, or torch's, is as
     good, it is called instead. The choice, its reason, and the seconds of the first call go to the
-    log `shardwright`, level INFO.
+    log `shardwright`, level INFO. JAX or torch reshards what modules do not know: complex numbers,
+    say.
 
     Raises InputError for other arrays and shardings, for shardings on other devices than a traced
     program's, and for a folder that cannot be written.
     """
-    if is_a(x, JAX_ARRAY):
+    if is_a(x, JAX_ARRAY) or (isinstance(x, np.ndarray) and is_a(target, *_OF_JAX)):
         from shardwright.codegen.call.arrays import reshard_array
 
         return reshard_array(x, target, source)

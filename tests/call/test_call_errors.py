@@ -32,6 +32,8 @@ explicit = jax.make_mesh((4,), ("z",), axis_types=(jax.sharding.AxisType.Explici
 target = NamedSharding(mesh, P("y", "x"))
 x = jax.device_put(jnp.ones((4, 4)), NamedSharding(mesh, P("x", "y")))
 z = jax.device_put(jnp.ones((4, 4)), NamedSharding(explicit, P("z")))
+x_sharding = x.sharding
+turned = NamedSharding(jax.sharding.Mesh(mesh.devices[::-1, ::-1], ("x", "y")), P("y", "x"))
 said = {}
 """
 
@@ -51,12 +53,36 @@ MISTAKES = {
         expected: an array with a sharding: jax.device_put(x, sharding)
         """,
     ),
-    "a spec alone": (
-        "sw.reshard(x, P('y', 'x'))",
+    "a spec without a mesh": (
+        "sw.reshard(jnp.ones((4, 4)), P('y', 'x'))",
         """\
-        target: an array is resharded to a NamedSharding
+        target: a PartitionSpec is on the mesh of the array, and this one has none
         got: P('y', 'x')
+        expected: NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside of a jit
+        """,
+    ),
+    "a target that is none": (
+        "sw.reshard(x, 'y')",
+        """\
+        target: an array is resharded to a sharding of JAX
+        got: 'y'
         expected: NamedSharding(mesh, P(…))
+        """,
+    ),
+    "another order of devices in a jit": (
+        "jax.jit(lambda x: sw.reshard(x, turned, source=x_sharding))(x)",
+        """\
+        target: one jit runs on one list of devices
+        got: devices [3, 2, 1, 0]
+        expected: devices [0, 1, 2, 3], or sw.reshard outside of the jit
+        """,
+    ),
+    "terms on another mesh": (
+        "sw.reshard(x, NamedSharding(explicit, P(unreduced={'z'})))",
+        """\
+        target: unreduced and reduced axes are resharded on one mesh
+        got: P(unreduced={'z'}) on another mesh than the array
+        expected: a NamedSharding on the mesh of the array
         """,
     ),
     "Auto axes in a jit": (
@@ -174,6 +200,30 @@ def test_it_is_emitted_once(bundle: Bundle) -> None:
     path.write_text(text.replace("SHAPE", "SHARP"))
     cache.load(bundle, "jax_xla")
     assert path.read_text() == text
+
+
+def test_a_damaged_manifest_is_written_again(bundle: Bundle) -> None:
+    """One cut short, as by a full disk."""
+    module = cache.load(bundle, "jax_xla")
+    manifest = cache.root_of(bundle) / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text[: len(text) // 2])
+    assert cache.load(bundle, "jax_xla") is module
+    assert manifest.read_text() == text
+
+
+def test_a_filled_cache_is_only_read(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it is mounted read-only: no lock is made, and nothing written."""
+    module = cache.load(bundle, "jax_xla")
+
+    def refused(*_: object) -> int:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(cache.os, "open", refused)
+    assert cache.load(bundle, "jax_xla") is module
+    (cache.root_of(bundle) / "manifest.json").unlink()
+    with pytest.raises(sw.InputError, match="cannot be written: Read-only file system"):
+        cache.load(bundle, "jax_xla")
 
 
 def test_another_version_has_other_folders(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

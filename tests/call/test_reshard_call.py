@@ -47,6 +47,14 @@ def test_arrays(count: int, tmp_path: Path) -> None:
     assert all(int(times) > count // 10 for times in found.groups()), printed
 
 
+def test_arrays_of_jaxs_tests(tmp_path: Path) -> None:
+    """What JAX alone knows or does, as JAX does it."""
+    pytest.importorskip("jax")
+    tasks = ("unknown", "memory", "terms", "targets", "weak", "mapped")
+    printed = said(started("array_cases.py", tmp_path))
+    assert printed == "".join(f"ok {task}\n" for task in tasks)
+
+
 def test_processes_of_jax(tmp_path: Path) -> None:
     """Outside of jit arrays are on the devices of two processes, which share the cache."""
     pytest.importorskip("jax")

@@ -1,0 +1,111 @@
+"""What JAX reshards itself: where that is as good as a module, and what modules do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
+
+from shardwright.ir.dtypes import dtype_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.sharding import check_shape
+
+Move = Callable[[jax.Array], jax.Array]
+
+
+def by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
+    """Return XLA's own reshard."""
+    if not traced:
+        moved: Move = jax.jit(lambda x: x, out_shardings=target)
+        return moved
+
+    def move(x: jax.Array) -> jax.Array:
+        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:
+            return jax.sharding.reshard(x, target)
+        x = jax.lax.with_sharding_constraint(x, source)
+        return jax.lax.with_sharding_constraint(x, target)
+
+    return move
+
+
+def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
+    """Return whether `jax.device_put` is as good: nothing moves between shards, or to or from
+    another kind of memory, or one device has it all, or all devices are one process's on a CPU and
+    have one memory, where it is slower only at joining blocks of whole rows."""
+    sides = source, target
+    default = {device.default_memory().kind for device in target.device_set}
+    if isinstance(source, SingleDeviceSharding) or len(target.device_set) == 1:
+        return True
+    if {each.memory_kind for each in sides} != default or source.is_equivalent_to(target, rank):
+        return True
+    on_cpu = all(d.platform == "cpu" for each in sides for d in each.device_set)
+    local = on_cpu and all(each.is_fully_addressable for each in sides)
+    return local and not _joins_rows(source, target, rank)
+
+
+def _joins_rows(source: Any, target: NamedSharding, rank: int) -> bool:
+    """Return whether the first dimension is gathered, and nothing else happens."""
+    if not isinstance(source, NamedSharding) or source.mesh != target.mesh or not rank:
+        return False
+    before, after = (_by_dimension(each, rank) for each in (source, target))
+    fewer = before[0][: len(after[0])] == after[0] != before[0]
+    return fewer and before[1:] == after[1:]
+
+
+def _by_dimension(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
+    entries = [*sharding.spec, *[None] * (rank - len(sharding.spec))]
+    return [() if e is None else e if isinstance(e, tuple) else (e,) for e in entries]
+
+
+def has_terms(sharding: Any) -> bool:
+    """Return whether axes of a sharding are unreduced or reduced, which modules have no array of
+    JAX for."""
+    named = isinstance(sharding, NamedSharding)
+    return named and bool(sharding.spec.unreduced or sharding.spec.reduced)
+
+
+def of_terms(source: Any, target: NamedSharding) -> Move:
+    """Return JAX's reshard from or to unreduced or reduced axes."""
+    if getattr(source, "mesh", None) != target.mesh:
+        raise InputError(
+            "unreduced and reduced axes are resharded on one mesh",
+            argument="target",
+            got=f"{target.spec} on another mesh than the array",
+            expected="a NamedSharding on the mesh of the array",
+        )
+
+    def move(x: jax.Array) -> jax.Array:
+        return jax.sharding.reshard(x, target)
+
+    return move
+
+
+def is_known(shape: tuple[int, ...], dtype: Any) -> bool:
+    """Return whether modules know a shape and an element type."""
+    try:
+        check_shape(shape)
+        dtype_of(dtype)
+    except InputError:
+        return False
+    return True
+
+
+def default_kind(target: NamedSharding) -> str:
+    """Return the kind of memory that devices compute in."""
+    kind: str = next(iter(target.device_set)).default_memory().kind
+    return kind
+
+
+def mapped_axes(mesh: Any) -> set[str]:
+    """Return the Explicit axes of a mesh that a `jax.vmap` around this trace maps: a shard_map
+    there is manual over all others."""
+    manual: list[str] = []
+
+    def body() -> tuple[()]:
+        manual.extend(jax.sharding.get_abstract_mesh().manual_axes)
+        return ()
+
+    jax.eval_shape(jax.shard_map(body, mesh=mesh, in_specs=(), out_specs=()))
+    return {*mesh.axis_names} - {*manual}
