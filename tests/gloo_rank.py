@@ -62,13 +62,19 @@ def _serve(rank: int, world: int, folder: Path, cases: list[dict]) -> int:
         with (folder / f"{rank}.jsonl").open("w", buffering=1) as lines:
             for case in cases:
                 with quick_launches() if INTERPRETED else contextlib.nullcontext():
-                    found = TASKS[case.get("task", "moved")](rank, case)
+                    found = task_of(case)(rank, case)
                 lines.write(json.dumps(found) + "\n")
         dist.destroy_process_group()
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
+
+
+def task_of(case: dict) -> Callable[[int, dict], dict]:
+    """The function of a case: of this file, or as `file:function` of another beside it."""
+    file, _, name = case.get("task", "moved").rpartition(":")
+    return getattr(importlib.import_module(file), name) if file else TASKS[name]
 
 
 def count_bytes(rank: int) -> None:
@@ -377,19 +383,19 @@ def dtensors(rank: int, case: dict) -> dict:
 
 
 class Mapped:
-    """Symmetric memory's functions on files that every process maps, some bytes into them."""
-
-    offset = 64
+    """Symmetric memory's functions on files that every process maps. A tensor begins some bytes
+    into its file, on every rank somewhere else, as in a pool of memory."""
 
     def __init__(self, rank: int, folder: Path, events: list[str]) -> None:
         self.rank, self.folder, self.events = rank, folder, events
+        self.offset = 64 + 16 * rank
         self.made: list[Allocation] = []
 
     def get_backend(self, device: object) -> str:
         return "CUDA"
 
     def empty(self, size: int, dtype: Any, device: object) -> Any:
-        name, size = f"{len(self.made)}.memory", self.offset + size
+        name, size = f"{len(self.made)}.memory", 64 + 16 * dist.get_world_size() + size
         (self.folder / f"{self.rank}.{name}").write_bytes(bytes(size))
         dist.barrier()
         maps = [
@@ -398,11 +404,8 @@ class Mapped:
             )
             for rank in range(dist.get_world_size())
         ]
-        self.made.append(Allocation(len(self.made), maps, self.events))
+        self.made.append(Allocation(len(self.made), maps, self.events, self.offset))
         return maps[self.rank][self.offset :]
-
-    def is_symm_mem_tensor(self, tensor: Any) -> bool:
-        return self.rendezvous(tensor, None) is not None
 
     def rendezvous(self, buffer: Any, group: object) -> Allocation | None:
         for each in self.made:
@@ -416,10 +419,8 @@ class Allocation:
     """Memory that all have mapped. Ranks that meet over different memory, or at different channels,
     wait for each other in vain."""
 
-    offset = Mapped.offset
-
-    def __init__(self, number: int, maps: list[Any], events: list[str]) -> None:
-        self.number, self.maps, self.events = number, maps, events
+    def __init__(self, number: int, maps: list[Any], events: list[str], offset: int) -> None:
+        self.number, self.maps, self.events, self.offset = number, maps, events, offset
 
     @property
     def buffer_ptrs(self) -> list[int]:

@@ -7,6 +7,7 @@ from .groups import flat, order_of, rebuilt
 from .torch_check import self_check
 from .torch_gpu import NO_GRADIENT, Moved
 from .torch_processes import Asked, Processes
+from .torch_symmetric import in_a_line
 from .torch_tensors import check_few, requires_grad
 from .triton_listed import copy_kernel
 
@@ -73,8 +74,8 @@ class Group:
             given, give_back = self._ordered(shards, "source shards", _is_nothing)
             outs = None if out is None else self._ordered(out, "out", _is_nothing)[0]
             fault = self._no_gradient(given, out)
-        except ValueError as error:  # which all ranks are to hear of
-            fault = str(error)
+        except Exception as error:  # which all ranks are to hear of
+            fault = in_a_line(error)
 
         def forth(shards, **more):
             return self.processes.reshard(shards, group, outs, how, fault=fault, **more)

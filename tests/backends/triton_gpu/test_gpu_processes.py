@@ -311,7 +311,7 @@ def test_a_backend_of_symmetric_memory_stays_as_it_was_set(tmp_path: Path) -> No
     for lines in run_group(2, [case], tmp_path):
         on_every_rank, *said = lines[0]["found"]
         assert on_every_rank == f"ValueError: rank 1: {why}"
-        assert said == [f"RuntimeError: {why}", "nothing", "nothing"]
+        assert said == [f"RuntimeError: rank 0: {why}", "nothing", "nothing"]
         assert lines[0]["sets"] == ["CUDA"]
 
 
@@ -369,10 +369,10 @@ def test_dtensors(
     for lines in run_group(4, [case], tmp_path):
         got = "(Replicate(), Replicate())"
         assert lines[0]["placements"] == (
-            f"ValueError: got {shape} placed {got}, expected {shape} placed {before}"
+            f"ValueError: got {shape} placed {got}, expected {shape} placed {before}; {WAIT}"
         ).replace("Shard(", "Shard(dim=").replace("Replicate(dim=", "Replicate(")
         assert lines[0]["mesh"] == (
-            "ValueError: target mesh: got [0, 1, 2, 3], expected [[0, 1], [2, 3]]"
+            f"ValueError: target mesh: got [0, 1, 2, 3], expected [[0, 1], [2, 3]]; {WAIT}"
         )
 
 
