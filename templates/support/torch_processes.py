@@ -137,7 +137,7 @@ class Processes(PeerMemory):
                 run, outs = self._prepared(shards, group, outs, asked, wants_gradient, fault)
                 if given is not None:
                     if len(calls) == MOST_CALLS:
-                        calls.clear()
+                        del calls[next(iter(calls))]  # the one that was made first
                     calls[given] = run
             yield from run(shards, outs, group)
         except RuntimeError as error:

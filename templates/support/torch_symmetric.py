@@ -43,6 +43,14 @@ class Shared:
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
+        self._sides = {}
+
+    def side(self, home):
+        """Return the stream of a device that calls with `async_op` run on. There is one, since
+        torch keeps the memory that was freed on a stream for that stream."""
+        if home not in self._sides:
+            self._sides[home] = torch.cuda.Stream(home)
+        return self._sides[home]
 
     def remembered(self):
         """Return a dict for calls that are remembered, until the workspace is another."""
@@ -180,7 +188,7 @@ class Work:
         self._steps, self._then, self._shared = steps, then, shared(group)
         self._result = self._error = self._event = None
         if home.type == "cuda":
-            side = torch.cuda.Stream(home)
+            side = self._shared.side(home)
             side.wait_stream(torch.cuda.current_stream(home))
             with torch.cuda.stream(side):
                 self._finish()
@@ -198,7 +206,11 @@ class Work:
         if self._event is None:
             self._finish()
         else:
-            torch.cuda.current_stream(self._event.device).wait_event(self._event)
+            current = torch.cuda.current_stream(self._event.device)
+            current.wait_event(self._event)
+            for tensor in self._result or ():  # made on the other stream
+                if tensor is not None:
+                    tensor.record_stream(current)
         if self._error is not None:
             raise self._error
         return self._then(self._result)

@@ -166,14 +166,17 @@ def test_streams_of_a_call_that_is_waited_for_later(
         assert "made" in on[-1].done
         on[-1].done.add("pulled")
         yield
-        return ["result"]
+        return [result]
 
+    read: list[Stream] = []
+    result = SimpleNamespace(record_stream=read.append)
     current.done.add("made")
     given = [SimpleNamespace(record_stream=used.append)]
     work = module.Work(steps(), torch.device("cuda"), given, group, lambda outs: outs[0])
     assert "pulled" not in current.done
     assert module.shared(group).under_way is work
-    assert work.wait() == "result"
+    assert work.wait() is result
+    assert read == [current]
     assert "pulled" in current.done
     assert module.shared(group).under_way is None
     assert len(used) == 1
