@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
     "pallas_tpu": "678646057cf9831a",
-    "triton_gpu": "77460e7dacabb964",
+    "triton_gpu": "adf6ea840164d5c9",
 }
 
 

@@ -5,6 +5,9 @@ import math
 import torch
 import torch.distributed as dist
 
+from .torch_processes import Asked
+from .torch_symmetric import in_a_line
+
 
 class DTensors:
     """A reshard whose sides are placements: `before` and `after` have for each axis of the source
@@ -14,20 +17,40 @@ class DTensors:
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
 
-    def reshard(self, x, target_mesh=None, group=None, *, transport=None):
+    def reshard(self, x, target_mesh=None, group=None, *, transport=None, check=False):
         """Return what `reshard` makes of a DTensor.
 
-        `target_mesh` is the DeviceMesh of the result, None that of `x`. Raises ValueError for
-        another shape, other placements or other devices, and as `reshard` does.
+        `target_mesh` is the DeviceMesh of the result, None that of `x`; `transport` and `check` are
+        those of `reshard`. Raises ValueError for another shape, other placements or other devices,
+        on every rank where `reshard` does so, and as `reshard` does.
         """
         from torch.distributed.tensor import DTensor  # slow: when it is used
+
+        own, group = self._own, dist.group.WORLD if group is None else group
+        target_mesh = getattr(x, "device_mesh", None) if target_mesh is None else target_mesh
+        try:
+            shard, after = self._shard(x, target_mesh, group)
+        except Exception as error:  # which all ranks are to hear of
+            if group is None:
+                raise
+            asked = Asked(transport, check)
+            return own.processes.reshard([None], group, None, asked, fault=in_a_line(error))
+        moved = own.reshard(shard, group, transport=transport, check=check)
+        nothing = torch.empty(0, dtype=own.dtype, device=target_mesh.device_type)
+        local = nothing if moved is None else moved
+        stride = torch.empty(own.shape, device="meta").stride()
+        whole = {"shape": torch.Size(own.shape), "stride": stride}
+        return DTensor.from_local(local, target_mesh, after, run_check=False, **whole)
+
+    def _shard(self, x, target_mesh, group):
+        """Return the local shard of a DTensor, None outside its mesh, and the placements of the
+        result. Raises ValueError for a DTensor or a target mesh that is not the plan's."""
+        from torch.distributed.tensor import DTensor
 
         own, shape = self._own, self._own.shape
         if not isinstance(x, DTensor):
             raise ValueError(f"got {type(x).__name__}, expected a DTensor")
         before, after = (tuple(map(_placement, dims)) for dims in self._dims)
-        group = dist.group.WORLD if group is None else group
-        target_mesh = x.device_mesh if target_mesh is None else target_mesh
         if tuple(x.shape) != shape or _placements(x) != before:
             got = f"got {tuple(x.shape)} placed {_placements(x)}"
             raise ValueError(f"{got}, expected {shape} placed {before}")
@@ -36,13 +59,7 @@ class DTensors:
         inside = x.device_mesh.get_coordinate() is not None
         # Of a `shard_order` to_local() alone would give the gradient another.
         given = x.to_local(grad_placements=tuple(map(_of_gradient, before)))
-        shard = given.resolve_neg().contiguous() if inside else None
-        moved = own.reshard(shard, group, transport=transport)
-        nothing = torch.empty(0, dtype=own.dtype, device=target_mesh.device_type)
-        local = nothing if moved is None else moved
-        stride = torch.empty(shape, device="meta").stride()
-        whole = {"shape": torch.Size(shape), "stride": stride}
-        return DTensor.from_local(local, target_mesh, after, run_check=False, **whole)
+        return given.resolve_neg().contiguous() if inside else None, after
 
     def _check_mesh(self, mesh, shape, ids, group, side):
         """Raise ValueError unless a DeviceMesh has the plan's shape and devices."""

@@ -19,7 +19,7 @@ from .boxes import extents
 from .matmul_parts import Parts
 from .torch_member import Member
 from .torch_shared import shared_memory
-from .torch_symmetric import foreign
+from .torch_symmetric import foreign, in_a_line
 from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
 from .triton_matmul import multiply
 
@@ -199,8 +199,8 @@ class TritonMatmul:
             try:
                 self.check((a, b), position)
                 fault = foreign(a.device) if a.device.type == "cuda" else ""
-            except ValueError as error:
-                fault = str(error)
+            except Exception as error:  # the other ranks wait for an answer
+                fault = in_a_line(error)
         said: list = [None] * ranks
         kind = getattr(getattr(a, "device", None), "type", "")
         dist.all_gather_object(said, (fault, self.said, kind), group=group)

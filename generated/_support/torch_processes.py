@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .torch_peers import PeerMemory
-from .torch_symmetric import Work, finished, foreign, has_fabric
+from .torch_symmetric import Work, finished, foreign, has_fabric, in_a_line
 from .torch_tensors import (
     capturing,
     check_few,
@@ -137,7 +137,7 @@ class Processes(PeerMemory):
                 run, outs = self._prepared(shards, group, outs, asked, wants_gradient, fault)
                 if given is not None:
                     if len(calls) == MOST_CALLS:
-                        calls.clear()
+                        del calls[next(iter(calls))]  # the one that was made first
                     calls[given] = run
             yield from run(shards, outs, group)
         except RuntimeError as error:
@@ -151,10 +151,12 @@ class Processes(PeerMemory):
     def _prepared(self, shards, group, outs, asked, wants_gradient, fault):
         """Return a function that moves such shards to such results, and the results. Raises
         ValueError for what is wrong with them here, or at first, and if `check`, on any rank."""
+        cause = None
         try:
             home = self._check_call(shards, group, outs, asked, wants_gradient, fault)
-        except ValueError as error:
-            fault, home = str(error), None
+        except Exception as error:  # of any type: in a first call the other ranks wait
+            fault, home = in_a_line(error), None
+            cause = None if isinstance(error, ValueError) else error
         rank, transport = dist.get_rank(group), asked.transport
         kind, by = self._of(group).get(transport, (None, None))
         if asked.check or kind is None or (home is not None and home.type != kind):
@@ -162,7 +164,7 @@ class Processes(PeerMemory):
             by = self._agree(group, fault, home, transport, wants_gradient, pushes)
             self._of(group)[transport] = home.type, by
         elif fault:
-            raise ValueError(f"{fault}; {WAIT}")
+            raise ValueError(f"{fault}; {WAIT}") from cause
         device_id = self.exchange.ranks[rank]
         if outs is None:
             outs = [move.empty(device_id, home) for move in self.moves]
@@ -200,12 +202,13 @@ class Processes(PeerMemory):
     def _agree(self, group, fault, home, transport, wants_gradient, pushes=False):
         """Return the transport to take. Raises ValueError on every rank if anything is wrong on
         any."""
-        host = socket.gethostname() if home is not None and home.type == "cuda" else ""
+        try:
+            shares = self._shares(home, transport)
+        except Exception as error:  # the other ranks wait for an answer
+            fault, shares = fault or in_a_line(error), ("", "", False)
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
         kind += ", pushed to `symmetric_result`" if pushes else ""
-        far = bool(host) and transport != "exchange" and has_fabric(home)
-        shares = host, host and foreign(home), far
         mine = self.plan, fault, f"transport {transport!r}", kind, shares
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
@@ -219,7 +222,7 @@ class Processes(PeerMemory):
                     both = f"rank 0 has {given[0]}, rank {rank} has {other}"
                     raise ValueError(f"ranks differ: {both}")
         hosts, backends, fabrics = zip(*hosts, strict=True)
-        if host and transport != "exchange":
+        if shares[0] and transport != "exchange":
             why = next(filter(None, backends), "")
             if not why and len(set(hosts)) > 1 and not all(fabrics):
                 rank = fabrics.index(False)
@@ -231,6 +234,13 @@ class Processes(PeerMemory):
                 raise RuntimeError(f"transport 'symmetric': {why}")
             warnings.warn(f"{self.plan}: takes transport 'exchange', since {why}", stacklevel=6)
         return "exchange"
+
+    def _shares(self, home, transport):
+        """Return the host of a GPU, "" of a CPU; why its symmetric memory is not to be used; and
+        whether other hosts can read that memory."""
+        if home is None or home.type != "cuda":
+            return "", "", False
+        return socket.gethostname(), foreign(home), transport != "exchange" and has_fabric(home)
 
     def _unshared(self, group, home):
         """Return why ranks have no symmetric memory, the same on all; "" where they have."""
@@ -278,6 +288,8 @@ def in_turn(leaving, arriving, group):
     two ranks in an order that both know."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
+    if not asked:
+        return []
     with on(asked[0].tensor.device):  # NCCL may hang where another GPU is the current one
         return dist.batch_isend_irecv(asked)
 

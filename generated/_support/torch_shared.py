@@ -5,21 +5,20 @@ import tempfile
 
 import torch
 import torch.distributed as dist
-import torch.distributed._symmetric_memory as symmetric_memory
 
-from .torch_symmetric import symmetric
+from .torch_symmetric import on_all, placed, symmetric
 
 
 def shared_memory(size, home, group):
     """Return so many bytes of this rank, zero, and where those of every rank are for this one: on
-    GPUs symmetric memory, else files that all map. All ranks of the group call it."""
+    GPUs symmetric memory, else files that all map. All ranks of the group call it. Raises
+    RuntimeError on every rank where one has no such memory."""
     if home.type == "cuda":
-        held = symmetric(size, home)
-        handle = symmetric_memory.rendezvous(held, group)
-        places = [place + handle.offset for place in handle.buffer_ptrs]
+        place = placed(lambda: symmetric(size, home), group)
+        held, places = place.held, place.addresses
         held.zero_()
         torch.cuda.synchronize(home)
-        held.handle = handle  # as long as it is read by peers
+        held.handle = place.handle  # as long as it is read by peers
     else:
         held, places = _mapped(size, group)
     dist.barrier(group)  # all are zero
@@ -28,14 +27,22 @@ def shared_memory(size, home, group):
 
 def _mapped(size, group):
     """Return memory of this rank in a file, and where the files of all ranks are mapped."""
-    file, path = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    os.ftruncate(file, size)
-    os.close(file)
-    paths = [None] * dist.get_world_size(group)
-    dist.all_gather_object(paths, path, group=group)
-    found = [torch.from_file(each, shared=True, size=size, dtype=torch.uint8) for each in paths]
-    dist.barrier(group)  # all have mapped it
-    os.unlink(path)
+
+    def made():
+        file, path = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        os.ftruncate(file, size)
+        os.close(file)
+        return path, path
+
+    def mapped():
+        like = {"shared": True, "size": size, "dtype": torch.uint8}
+        return [torch.from_file(each, **like) for each in paths], None
+
+    path, paths = on_all(made, group)
+    try:
+        found, _ = on_all(mapped, group)
+    finally:
+        os.unlink(path)
     held = found[dist.get_rank(group)]
     held.peers = found  # as long as this is there
     return held, [each.data_ptr() for each in found]

@@ -17,6 +17,8 @@ BARRIER_MS = 600_000
 CHANNELS = 4
 
 
+NOT_SYMMETRIC = "got a tensor that is not in symmetric memory"
+
 # What the driver calls handles of memory that go to other hosts: CU_MEM_HANDLE_TYPE_FABRIC.
 FABRIC = 8
 
@@ -41,6 +43,14 @@ class Shared:
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
+        self._sides = {}
+
+    def side(self, home):
+        """Return the stream of a device that calls with `async_op` run on. There is one, since
+        torch keeps the memory that was freed on a stream for that stream."""
+        if home not in self._sides:
+            self._sides[home] = torch.cuda.Stream(home)
+        return self._sides[home]
 
     def remembered(self):
         """Return a dict for calls that are remembered, until the workspace is another."""
@@ -64,8 +74,8 @@ class Shared:
 
         def given():
             tensor = make()
-            if not symmetric_memory.is_symm_mem_tensor(tensor):
-                raise RuntimeError("got a tensor that is not in symmetric memory")
+            if _is_ordinary(tensor):
+                raise RuntimeError(NOT_SYMMETRIC)
             return tensor
 
         channel = 1 + len(self.offered) % (CHANNELS - 1)
@@ -85,34 +95,57 @@ def shared(group):
     return _SHARED.setdefault(group, Shared()) if found is None else found
 
 
+def _is_ordinary(tensor):
+    """Return whether torch knows that peers cannot map a tensor: no symmetric memory is on such a
+    device, or the tensor is in the default pool of the caching allocator. `rendezvous` returns at
+    once for such a tensor, while the other ranks wait in theirs."""
+    if symmetric_memory.get_backend(tensor.device) is None:
+        return True
+    start = address(tensor)
+    return any(
+        tuple(segment["segment_pool_id"]) == (0, 0)
+        and 0 <= start - segment["address"] < segment["total_size"]
+        for segment in torch.cuda.memory_snapshot()
+    )
+
+
 def placed(make, group):
     """Return the place of the tensor that this rank makes. Every rank calls this; where one cannot,
     RuntimeError is raised on all, with its reason."""
 
     def met():
         handle = symmetric_memory.rendezvous(held, group)
+        if handle is None:
+            raise RuntimeError(NOT_SYMMETRIC)
         # Not `handle.offset`: in memory that is pooled, tensors of ranks may begin elsewhere.
         return handle, address(held) - handle.buffer_ptrs[dist.get_rank(group)]
 
-    held = _on_all(lambda: (make(), 0), group)[0]  # who has none must not be waited for
-    handle, starts = _on_all(met, group)
+    held, _ = on_all(lambda: (make(), None), group)  # who has none must not be waited for
+    handle, starts = on_all(met, group)
     return Place(held, handle, [*map(sum, zip(handle.buffer_ptrs, starts, strict=True))])
 
 
-def _on_all(function, group):
-    """Return the first of what a function returns, and of all ranks the second. Where it fails on
-    one, RuntimeError is raised on all."""
-    found: Any = None
+def on_all(function, group):
+    """Return the first value that a function returns, and the second values of all ranks. Where the
+    function raises on one rank, whatever it raises, RuntimeError is raised on every rank."""
+    found, mine, why, failed = None, None, "", None
     try:
         found, mine = function()
-    except (RuntimeError, ValueError) as error:
-        mine = next(iter(str(error).splitlines()), type(error).__name__)
-    said = [None] * dist.get_world_size(group)
-    dist.all_gather_object(said, mine, group=group)
-    for number, why in enumerate(said):
-        if isinstance(why, str):
-            raise RuntimeError(f"rank {number}: {why}")
-    return found, said
+    except Exception as error:  # the other ranks wait for an answer
+        why, failed = in_a_line(error), error
+    said: list = [None] * dist.get_world_size(group)
+    dist.all_gather_object(said, (why, mine), group=group)
+    for number, (why, _) in enumerate(said):
+        if why:
+            raise RuntimeError(f"rank {number}: {why}") from failed
+    return found, [value for _, value in said]
+
+
+def in_a_line(error):
+    """Return the first line of an exception's text, after its type where that says more."""
+    text = next(iter(str(error).splitlines()), "")
+    expected = type(error) in (RuntimeError, ValueError) and text
+    return text if expected else f"{type(error).__name__}: {text}"
 
 
 def foreign(home):
@@ -155,7 +188,7 @@ class Work:
         self._steps, self._then, self._shared = steps, then, shared(group)
         self._result = self._error = self._event = None
         if home.type == "cuda":
-            side = torch.cuda.Stream(home)
+            side = self._shared.side(home)
             side.wait_stream(torch.cuda.current_stream(home))
             with torch.cuda.stream(side):
                 self._finish()
@@ -173,7 +206,11 @@ class Work:
         if self._event is None:
             self._finish()
         else:
-            torch.cuda.current_stream(self._event.device).wait_event(self._event)
+            current = torch.cuda.current_stream(self._event.device)
+            current.wait_event(self._event)
+            for tensor in self._result or ():  # made on the other stream
+                if tensor is not None:
+                    tensor.record_stream(current)
         if self._error is not None:
             raise self._error
         return self._then(self._result)

@@ -288,6 +288,8 @@ def in_turn(leaving, arriving, group):
     two ranks in an order that both know."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
+    if not asked:
+        return []
     with on(asked[0].tensor.device):  # NCCL may hang where another GPU is the current one
         return dist.batch_isend_irecv(asked)
 

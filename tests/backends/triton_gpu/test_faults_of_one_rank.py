@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from gpu_cases import make
 from matmuls import write_module
-from test_distributed import run_group
+from test_distributed import check_exchange, run_group
 from test_gpu_processes import sides, written
 
+from shardwright.codegen.backends.triton_gpu.phases import exchanges_of
+from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.ir import Mesh
 from shardwright.ir.matmul import Matmul
@@ -52,3 +54,17 @@ def test_whatever_one_rank_raises_is_an_error_on_all(tmp_path: Path) -> None:
             "memory": f"RuntimeError: {why}",
         }
         assert found["result"] == sides(TWO)[1][rank]
+
+
+PHASED = make(
+    {"data": 3, "y": 2},
+    (2, 2),
+    '[{}, {"y"}], unreduced={"data"}',
+    '[{"w"}, {}]',
+    Mesh({"z": 2, "w": 2}, [6, 7, 2, 3]),
+)
+
+
+def test_ranks_with_nothing_in_the_second_phase(tmp_path: Path) -> None:
+    assert len(exchanges_of(plan(PHASED, "direct"))) == 2
+    check_exchange([PHASED], tmp_path)
