@@ -27,7 +27,7 @@ GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 	$(GPU)/test_gpu_kernel.py::test_sixteen_bytes_where_they_are_proven \
 	$(GPU)/test_gpu_kernel.py::test_offsets_of_large_shards_have_64_bits
 
-.PHONY: demo test gpu-test gpu-check sweep fuzz check exhaustive golden style docs bench clean
+.PHONY: demo test gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -54,6 +54,9 @@ gpu-test: $(LATER)/.installed  ## compile Triton kernels, and verify generated/,
 
 gpu-check: $(STAMP)  ## Triton modules on the GPU here, as a table in build/gpu_check; DRY=1: interpreted
 	GPU_CHECK_DRY=$(DRY) $(BIN)/python -m bench.gpu_check
+
+tpu-check: $(STAMP)  ## JAX modules on the TPUs here, as a table in build/tpu_check; DRY=1: on CPU devices
+	TPU_CHECK_DRY=$(DRY) $(BIN)/python -m bench.tpu_check
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(PYTEST) -m slow

@@ -1,0 +1,80 @@
+"""Run the parts or, in a process that one of them started, its cases."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.parts.attempt import attempt_all
+from bench.parts.report import Report, chosen, output, printed
+from bench.parts.run import Command, Part
+from bench.tpu_check.home import DRY, NAMES, count, jax
+from bench.tpu_check.page import PAGE
+
+NAME = "tpu_check"
+SECONDS = {"values": 280, "times": 200}
+"""The limit of each part."""
+
+SECONDS_DRY = 580
+ASKED = 120
+"""Seconds that the chips have to say what they are."""
+
+
+def _itself(*words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "bench.tpu_check", *words)
+
+
+def parts() -> list[Part]:
+    """Return all parts."""
+    return [
+        Part(name, (Command(name, _itself(name)),), SECONDS_DRY if DRY else seconds)
+        for name, seconds in SECONDS.items()
+    ]
+
+
+def about() -> dict[str, str]:
+    """Return what runs the modules, and when. The process has the chips from then on."""
+    platform = jax.default_backend()
+    if not DRY and platform != "tpu":
+        raise SystemExit(
+            f"no TPU here, but {platform}; TPU_CHECK_DRY=1 runs the same on CPU devices"
+        )
+    kind = "CPU devices, kernels interpreted" if DRY else jax.devices()[0].device_kind
+    versions = {"jax": jax.__version__, "Python": sys.version.split()[0]}
+    return {"": f"{count()} {kind}", "on": time.strftime("%Y-%m-%d"), **versions}
+
+
+def main() -> None:
+    """Run the parts, and exit with 1 where anything is wrong."""
+    wanted = chosen(parts(), "TPU_CHECK_PARTS")
+    # Asked in a process of its own: the parts need the chips.
+    asked = subprocess.run(_itself("about"), stdout=subprocess.PIPE, text=True, timeout=ASKED)
+    if asked.returncode:
+        raise SystemExit(asked.returncode)
+    report = Report(output(NAME), NAME, PAGE, json.loads(asked.stdout.splitlines()[-1]))
+    right = report.run(wanted)
+    print(f"see {report.folder / NAME}.md")
+    raise SystemExit(not right)
+
+
+def run_cases(what: str) -> None:
+    """Run what a part's process is for."""
+    if what == "about":
+        print(json.dumps(about()))
+        return
+    from bench.tpu_check import times, values
+
+    attempt_all(what, {"values": values, "times": times}[what].jobs(), NAMES)
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    if words[:1] == ["--table"]:
+        print(printed(PAGE, Path(words[1])), end="")
+    elif words:
+        run_cases(*words)
+    else:
+        main()

@@ -1,0 +1,49 @@
+"""The table: which figures of each part are shown, and what they amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.parts.attempt import Row
+from bench.parts.table import Page, Section
+
+TIMES = """\
+Microseconds of a call until its result is there, the host's time included; the median of several.
+`jit` is XLA's own reshard: an identity, or a sum of terms, with `out_shardings`; `device_put` is
+JAX's outside of a program. Where an extent does not divide JAX cannot say the shardings. `over`
+is theirs over ours: above 1 ours takes less. GB/s: bytes into the busiest device."""
+
+
+def times_summary(rows: Sequence[Row]) -> str:
+    """Say how XLA's seconds compare."""
+    ratios = [row["of_jit"] for row in rows if "of_jit" in row]
+    said = "XLA's own reshard takes {:.2f} to {:.2f} times as long."
+    return said.format(min(ratios), max(ratios)) if ratios else ""
+
+
+PAGE = Page(
+    "JAX modules on TPUs",
+    "What `make tpu-check` found; `bench/tpu_check/` says how.",
+    (
+        Section(
+            "values",
+            summary=lambda rows: (
+                "Every device's part of a reshard is compared bit by bit, padding included."
+            ),
+        ),
+        Section(
+            "times",
+            TIMES,
+            {
+                "devices": "devices",
+                "ours_us": "us",
+                "wire_GBs": "GB/s",
+                "jit_us": "jit us",
+                "of_jit": "jit over",
+                "put_us": "device_put us",
+                "of_put": "device_put over",
+            },
+            times_summary,
+        ),
+    ),
+)
