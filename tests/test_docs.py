@@ -46,7 +46,7 @@ def parts() -> Iterator[tuple[str, str]]:
 PARTS = dict(parts())
 
 QUICKLY = (
-    *("tutorial", "A weight from FSDP to tensor parallelism", "Sequence to heads, in one call"),
+    *("A weight from FSDP to tensor parallelism", "Sequence to heads, in one call"),
     *("All weights at once", "Gradients added up while they are scattered"),
     *("A matmul whose operands are split", "Why a value has its sharding", "One module to copy"),
 )

@@ -59,18 +59,6 @@ def test_generated_modules_are_formatted() -> None:
         assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_generated_is_of_few_lines() -> None:
-    """14,000 lines of bundles, 500 of those that reduce terms, 1,100 of matmuls, and 460 of two
-    whose parts travel in kernels, one that gathers and one that scatters; 420 of two such for GPUs,
-    and 250 of a sum on a ring, with its picture; 30 of kernels that are two functions, since
-    programs may work between these, and 60 of what devices forward in several orders of hops and
-    of terms that matmuls add; support has its own bound."""
-    files = [p for p in GENERATED.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    own = [path for path in files if "_support" not in path.parts]
-    bound = 14_500 + 1_100 + 460 + 420 + 250 + 30 + 60
-    assert sum(path.read_bytes().count(b"\n") for path in own) <= bound
-
-
 @pytest.mark.parametrize(("file", "most"), [("README.md", 55), ("reshard.svg", 45)])
 def test_pages_and_pictures_are_short(file: str, most: int) -> None:
     assert statistics.median(p.read_text().count("\n") for p in GENERATED.rglob(file)) <= most

@@ -82,57 +82,6 @@ def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
             assert imports(text(name))[0] <= listed
 
 
-def test_all_support_modules_are_within_bounds() -> None:
-    """4,000 lines for what moves. What reduces terms has a bound of its own (what adds them, what
-    two exchanges one after another are to the host and to processes, and 300 lines of rings), and
-    so have matmuls, whose host takes two arrays, whose cotangents may be of terms and whose results
-    have shardings in their types (254), groups, whose files stand where there are groups, and what
-    makes calls quick: some are remembered, kernels of these are looked up once, and the own tile is
-    copied while others are on their way. What tells calls that would otherwise be silently wrong,
-    or fail in words of JAX, has 40; what fills terms without a value, and sends them nothing, 66.
-    The kernel that multiplies while parts travel has 530: what it is given and makes around it, and
-    its copies, waits and products, block by block. Forwarding over several hops at once, in halves,
-    has 40, with what says that a v5e does not send somewhere directly, and 90 more where some
-    devices have nothing to send at a hop: which those are, and places that offsets share, and 120
-    where a device waits for what it sends on and for no round: which steps those are, and chunks,
-    and 305 where nothing is packed: where what goes stands in either shard, and out of which of
-    these, or of a slot, it goes into which, and 85 along axes that do not wrap around: the places
-    of devices on lines, whose ends have fewer partners, and 70 where devices send as much over an
-    offset as their own tiles take, and wait for as much as comes, and 160 that make schedules of
-    what modules say, the way of each tile, or how far source shards go; exchanging from place to
-    place has 75: which bytes, at which end. What multiplies on GPUs while parts are pulled and sums
-    pushed has 1,080, and shares only rows with what reshards have: kernels 230, what devices give
-    each other by their boxes 190, memory that peers share 40, the tables and launches of a device
-    330, and the host with groups, cotangents and self-check 280. A reshard that a program starts
-    and ends around its own work has 220: two kernels that share semaphores, 100, what keeps their
-    order, and refusals, and a kernel in two halves, 30. Blocks that TMA copies have 100: where that
-    may copy them, descriptors, a loop over them, and a fence. Operands and results of those kernels
-    that are unreduced have 170: who has and who adds which term, a kernel that adds while it pulls,
-    what a result of no terms is, and a self-check by what terms make. Blocks that end with a
-    matmul's extents have 200: where they are, how much of them is there, what is behind them in
-    memory, and zeros for that. What modules share of a group has 160: memory for what they stage,
-    tensors of the caller's, calls that are waited for later; and 120 what calls do with it: staging
-    only what leaves, calls in two halves, few programs that take turns. Pushing tiles into results
-    has 180: memory for these, who writes to whom, when, and what ranks have to agree on before they
-    meet; and memory of several hosts 30: what the driver says of it. TPU kernels that wait once for
-    all have 70: how much comes and leaves, loops over peers two at a time, from both ends in turn,
-    and chunks in flight, each in a slot of its own. The order of axes that split a dimension of a
-    DTensor has 24."""
-    reducing, multiplying, grouping, quick, telling, placing = 670, 254, 800, 130, 40, 66
-    overlapping, pulling, forwarding, in_place = 530, 1_081, 870, 75
-    starting, describing, adding, ending, sharing, pushing = 220, 100, 170, 200, 280, 210
-    waiting, ordering = 70, 24
-    files, grouped = (
-        support_files(registry.NAMES, grouped=each, multiplied=True) for each in (False, True)
-    )
-    lines, more = (sum(text.count("\n") for text in each.values()) for each in (files, grouped))
-    extra = reducing + multiplying + quick + telling + placing + overlapping
-    extra += pulling + forwarding + in_place + starting + describing + adding + ending
-    extra += sharing + pushing + waiting + ordering
-    assert lines <= 4000 + extra
-    assert more - lines <= grouping
-
-
 def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:
     bundle = written(tmp_path)
     files = {path.name: path.read_text() for path in (bundle.parent / "_support").iterdir()}

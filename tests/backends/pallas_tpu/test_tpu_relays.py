@@ -162,14 +162,14 @@ def test_wrong_ends_fail_emission() -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [["all to all", "nothing kept"], pytest.param([*CASES], marks=pytest.mark.slow)],
+    [["all to all"], pytest.param([*CASES], marks=pytest.mark.slow)],
     ids=["some", "all"],
 )
 def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None:
     """Against the oracle, in the interpreter, with races on; as a whole, in halves and chunks."""
     pytest.importorskip("jax")
     kinds = run_each([(name, CASES[name], relayed(CASES[name])) for name in names], tmp_path)
-    assert len(names) == 2 or kinds == {(a, b) for a in (False, True) for b in (False, True)}
+    assert len(names) == 1 or kinds == {(a, b) for a in (False, True) for b in (False, True)}
 
 
 def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:

@@ -93,7 +93,6 @@ def test_modules_are_formatted(tmp_path: Path) -> None:
     for name, reshard in SHARED_ON_TPU.items():
         text = parts(in_two(reshard), "pallas_tpu", "shardwright emit")[0].text
         (tmp_path / f"{name}.py").write_text(text)
-        assert text.count("\n") <= 280
     for words in (FORMATTED, LINTED):
         command = [sys.executable, "-m", *words, str(tmp_path)]
         run = subprocess.run(command, capture_output=True, text=True)
