@@ -86,5 +86,5 @@ def details(reports: "tuple[Report, ...]") -> list[str]:
         if report.detail:
             said.setdefault((report.name, report.detail), []).append(report.backend)
     lines = [f"{name} {', '.join(who)}: {detail}" for (name, detail), who in said.items()]
-    legend = ["twin: a smaller tensor of the same form, run in place of one too large for here"]
+    legend = ["twin: a smaller tensor, or one on fewer devices, run in place of one too large"]
     return lines + legend * any("twin" in line for line in lines)

@@ -116,12 +116,14 @@ class Case:
 
 @dataclass(frozen=True)
 class GroupCase:
-    """The emitted module of a group, and the cases of the bundles that are its members."""
+    """The emitted module of a group, and the cases of the bundles that are its members. Without
+    `execute` nothing is moved."""
 
     name: str
     backend: str
     module: Path
     members: tuple[Case, ...]
+    execute: bool = True
 
     def devices(self) -> tuple[int, ...]:
         """Return all device ids, ascending; those of every member."""
@@ -138,7 +140,8 @@ def case_of(line: str) -> Case | GroupCase:
     if "members" not in data:
         return Case.from_data(data)
     members = tuple(map(Case.from_data, data["members"]))
-    return GroupCase(data["name"], data["backend"], Path(data["module"]), members)
+    given = data["name"], data["backend"], Path(data["module"])
+    return GroupCase(*given, members, data["execute"])
 
 
 def _as_data(case: Case | GroupCase) -> dict[str, Any]:

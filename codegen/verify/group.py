@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,10 +16,20 @@ from shardwright.codegen.spec.manifest import read_manifest
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
-from shardwright.codegen.verify.single import emitted_now, twin_of, write_support
+from shardwright.codegen.verify.single import (
+    emitted_now,
+    no_twin,
+    on,
+    proof,
+    twins_of,
+    write_support,
+)
 from shardwright.codegen.verify.twin import is_too_large
 from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
+
+MOST_MEMBERS, OF_A_KIND = 32, 3
+"""Of more tensors, so many of each kind are run."""
 
 
 def report_group(
@@ -70,32 +81,63 @@ def _not_as_it_is(
     backend, folders = case.backend, {each.name: each.module.parent.name for each in case.members}
     # Members that share a bundle are alike, and so are their twins.
     kinds = {folders[each.name]: each for each in descriptions}
-    made = {folder: planned(each) for folder, each in kinds.items()}
-    plans = {name: made[folder] for name, folder in folders.items()}
-    text = group_files(group, plans, (backend,), folders)[case.module.name]
+    text = _text(group, kinds, backend, folders)
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
-    if len(case.devices()) > MAX_DEVICES:
-        said = f"not run: more than {MAX_DEVICES} devices; at full size: text"
-        return dataclasses.replace(failure(case, said), verdict="skipped")
-    members, twins = {each.name: each for each in case.members}, {}
-    for folder, description in kinds.items():
-        member = members[description.name]
-        found = twin_of(description, member, emitted_now(description, backend))
-        if found is None:
-            said = f"not run: the smallest twin of {member.name} is too large too"
-            return dataclasses.replace(failure(case, said), verdict="skipped")
-        twins[folder], parts = found
-        _write(root / folder, {part.file: part.text for part in parts})
+    full = runner.run(dataclasses.replace(case, execute=False))
+    if full.verdict != "ok":
+        return full
+    checked = f"at full size: text; {proof(full, f'{len(case.members)} tensors, ')}"
+    emitted = [emitted_now(description, backend) for description in kinds.values()]
+    found = twins_of(list(kinds.values()), backend, emitted)
+    if found is None:
+        detail = f"not run: {no_twin(case)}; {checked}"
+        return dataclasses.replace(full, verdict="skipped", detail=detail)
+    twins = dict(zip(kinds, found, strict=True))
+    for folder, (_, modules) in twins.items():
+        _write(root / folder, {part.file: part.text for part in modules})
     write_support(root, [backend], grouped=True)
-    small = {name: twins[folder] for name, folder in folders.items()}
-    shrunk = {f: dataclasses.replace(each, shape=twins[f].shape) for f, each in kinds.items()}
-    made = {folder: planned(each) for folder, each in shrunk.items()}
+    few = dataclasses.replace(group, members=_few(group.members, folders))
+    shrunk = {folder: on(each, twins[folder][0]) for folder, each in kinds.items()}
+    _write(root / group.name, {case.module.name: _text(few, shrunk, backend, folders)})
+    small = {name: twins[folders[name]][0] for name in few.members}
+    run = _case(few, small, backend, root, folders)
+    result = runner.run(run)
+    return dataclasses.replace(
+        result,
+        devices=full.devices,
+        detail="; ".join(filter(None, (result.detail, _said(run, case), checked))),
+        checks=tuple(dict.fromkeys((*full.checks, *result.checks))),
+    )
+
+
+def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
+    """Return some members of every kind: kinds are folders, and members of one kind are alike."""
+    if len(members) <= MOST_MEMBERS:
+        return tuple(members)
+    taken: Counter[str] = Counter()
+    few = []
+    for name in members:
+        taken[folders[name]] += 1
+        if taken[folders[name]] <= OF_A_KIND:
+            few.append(name)
+    return tuple(few)
+
+
+def _said(run: GroupCase, case: GroupCase) -> str:
+    """Return what is run in place of a group."""
+    some = "its" if len(run.members) == len(case.members) else f"{len(run.members)} of its"
+    fewer = len(run.devices()) < len(case.devices())
+    return f"twins of {some} tensors" + f" on {len(run.devices())} devices" * fewer
+
+
+def _text(
+    group: Group, kinds: Mapping[str, Description], backend: str, folders: Mapping[str, str]
+) -> str:
+    """Return the text of a group's module; `kinds`: one description for each folder."""
+    made = {folder: planned(each) for folder, each in kinds.items()}
     plans = {name: made[folder] for name, folder in folders.items()}
-    _write(root / group.name, group_files(group, plans, (backend,), folders))
-    result = runner.run(_case(group, small, backend, root, folders))
-    detail = f"{result.detail}; twins of its tensors; at full size: text".removeprefix("; ")
-    return dataclasses.replace(result, detail=detail)
+    return group_files(group, plans, (backend,), folders)[f"{backend}.py"]
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

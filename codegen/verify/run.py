@@ -188,11 +188,11 @@ def _serve(
 
 
 def _devices(job: Job) -> int:
-    """Return how many devices a job's worker needs; it runs nothing on meshes that are too
-    large."""
+    """Return how many devices a job's worker needs; of meshes that are too large it runs smaller
+    ones."""
     if isinstance(job, MatmulJob):
         size = job.description.matmul().mesh.size
         return size if size <= MAX_DEVICES else 0
     reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
-    return count if count <= MAX_DEVICES else 0
+    return min(count, MAX_DEVICES)

@@ -5,7 +5,10 @@ of a smaller twin. Where there is a backward, it is verified too, and the deriva
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,17 +20,23 @@ from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import SUPPORT, read_manifest
 from shardwright.codegen.spec.matmul import Operation
-from shardwright.codegen.verify.case import MAX_DEVICES, Case, Transfer
+from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase, Transfer, placement
+from shardwright.codegen.verify.cover import CHECK
 from shardwright.codegen.verify.pool import Runner, failure
 from shardwright.codegen.verify.report import Report
+from shardwright.codegen.verify.smaller_mesh import smaller_meshes
 from shardwright.codegen.verify.transfers import as_rows, disagreement
 from shardwright.codegen.verify.twin import form, is_too_large, twins
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import DirectPlan
 from shardwright.ir.reshard import Reshard
 
-MAX_ENUMERATED = 512
-"""Plans of more devices are not enumerated to compare the module's transfers with them."""
+MAX_ENUMERATED, MAX_COMPARED = 2**20, 2**16
+"""Transfers of plans that are enumerated; those that are compared with a module's, one by one. A
+module of more is proved to cover every target shard."""
+
+MOST_MESHES = 48
+"""Smaller meshes that are tried."""
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
@@ -88,62 +97,161 @@ def _not_as_they_are(
     full = _all(cases, lambda case: _full_size(of[case], case, runner))
     if full.verdict != "ok":
         return full
-    if len(cases[0].devices()) > MAX_DEVICES:
-        return _not_run(full, f"more than {MAX_DEVICES} devices")
-    found = twin_of(description, cases[0], emitted)
+    found = twins_of([description], cases[0].backend, [emitted])
     if found is None:
-        return _not_run(full, "its smallest twin is too large too")
-    small, texts = found
-    shrunk = dataclasses.replace(description, shape=small.shape)
+        return _not_run(full, cases[0])
+    ((small, texts),) = found
+    shrunk = on(description, small)
     result = _all(_twin_cases(cases[0], shrunk, texts, folder), runner.run)
-    name = f"twin {'x'.join(map(str, small.shape))}"
+    name = f"twin {'x'.join(map(str, small.shape))}{_smaller(small, cases[0])}"
     if not _same_forms(texts, emitted):
         name += " of another form"
     if result.verdict != "ok":
         return dataclasses.replace(result, detail=f"{name}: {result.detail}")
     checks = tuple(dict.fromkeys((*full.checks, *result.checks)))
-    return dataclasses.replace(result, detail=f"{name}; {_checked(full)}", checks=checks)
+    detail = f"{name}; {_checked(full, cases[0])}"
+    return dataclasses.replace(result, devices=full.devices, detail=detail, checks=checks)
 
 
-def twin_of(
-    description: Description, case: Case, emitted: Sequence[Part]
-) -> tuple[Reshard, tuple[Part, ...]] | None:
-    """Return the smallest twin whose modules have the forms of those emitted, else the smallest."""
-    smallest = None
-    for small in twins(description.reshard(), case.source, case.target):
-        shrunk = dataclasses.replace(description, shape=small.shape)
-        found = small, emitted_now(shrunk, case.backend, emitted)
+Twin = tuple[Reshard, tuple[Part, ...]]
+"""A smaller reshard and its modules."""
+
+
+def twins_of(
+    descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
+) -> list[Twin] | None:
+    """Return the twins of reshards that are on the same devices, whose modules are those emitted;
+    None where there are none that can run here.
+
+    A twin is the smallest tensor whose modules have the forms of those emitted, else the smallest.
+    Of more devices than can be run it is on fewer, and on those on which modules differ least.
+    """
+    reshards = [description.reshard() for description in descriptions]
+    if _count(reshards[0]) <= MAX_DEVICES:
+        return _all_of(descriptions, backend, emitted)
+    best, least = None, 0
+    for smaller in itertools.islice(smaller_meshes(reshards, MAX_DEVICES), MOST_MESHES):
+        fewer = [on(each, small) for each, small in zip(descriptions, smaller, strict=True)]
+        try:
+            modules = [
+                emitted_now(each, backend, like) for each, like in zip(fewer, emitted, strict=True)
+            ]
+        except InputError:
+            continue
+        lines = sum(map(_differing, modules, emitted))
+        if best is None or lines < least:
+            best, least = (fewer, modules), lines
+        if not lines:
+            break
+    return None if best is None else _all_of(best[0], backend, best[1])
+
+
+def _all_of(
+    descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
+) -> list[Twin] | None:
+    """Return a tensor of each that can run here, None where one has none."""
+    twins: list[Twin] = []
+    for description, modules in zip(descriptions, emitted, strict=True):
+        found = _twin_of(description, backend, modules)
+        if found is None:
+            return None
+        twins.append(found)
+    return twins
+
+
+def _differing(some: Sequence[Part], others: Sequence[Part]) -> int:
+    """Return how many lines of the forms of modules differ."""
+    one, other = (
+        Counter(line for part in parts for line in form(part.text).splitlines())
+        for parts in (some, others)
+    )
+    return ((one - other) + (other - one)).total()
+
+
+def no_twin(case: Case | GroupCase) -> str:
+    """Return why there is no twin of what a case is about."""
+    if len(case.devices()) > MAX_DEVICES:
+        return f"more than {MAX_DEVICES} devices, and there are no smaller meshes of its form"
+    return "its smallest twin is too large too"
+
+
+def on(description: Description, small: Reshard) -> Description:
+    """Return the description of a smaller reshard."""
+    source, target = small.source, small.target
+    return dataclasses.replace(
+        description,
+        mesh=str(source.mesh),
+        target_mesh=None if target.mesh == source.mesh else str(target.mesh),
+        shape=small.shape,
+        source=str(source),
+        target=str(target),
+    )
+
+
+def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) -> Twin | None:
+    """Return the smallest tensor whose modules have the forms of those emitted, else the smallest;
+    the one that is given if it is small."""
+    smallest, reshard = None, description.reshard()
+    if not is_too_large(reshard.shape):
+        return reshard, tuple(emitted)
+    sides = (
+        placement(reshard.source, reshard.source_split),
+        placement(reshard.target, reshard.target_split),
+    )
+    for small in twins(reshard, *sides):
+        found = small, emitted_now(on(description, small), backend, emitted)
         if _same_forms(found[1], emitted):
             return found
         smallest = smallest or found
     return smallest
 
 
+def _count(reshard: Reshard) -> int:
+    """Return how many devices a reshard is on."""
+    return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
+
+
+def _smaller(small: Reshard, case: Case) -> str:
+    """Return on how many devices a twin is, where these are fewer."""
+    count = _count(small)
+    return f" on {count} devices" if count < len(case.devices()) else ""
+
+
 def _same_forms(some: Sequence[Part], others: Sequence[Part]) -> bool:
     return [form(part.text) for part in some] == [form(part.text) for part in others]
 
 
-def _not_run(full: Report, why: str) -> Report:
-    detail = f"not run: {why}; {_checked(full)}"
+def _not_run(full: Report, case: Case) -> Report:
+    detail = f"not run: {no_twin(case)}; {_checked(full, case)}"
     return dataclasses.replace(full, verdict="skipped", detail=detail)
 
 
-def _checked(full: Report) -> str:
-    return f"at full size: {', '.join(full.checks)}"
+def _checked(full: Report, case: Case) -> str:
+    said = f"at full size: {', '.join(check for check in full.checks if check != CHECK)}"
+    terms = bool(case.source.unreduced)
+    return f"{said}; {proof(full, terms=terms)}" if CHECK in full.checks else said
+
+
+def proof(full: Report, what: str = "", *, terms: bool = False) -> str:
+    """Return what an exact cover at full size proves, in a sentence."""
+    once = "is written exactly once, from the source element of its index"
+    if terms:
+        once = "gets each of its terms exactly once, from source elements of its index"
+    return f"every element of every target shard ({what}{full.devices} devices) {once}"
 
 
 def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     """Return constants, index functions and transfers of a module; its text against what is
     emitted."""
     transfers: tuple[Transfer, ...] = ()
-    if isinstance(part.plan, DirectPlan) and len(case.devices()) <= MAX_ENUMERATED:
+    if isinstance(part.plan, DirectPlan) and _transfers(part.plan) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
         fault = disagreement(
             enumerated, case.source, case.target, case.shape, transposed=case.transposed
         )
         if fault:
             return failure(case, f"plan: {fault}")
-        transfers = as_rows(enumerated)
+        transfers = as_rows(enumerated) if len(enumerated) <= MAX_COMPARED else ()
     inspected = dataclasses.replace(case, execute=False, derivative=False, transfers=transfers)
     result = runner.run(inspected)
     if result.verdict != "ok":
@@ -151,6 +259,13 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     if case.module.read_text(encoding="utf-8") != part.text:
         return failure(case, "not what would be emitted now: `shardwright check` says how")
     return dataclasses.replace(result, checks=(*result.checks, "text"))
+
+
+def _transfers(plan: DirectPlan) -> int:
+    """Return how many transfers a plan has, at most."""
+    exchange = plan.exchange
+    tiles = math.prod(len(dim.pairs.source) for dim in exchange.dims)
+    return tiles * exchange.target.replicas * exchange.rule.pieces
 
 
 def _twin_cases(

@@ -50,12 +50,15 @@ def disagreement(
     made_of = oracle_terms.made_of(source, target, transposed=transposed)
     held, made = oracle_terms.terms_held(source), oracle_terms.terms_held(target)
     sent = np.array([held[device] for device in transfers.sender.tolist()])
+    order = np.argsort(transfers.receiver, kind="stable")
+    receivers = transfers.receiver[order]
     for device, box in intervals(target, shape).items():
-        mine, wanted = transfers.receiver == device, made_of[made[device]]
+        first, end = np.searchsorted(receivers, [device, device + 1])
+        mine, wanted = order[first:end], made_of[made[device]]
         for term in sorted({*wanted, *sent[mine].tolist()}):
             if term not in wanted:
                 return f"device {device}: it receives term {term}, which is none of its values'"
-            fault = _partition_fault(transfers.tensor[mine & (sent == term)], box)
+            fault = partition_fault(transfers.tensor[mine[sent[mine] == term]], box)
             if fault:
                 of_term = f" of term {term}" if len(wanted) > 1 else ""
                 return f"device {device}: its tiles{of_term} {fault}"
@@ -79,7 +82,7 @@ def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
     return result
 
 
-def _partition_fault(tiles: Ranges, box: Ranges) -> str:
+def partition_fault(tiles: Ranges, box: Ranges) -> str:
     """Return why tiles inside a box are not a partition of it, or the empty string."""
     for first in range(0, len(tiles), _AT_ONCE):
         some = tiles[first : first + _AT_ONCE]

@@ -69,7 +69,8 @@ def _shape(
 
 
 def form(text: str) -> str:
-    """Return a module's code without its numbers and texts; equal for modules that do the same."""
+    """Return a module's code without its numbers and texts, and without the length of lists of
+    numbers; equal for modules that do the same."""
     with _PARSING:
         tree = ast.parse(text)
     return ast.unparse(_Form().visit(tree))
@@ -81,10 +82,28 @@ _PARSING = threading.Lock()
 
 
 class _Form(ast.NodeTransformer):
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        return _short(self.generic_visit(node), node.elts)
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        return _short(self.generic_visit(node), node.elts)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return node.operand if isinstance(node.operand, ast.Constant) else node
+
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str):
             return ast.Constant("")
         return ast.Constant(0) if type(node.value) is int else node
+
+
+def _short(node: ast.AST, elements: list[ast.expr]) -> ast.expr:
+    """Return a list of numbers, or of such lists, without those that are alike."""
+    assert isinstance(node, ast.Tuple | ast.List)
+    if all(isinstance(each, ast.Constant | ast.Tuple | ast.List) for each in elements):
+        node.elts = list({ast.dump(each): each for each in elements}.values())
+    return node
 
 
 Side = tuple[tuple[int, ...], str]

@@ -17,6 +17,7 @@ from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.cover import covered, covered_group
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.report import BY_DEFINITION
@@ -74,7 +75,8 @@ def _verdict(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> dict[st
         module = load(case.module)
         if isinstance(case, GroupCase):
             compare.names(module, registry.contract(case.backend).grouped)
-            checks: tuple[str, ...] = runner.run_group(module, case)
+            moves = runner.run_group if case.execute else covered_group
+            checks: tuple[str, ...] = moves(module, case)
         elif isinstance(case, MatmulCase):
             compare.names(module, registry.contract(case.backend).matmul)
             checks = runner.run_matmul(module, case)
@@ -101,8 +103,12 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
     elif says_what_moves(module) and (case.transfers or case.execute):
         (routes if case.transfers else exchanged)(module, case)
         checks += ("transfers",)
-    moved: tuple[str, ...] = (runner.run if case.execute else runner.inspect)(module, case)
-    return checks + moved
+    if case.execute:
+        moved: tuple[str, ...] = runner.run(module, case)
+        return checks + moved
+    hosts = module._HOST.phases if contract.has_phases else (module._HOST,)
+    inspected: tuple[str, ...] = runner.inspect(module, case)
+    return checks + covered(hosts) + inspected
 
 
 def brief(error: Exception) -> str:

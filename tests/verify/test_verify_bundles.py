@@ -314,20 +314,6 @@ def test_a_module_that_is_gone(tmp_path: Path) -> None:
     assert report.detail == f"the module is missing: {module}"
 
 
-def test_meshes_too_large_to_run_are_not_called_right(tmp_path: Path) -> None:
-    needs_both_runtimes()
-    mesh = Mesh({"x": 66})
-    reshard = Reshard((132, 66), "int8", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]'))
-    emit(reshard).write(tmp_path / "wide")
-    own = {"pallas_tpu": "hints, windows, protocol, ", "triton_gpu": "copies, "}
-    for report in verify(tmp_path):
-        assert report.verdict == "skipped"
-        assert report.detail == (
-            "not run: more than 64 devices; at full size: constants, index functions, transfers, "
-            f"{own[report.backend]}text"
-        )
-
-
 def test_an_unknown_backend(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         verify(tmp_path, backends=["cuda"])

@@ -16,7 +16,7 @@ from shardwright.codegen.backends.triton_gpu.verify.trace import RowCopy, trace
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.compare import MismatchError
 
-FOLLOWED = 2**18
+FOLLOWED = 2**15
 """Of kernels with more programs of first blocks in all, those of some devices are followed."""
 SOME = 32
 """So many devices, and the last."""
