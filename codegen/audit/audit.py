@@ -1,4 +1,4 @@
-"""Audit a compiled program from its HLO text: each collective with its bytes beside the least."""
+"""Audit a compiled program from its HLO text: the bytes of each collective, and the redundant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HLO = "what compiled.as_text() gives, or XLA_FLAGS=--xla_dump_to=DIR writes afte
 
 
 def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
-    """Return what a program's devices move, and what of that is in vain.
+    """Return what a program's devices move, and how much of that is redundant.
 
     `text` is the HLO of a program after partitioning. `mesh` gives names to groups of devices: the
     program's devices are its, in its order. Raises InputError for a text that is no such HLO, and a
@@ -47,11 +47,10 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
     )  # fmt: skip
     said = tuple(_said(module, each, found, number) for number, each in enumerate(vain, 1))
     said = tuple(sorted(said, key=lambda each: (-each.saved, -each.received)))
-    least = received - sum(each.saved for each in said)
     name = re.match(r"HloModule ([\w.\-<>]+)", text)
     return AuditReport(
         name[1] if name else "the program", devices, "" if mesh is None else str(mesh),
-        rows, said, received, padded, least, _notes(found, text),
+        rows, said, received, padded, received - _left(vain, found, devices), _notes(found, text),
     )  # fmt: skip
 
 
@@ -107,6 +106,24 @@ def _fault(each: HloCollective, devices: int) -> str:
     return faults(each.members, devices)
 
 
+def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int) -> int:
+    """Return what the busiest device would receive if each finding brought what suffices."""
+    of = {_key(each): each for each in found}
+    received = [each.received(devices, padded=False)[:devices] for each in found]
+    left = np.sum(received, axis=0, dtype=np.int64) if found else np.zeros(1, dtype=np.int64)
+    for each in vain:
+        if each.suffices is None:
+            continue
+        times = of[each.collectives[0]].often.times
+        left += each.suffices * times
+        if each.kind == "rematerialization":
+            taken = (of[key].received(devices, padded=False)[:devices] for key in each.collectives)
+            left -= sum(taken, np.zeros(devices, dtype=np.int64))
+        else:  # of an all-reduce of several values this one
+            left -= each.moved * times
+    return int(left.max())
+
+
 def _savings(
     vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int
 ) -> dict[Key, int]:
@@ -115,7 +132,8 @@ def _savings(
     often = {_key(each): each.often.times for each in found}
     saved = dict.fromkeys(brought, 0)
     for each in vain:
-        left = 0 if each.least is None else (each.moved - each.least) * often[each.collectives[0]]
+        saves = 0 if each.suffices is None else each.moved - each.suffices
+        left = saves * often[each.collectives[0]]
         for key in each.collectives:
             here = min(left, brought[key] - saved[key])
             saved[key] += here
@@ -147,7 +165,7 @@ def _row(
         each.often.exact,
         received,
         padded,
-        received - saved.get(_key(each), 0),
+        saved.get(_key(each), 0),
         _fault(each, devices),
     )
 
@@ -186,7 +204,7 @@ def _said(
     stem = re.sub(r"\W", "_", PurePath(line.rpartition(":")[0]).stem)
     name = f"{stem}_{line.rpartition(':')[2]}" if line else "line"
     name = name if name.isidentifier() and number == 1 else f"reshard_{number}_{name}"
-    least = None if each.least is None else each.least * times
+    suffices = None if each.suffices is None else each.suffices * times
     return AuditFinding(
         each.kind,
         line,
@@ -194,7 +212,7 @@ def _said(
         rows,
         each.parts,
         each.moved * times,
-        least,
+        suffices,
         each.reshard,
         name,
     )

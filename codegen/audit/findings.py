@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -36,11 +36,11 @@ _MOST_SEEN = 2000
 
 @dataclass(frozen=True)
 class HloFinding:
-    """What is moved in vain: the collectives by computation and name, who keeps one of how many
-    parts, and the bytes that the busiest device receives each time, and would have to at least;
-    None where that is not known.
+    """Redundant communication: the collectives by computation and name, the instruction that keeps
+    one of `parts` parts, tiled as `after`, and the bytes the busiest device receives each time.
 
-    `reshard` is what is wanted instead, where axes say it.
+    `suffices` are the bytes it would receive if devices exchanged only what they keep, None where
+    that is not known; `reshard` is that exchange, where axes of a mesh say it.
     """
 
     kind: Kind
@@ -48,7 +48,8 @@ class HloFinding:
     kept: HloInstruction
     parts: int
     moved: int
-    least: int | None
+    suffices: int | None
+    after: HloTiling
     reshard: Reshard | None = None
 
 
@@ -58,11 +59,11 @@ def findings(
     devices: int,
     mesh: Mesh | None,
 ) -> tuple[HloFinding, ...]:
-    """Return what a program moves in vain, one for each value that begins it."""
+    """Return the redundant communication of a program, a finding for each value that begins it."""
     values = HloValues(module, devices)
     known = {_key(each.instruction): each for each in collectives}
     seeker = _Seeker(values, known, alike(module, devices), mesh)
-    found: dict[Key, HloFinding] = {}
+    found: dict[Key, dict[HloTiling, HloFinding]] = {}
     for each in module.instructions():
         if each.op != "dynamic-slice" or not each.arrays or not each.arrays[0].shape:
             continue
@@ -71,8 +72,18 @@ def findings(
         if after is not None and whole is not None:
             begun, made = seeker.finding(each, whole, after)
             if made is not None:
-                found.setdefault(begun, made)
-    return tuple(found.values())
+                found.setdefault(begun, {}).setdefault(after, made)
+    every = (_of_one_value(tuple(kept.values())) for kept in found.values())
+    return tuple(each for each in every if each.suffices is None or each.suffices < each.moved)
+
+
+def _of_one_value(kept: tuple[HloFinding, ...]) -> HloFinding:
+    """Return the finding of a value of which devices keep several parts: they need all of them."""
+    if len(kept) == 1:
+        return kept[0]
+    needed = [each.suffices for each in kept if each.suffices is not None]
+    suffices = min(sum(needed), kept[0].moved) if len(needed) == len(kept) else None
+    return replace(kept[0], suffices=suffices, reshard=None)
 
 
 class _Seeker(NamedTuple):
@@ -94,25 +105,25 @@ class _Seeker(NamedTuple):
         begun = way.source
         reduced = values.operand(begun) if begun.op == "get-tuple-element" else begun
         if reduced is not None and reduced.op == "all-reduce":
-            return _key(begun), self._summed(begun, reduced, kept, math.prod(after.counts))
-        return _key(whole), self._computed(kept, whole, math.prod(after.counts))
+            return _key(begun), self._summed(begun, reduced, kept, after)
+        return _key(whole), self._computed(kept, whole, after)
 
     def _whole(
         self, way: Trace, kept: HloInstruction, whole: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
         before = source_tiling(self.values, whole)
-        reshard, least = None, None
+        reshard, suffices = None, None
         if before is not None:
             reshard = reshard_between(before, after, whole.arrays[0], self.mesh)
         if reshard is not None:
-            least = plan_direct(reshard).traffic.bound_received_max
+            suffices = plan_direct(reshard).traffic.bound_received_max
         keys = tuple(key for key in map(_key, way.passed) if key in self.known)
         moved = sum(self._bytes(key) for key in keys)
         parts = math.prod(after.counts)
-        return HloFinding("rematerialization", keys, kept, parts, moved, least, reshard)
+        return HloFinding("rematerialization", keys, kept, parts, moved, suffices, after, reshard)
 
     def _summed(
-        self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, parts: int
+        self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
         """Return what a reduce-scatter would bring, where every device of a group keeps a part."""
         collective = self.known.get(_key(reduced))
@@ -122,20 +133,22 @@ class _Seeker(NamedTuple):
             or not _only_kept(self.values, begun)
         ):
             return None
+        parts = math.prod(after.counts)
         if {len(group) for group in collective.members} != {parts}:
             return None
-        least = kept.arrays[0].nbytes * (parts - 1)
+        scattered = kept.arrays[0].nbytes * (parts - 1)
         kind: Kind = "sum of which a part is kept"
-        return HloFinding(kind, (_key(reduced),), kept, parts, 2 * least, least)
+        return HloFinding(kind, (_key(reduced),), kept, parts, 2 * scattered, scattered, after)
 
     def _computed(
-        self, kept: HloInstruction, whole: HloInstruction, parts: int
+        self, kept: HloInstruction, whole: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
         if {*self.classes[_key(whole)]} != {0}:
             return None
         keys = tuple(key for key in map(_key, _behind(self.values, whole)) if key in self.known)
         moved = sum(self._bytes(key) for key in keys)
-        return HloFinding("computed whole", keys, kept, parts, moved, None) if keys else None
+        parts = math.prod(after.counts)
+        return HloFinding("computed whole", keys, kept, parts, moved, None, after) if keys else None
 
     def _bytes(self, key: Key) -> int:
         """Return what the busiest device receives in one collective, once."""

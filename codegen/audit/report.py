@@ -1,4 +1,4 @@
-"""What an audit says: a row for each collective, and what is moved in vain."""
+"""What an audit says: a row for each collective, and the redundant communication."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class AuditRow:
 
     `over` has the axes of the mesh, or how many groups of how many devices. `received` is what the
     busiest device receives in one run of the program, `padded` the same with the padding of arrays
-    in memory, `least` what it would have to. `exact` is false where a loop's turns are not known:
-    it counts once for each. `fault` says what is wrong with its groups.
+    in memory, `redundant` the bytes of it that a finding saves. `exact` is false where a loop's
+    turns are not known: it counts once for each. `fault` says what is wrong with its groups.
     """
 
     op: str
@@ -27,13 +27,14 @@ class AuditRow:
     exact: bool
     received: int
     padded: int
-    least: int
+    redundant: int
     fault: str = ""
 
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """What is moved in vain, in words; `least` None where it is not known."""
+    """Redundant communication, in words: the bytes that the busiest device receives, and the bytes
+    that suffice for what is kept, None where they are not known."""
 
     kind: str
     line: str
@@ -41,14 +42,14 @@ class AuditFinding:
     rows: tuple[int, ...]
     parts: int
     received: int
-    least: int | None
+    suffices: int | None
     reshard: Reshard | None
     reshard_name: str = ""
 
     @property
     def saved(self) -> int:
         """Bytes that need not be received, as far as it is known."""
-        return 0 if self.least is None else self.received - self.least
+        return 0 if self.suffices is None else self.received - self.suffices
 
     def toml(self) -> str:
         """Return the reshard as a table of a config; an empty text where there is none."""
@@ -74,7 +75,9 @@ class AuditFinding:
 class AuditReport:
     """What an audit found in a program for so many devices.
 
-    `received`, `padded` and `least` are those of the busiest device, of all collectives together.
+    `received` and `padded` are those of the busiest device, of all collectives together, and
+    `redundant` is how much less the busiest device would receive without what the findings save.
+    More may be redundant: nothing here bounds from below what the program needs.
     """
 
     module: str
@@ -84,7 +87,7 @@ class AuditReport:
     findings: tuple[AuditFinding, ...]
     received: int
     padded: int
-    least: int
+    redundant: int
     notes: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""`shardwright audit`: what a compiled program of the user's own moves, beside the least."""
+"""`shardwright audit`: what a user's compiled program moves, and how much is redundant."""
 
 import json as json_text
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ _SHOWN = 40
 
 @dataclass(frozen=True, kw_only=True)
 class AuditCommand:
-    """Show what a compiled JAX program moves between devices, beside the least.
+    """Show what a compiled JAX program moves between devices, and how much of it is redundant.
 
     FILE is its HLO after partitioning: what compiled.as_text() gives, or what XLA writes with
     XLA_FLAGS=--xla_dump_to=DIR. Every collective counts, as often as its loop turns. Exit code 1
@@ -121,9 +121,10 @@ def _check_folder(path: Path) -> None:
 
 def _print(report: "AuditReport") -> None:
     count = "1 collective" if len(report.rows) == 1 else f"{len(report.rows)} collectives"
+    found = f", {report.redundant:,} of them redundant" if report.redundant else ""
     print(
         f"{report.module}: {report.devices} devices, {count}; the busiest device receives "
-        f"{report.received:,} bytes, {report.least:,} at least"
+        f"{report.received:,} bytes{found}"
     )
     if report.padded != report.received:
         print(f"with the padding of arrays in memory {report.padded:,} bytes")
@@ -144,9 +145,9 @@ def _said(finding: "AuditFinding") -> str:
     """Return a finding as a sentence."""
     what = _KINDS[finding.kind].format(parts=finding.parts)
     said = f"{finding.line or '?'} ({finding.name}): {what}; {finding.received:,} bytes received"
-    if finding.least is None:
+    if finding.suffices is None:
         return said
-    return f"{said}, {finding.least:,} suffice: {finding.saved:,} saved"
+    return f"{said}, {finding.suffices:,} suffice: {finding.saved:,} saved"
 
 
 def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
@@ -156,11 +157,11 @@ def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
 
     wide = is_wide()
     table = Table("line", "collective", "over", *(["array", "of"] if wide else []))
-    for heading in ("times", "bytes", "least"):
+    for heading in ("times", "bytes", "redundant"):
         table.add_column(heading, justify="right", no_wrap=True)
     alike: dict[AuditRow, list[AuditRow]] = {}
     for row in rows:
-        like = replace(row, times=0, received=0, padded=0, least=0)
+        like = replace(row, times=0, received=0, padded=0, redundant=0)
         alike.setdefault(replace(like, array="", name="") if not wide else like, []).append(row)
     listed = sorted(alike.items(), key=lambda each: _order(each[1]))
     for row, same in listed[:_SHOWN]:
@@ -170,9 +171,11 @@ def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
             row.over,
             *([row.array, row.name] if wide else []),
         ]
-        counts = (sum(getattr(each, of) for each in same) for of in ("times", "received", "least"))
-        times, received, least = (f"{count:,}" for count in counts)
-        table.add_row(*map(escape, texts), times if row.exact else f"{times}+", received, least)
+        totals = ("times", "received", "redundant")
+        counts = (f"{sum(getattr(each, of) for each in same):,}" for of in totals)
+        times, received, redundant = counts
+        times = times if row.exact else f"{times}+"
+        table.add_row(*map(escape, texts), times, received, redundant)
     if rows:
         console().print(table)
     if len(listed) > _SHOWN:
@@ -181,8 +184,7 @@ def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
 
 def _order(rows: "list[AuditRow]") -> tuple[int, int]:
     """Return what sorts rows: most to be saved first, then most that is received."""
-    received = sum(row.received for row in rows)
-    return sum(row.least for row in rows) - received, -received
+    return -sum(row.redundant for row in rows), -sum(row.received for row in rows)
 
 
 def _short(line: str) -> str:

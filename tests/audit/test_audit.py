@@ -135,18 +135,18 @@ def test_a_gather_that_is_used_whole_too_is_not_in_vain() -> None:
         '[{}, {"x"}]',
         '[{"x"}, {}]',
     )
-    assert (finding.received, finding.least) == (3 * 4 * 8 * 4, 3 * 2 * 4 * 4)
+    assert (finding.received, finding.suffices) == (3 * 4 * 8 * 4, 3 * 2 * 4 * 4)
     assert audit(SLICED.replace("%USER", "%y = f32[16,8]{1,0} negate(%g)")).findings == ()
 
 
 def test_json(tmp_path: Path) -> None:
     (tmp_path / "step.hlo").write_text(SLICED.replace("%USER", "%y = f32[2,16]{1,0} negate(%part)"))
     said = json.loads(ok("audit", tmp_path / "step.hlo", "--json", "--mesh", "x=4"))
-    assert {key: said[key] for key in ("module", "devices", "received", "least")} == {
+    assert {key: said[key] for key in ("module", "devices", "received", "redundant")} == {
         "module": "jit_step",
         "devices": 4,
         "received": 384,
-        "least": 96,
+        "redundant": 288,
     }
     (finding,) = said["findings"]
     assert finding["saved"] == 288

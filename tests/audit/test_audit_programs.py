@@ -61,8 +61,8 @@ def test_involuntary_rematerialization(platform: str, tmp_path: Path) -> None:
     (finding,) = report.findings
     assert finding.kind == "rematerialization"
     assert finding.line.endswith(line_of("with_sharding_constraint(a + b"))
-    assert (finding.parts, finding.received, finding.least) == (8, 14336, 1792)
-    assert (report.received, report.least) == (14336, 1792)
+    assert (finding.parts, finding.received, finding.suffices) == (8, 14336, 1792)
+    assert (report.received, report.redundant) == (14336, 12544)
     assert report.padded == (14336 if platform == "cpu" else 114688)
     wanted = finding.reshard
     assert wanted is not None
@@ -70,7 +70,7 @@ def test_involuntary_rematerialization(platform: str, tmp_path: Path) -> None:
         '[{"y"}, {}, {"x"}]',
         '[{}, {"x", "y"}, {}]',
     )
-    assert sw.plan(wanted).traffic.received_max == finding.least
+    assert sw.plan(wanted).traffic.received_max == finding.suffices
     path = tmp_path / "step.hlo"
     path.write_text(programs(platform)["rematerialized"])
     ok("audit", path, "--mesh", "x=4,y=2", "-o", tmp_path / "wanted.toml")
@@ -94,7 +94,7 @@ def test_a_convolution_that_every_device_computes_whole() -> None:
     (row,) = report.rows
     assert (row.op, row.over, row.received) == ("all-gather", "data", 7 * 2 * 8 * 8 * 8 * 4)
     (finding,) = report.findings
-    assert (finding.kind, finding.parts, finding.least) == ("computed whole", 8, None)
+    assert (finding.kind, finding.parts, finding.suffices) == ("computed whole", 8, None)
     assert finding.name == "jit(program)/conv_general_dilated"
     assert audited("v5e", "grouped_convolution", "data=8").rows == ()
 
@@ -139,4 +139,4 @@ def test_weights_are_gathered_once_each(platform: str) -> None:
     assert {row.over for row in report.rows} == {"d"}
     named = {finding.kind for finding in report.findings}
     assert named == ({"sum of which a part is kept"} if platform == "cpu" else set())
-    assert report.received - report.least == sum(each.saved for each in report.findings)
+    assert report.redundant == sum(each.saved for each in report.findings)
