@@ -75,9 +75,10 @@ def _literal(value: Any) -> Param | _Nothing:
         return value.name
     if isinstance(value, int | float):  # jax has subclasses that carry a dtype
         return int(value) if isinstance(value, int) else float(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | range):
         return _literals(value)
-    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+    is_array = hasattr(value, "dtype") and callable(getattr(value, "item", None))  # no type of one
+    if is_array and getattr(value, "ndim", 1) == 0:
         return _literal(value.item())
     if type(value).__module__.startswith(("numpy", "ml_dtypes")) and hasattr(value, "itemsize"):
         return str(value)

@@ -74,6 +74,27 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
     return (added(block, "scatter", operands, out.aval, line, params),)
 
 
+def summed(block: OpBlock, equation: Any) -> Sequence[int]:
+    """Add the ops of a `psum`, `pmax` or `pmin`; return its results.
+
+    Under `vmap` an axis of its own is a dimension of the operands: these reduce over it first.
+    """
+    kind, line = equation.primitive.name, block.tracer.lines.of(equation)
+    axes = equation.params["axes"]
+    dims = tuple(axis for axis in axes if isinstance(axis, int))
+    names = tuple(axis for axis in axes if not isinstance(axis, int))
+    params = params_of(kind, {**equation.params, "axes": names})
+    results = []
+    for given, out in zip(equation.invars, equation.outvars, strict=True):
+        value = block.read(given)
+        if dims:
+            value = added(block, REDUCED[kind], (value,), out.aval, line, (("axes", dims),))
+        if names:
+            value = added(block, kind, (value,), out.aval, line, params)
+        results.append(value)
+    return results
+
+
 def _turned(aval: Any, order: Sequence[int]) -> Any:
     """Return the type of a tensor whose dimensions are in another order."""
     return jax.ShapeDtypeStruct(tuple(aval.shape[dim] for dim in order), aval.dtype)
@@ -84,8 +105,17 @@ def _transposed(block: OpBlock, operand: int, aval: Any, order: Sequence[int], l
     return added(block, "transpose", (operand,), _turned(aval, order), line, params)
 
 
+REDUCED = {
+    "psum": "reduce_sum",
+    "psum_invariant": "reduce_sum",
+    "pmax": "reduce_max",
+    "pmin": "reduce_min",
+}
+"""What a collective is along a dimension."""
+
 REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "reshape": reshape,
+    **dict.fromkeys(REDUCED, summed),
     "scatter": put,
     "scatter-sub": subtracted,
     "stack": stack,

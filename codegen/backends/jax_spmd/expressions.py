@@ -91,7 +91,6 @@ FUNCTIONS = {
     "clamp": "lax.clamp",
     **{name: f"lax.{name}_p.bind" for name in ("eq_to", "le_to", "lt_to")},
     "copy": "jnp.copy",
-    "copy_p": "jnp.copy",
     "stop_gradient": "lax.stop_gradient",
     **{
         name: f"lax.{name}"
@@ -99,11 +98,11 @@ FUNCTIONS = {
             *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e"),
             *("bessel_i1e", "cbrt", "clz", "complex", "cosh", "digamma", "erf", "erf_inv", "erfc"),
             *("exp2", "igamma", "igammac", "lgamma", "logistic", "nextafter", "population_count"),
-            *("polygamma", "pow", "regularized_incomplete_beta", "rem", "rsqrt", "shift_left"),
-            *("shift_right_arithmetic", "shift_right_logical", "sinh", "square", "zeta"),
-            "optimization_barrier",
+            *("polygamma", "pow", "rem", "rsqrt", "shift_left", "shift_right_arithmetic"),
+            *("shift_right_logical", "sinh", "square", "zeta"),
         )
     },
+    "regularized_incomplete_beta": "lax.betainc",
 }
 
 
@@ -283,6 +282,11 @@ def _power(text: OpText) -> Expression:
     return f"{text.given[0]} ** {number(text.op.param('y'))}"
 
 
+def _barrier(text: OpText) -> Expression:
+    one = len(text.given) == 1
+    return "lax.optimization_barrier", [text.given[0] if one else listed(text.given)]
+
+
 def _named(text: OpText) -> Expression:
     """Return a value that policies of `jax.checkpoint` know by a name."""
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
@@ -372,4 +376,5 @@ TABLE: dict[str, Callable[[OpText], Expression]] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "name": _named,
+    "optimization_barrier": _barrier,
 }

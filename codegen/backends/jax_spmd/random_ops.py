@@ -53,7 +53,7 @@ def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expr
     if not text.shapes[0]:
         function, _, rest = made.partition("({}, ")
         return function, [given, rest.removesuffix(")")]
-    dims = ", ".join(f"d{number}" for number in range(len(shape)))
+    dims = ",".join(f"d{number}" for number in range(len(shape)))
     each = [f"lambda {name}: {made.format(name)}", f'signature="()->({dims})"']
     return f"jnp.vectorize({', '.join(each)})", [given]
 

@@ -16,6 +16,8 @@ LOCAL = ("slice", "mask")
 """Changes of layout that are no collectives."""
 BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
 """Ops that are bound as they are: jax wants their operands to differ along the same axes."""
+LOOPED = frozenset({"regularized_incomplete_beta"})
+"""Ops that jax lowers to a loop whose carry differs over devices after the first turn alone."""
 
 
 def is_checked(program: LocalProgram) -> bool:
@@ -57,7 +59,8 @@ class _Follow:
                 case Compute():
                     self._note(step)
                     given = [varying[operand] for operand in step.operands]
-                    if step.op.kind in BOUND and len(set(given)) > 1:
+                    apart = step.op.kind in BOUND and len(set(given)) > 1
+                    if apart or (step.op.kind in LOOPED and any(given)):
                         self.is_taken = False
                     own = frozenset().union(*given)
                     own = _computed(step, own, self.program)

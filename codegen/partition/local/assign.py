@@ -301,6 +301,8 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
         case "dynamic_update_slice":
             kept = _factors(rule.operands[1])
             yield from _factors(rule.operands[0]) - kept
+        case "reshape" | "squeeze":  # a factor of one side alone
+            yield from _factors(rule.operands[0]) ^ _factors(rule.results[0])
         case "gather":
             yield from rule.reduction
         case kind if kind in SCATTERS:
