@@ -202,6 +202,32 @@ def reduced() -> Iterator[OpCase]:
             yield case(f"windows, gradient of {name}", gradient, F)
 
 
+def empty() -> Iterator[OpCase]:
+    """Tensors without elements, split or not."""
+    cases = {
+        "maximum of nothing": lambda x: jnp.max(x, axis=1, initial=2.0),
+        "minimum of nothing": lambda x: jnp.min(x, axis=(0, 1), initial=2.0),
+        "sum of nothing": lambda x: x.sum(1),
+        "maximum along what is split": lambda x: jnp.max(x, axis=0, initial=2.0),
+        "top_k of nothing": lambda x: lax.top_k(x.T, 3),
+        "nothing of a top_k": lambda x: lax.top_k(x, 0),
+        "nothing beside nothing": lambda x: lax.concatenate((x, x), 0).sum(1),
+    }
+    for name, fn in cases.items():
+        yield OpCase(name, fn, (of(F, 8, 0),))
+    yield case("no rows of a top_k", lambda x: lax.top_k(x, 0, axis=0), F)
+
+
+def branched() -> Iterator[OpCase]:
+    """Branches of which one reduces otherwise than the other."""
+    ways = {"sum": jnp.sum, "max": jnp.max, "min": jnp.min, "first": lambda x, axis: x[0]}
+    for one, other in (("max", "sum"), ("sum", "min"), ("first", "max"), ("max", "min")):
+        taken = [lambda x, f=ways[name]: f(x, axis=0) for name in (one, other)]
+        fn = lambda x, p=taken: lax.cond(x[0, 0] > 0, *p, x)  # noqa: E731
+        yield case(f"branches of {one} and {other}", fn, F)
+        yield case(f"branches of {one} and {other}, the other", lambda x, f=fn: f(-x), F)
+
+
 def contracted() -> Iterator[OpCase]:
     for name, fn in {
         "matmul": lambda x, y: x @ y.T,
@@ -286,15 +312,10 @@ def random() -> Iterator[OpCase]:
         yield case(f"bits of a key in {dtype}", of_keys(lambda k, f=drawn: f(k[0])), I)
 
 
+SUBJECTS = (elementwise, of_several, shaped, reshaped, reduced, empty, branched)
+SUBJECTS += (contracted, collective, random)
+
+
 def cases() -> Iterator[OpCase]:
-    for each in (
-        elementwise,
-        of_several,
-        shaped,
-        reshaped,
-        reduced,
-        contracted,
-        collective,
-        random,
-    ):
+    for each in SUBJECTS:
         yield from each()

@@ -33,6 +33,12 @@ def test_ops_that_were_wrong_have_one_devices_values() -> None:
     assert run("values", "as_shardy", *words)["wrong"] == {}
 
 
+def test_branches_that_reduce_otherwise_have_one_devices_values() -> None:
+    """Terms of a maximum become terms of a sum; tensors without elements are not sent."""
+    words = ("branches of max and sum", "branches of first", "of nothing", "of a top_k")
+    assert run("values", "cheapest", *words)["wrong"] == {}
+
+
 def test_callbacks_that_give_numbers_are_refused() -> None:
     """The type of what they give is a parameter, and no number."""
     given = jax.ShapeDtypeStruct((), "float32")

@@ -178,11 +178,12 @@ def _transpose(text: OpText) -> Expression:
 
 
 def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expression]:
-    """Return what writes a reduction: `jnp`'s where that keeps the dtype, be x64 on or off."""
+    """Return what writes a reduction: `jnp`'s where that keeps the dtype, be x64 on or off, and
+    takes the shard: of no elements it finds no maximum."""
 
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")
-        if text.dtype in wide:
+        if text.dtype in wide and 0 not in text.shapes[0]:
             return f"jnp.{plain}", [text.given[0], f"axis={integers(axes)}"]
         return f"lax.reduce_{plain}", [text.given[0], f"axes={integers(axes)}"]
 

@@ -144,8 +144,10 @@ def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator
 
 
 def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield reductions of terms, each with all devices or each device its part."""
-    open_ = [name for name in layout.partial if name not in target.partial]
+    """Yield reductions of terms, each with all devices or each device its part: along all axes
+    where the target has terms of another operator."""
+    kept = target.partial if layout.operator == target.operator else ()
+    open_ = [name for name in layout.partial if name not in kept]
     for length in range(1, len(open_) + 1):
         for names in itertools.combinations(open_, length):
             left = tuple(name for name in layout.partial if name not in names)

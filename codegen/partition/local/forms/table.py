@@ -39,6 +39,8 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
 
 
 def form_of(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op, None if it has none: a rule of its own is kept."""
+    """Return the form of an op, None if it has none: a rule of its own is kept, and no collective
+    takes or gives a tensor without elements."""
     make = FORMS.get(tensors.op.kind)
-    return None if make is None or tensors.op.rule is not None else make(tensors)
+    is_empty = any(0 in shape for shape in (*tensors.shapes[:1], *tensors.shapes[tensors.result :]))
+    return None if make is None or is_empty or tensors.op.rule is not None else make(tensors)
