@@ -1,12 +1,14 @@
 """`sw.reshard` of the arrays of JAX's own tests on eight CPU devices: element types, kinds of
 memory, unreduced and reduced axes, targets, weak types, `vmap`. JAX's own reshard is the judge.
 
-Prints "ok" after each task. Exit code 1 and a traceback where something is wrong.
+Arguments: names of tasks. Prints "ok" after each. Exit code 1 and a traceback where something is
+wrong.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
+from peer_tables import SPECS
 
 import shardwright as sw
 
@@ -144,7 +147,28 @@ def mapped() -> None:
         assert (np.asarray(y) == np.asarray(x)).all()
 
 
+def spec_of(text: str) -> P:
+    """The PartitionSpec of a row of `SPECS`."""
+    return P(*(tuple(entry) or None for entry in text.split(",")))
+
+
+def specs() -> None:
+    """All pairs of a table, in a jit and not."""
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    for source in map(spec_of, SPECS):
+        x = jax.device_put(WHOLE, NamedSharding(mesh, source))
+        for target in map(spec_of, SPECS):
+            there = NamedSharding(mesh, target)
+            wanted = jax.device_put(WHOLE, there)
+            same(sw.reshard(x, there), wanted)
+            moved = jax.jit(lambda x: sw.reshard(x, there, source=source))  # noqa: B023
+            same(moved(x), wanted)
+
+
+TASKS = (unknown, memory, terms, targets, weak, mapped, specs)
+
 if __name__ == "__main__":
-    for task in (unknown, memory, terms, targets, weak, mapped):
-        task()
-        print("ok", task.__name__, flush=True)
+    for task in TASKS:
+        if task.__name__ in sys.argv:
+            task()
+            print("ok", task.__name__, flush=True)

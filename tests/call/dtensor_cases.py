@@ -6,6 +6,7 @@ something is wrong.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import shardwright as sw
+from shardwright.codegen.call import cache
 
 WORLD = 4
 S0, S1, R, SUM, AVG = Shard(0), Shard(1), Replicate(), Partial(), Partial("avg")
@@ -66,7 +68,7 @@ def cut(whole: torch.Tensor, mesh: DeviceMesh, placements: Any, order: Any) -> t
     """The shard of this rank, by the definition: chunks of chunks, in the order of the axes."""
     place = mesh.get_coordinate()
     assert place is not None
-    axes = [0, 1]
+    axes = [*range(mesh.ndim)]
     if order or any(type(each) is _StridedShard for each in placements):
         axes = [1, 0]
     for axis in axes:
@@ -190,6 +192,11 @@ def described(mesh: DeviceMesh) -> None:
     x = placed(whole_of((8,)), mesh, (S0, S0), ORDER)
     reshard = sw.Reshard((8,), "f32", x, "[Replicate(), Replicate()]")
     assert str(reshard.source) == '[{"dim_1", "dim_0"}]'
+    module = cache.load(sw.emit(reshard, backends=("triton_gpu",), gradient=True), "triton_gpu")
+    assert module.reshard_dtensor(x).to_local().equal(whole_of((8,)))
+    with contextlib.suppress(ValueError):
+        module.reshard_dtensor(placed(whole_of((8,)), mesh, (S0, S0), None))
+        raise AssertionError("takes another order of axes")
 
 
 TASKS = (moves, redistributed, descending, submesh, trained, masked, compiled, described)

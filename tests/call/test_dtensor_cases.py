@@ -23,6 +23,15 @@ def test_dtensors_of_torchs_tests(tmp_path: Path) -> None:
         assert len([*tmp_path.glob(f"{task}.*.ok")]) == 4, printed
 
 
+@pytest.mark.slow
+def test_redistributions_of_torchs_tests(tmp_path: Path) -> None:
+    """Every row of a table: even and uneven shards, terms, orders of axes."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    printed = said(started("torch_tables.py", tmp_path, str(tmp_path)))
+    assert len([*tmp_path.glob("*.ok")]) == 4, printed
+
+
 @pytest.mark.parametrize(
     ("ids", "text", "extent", "wanted"),
     [

@@ -51,8 +51,15 @@ def test_arrays_of_jaxs_tests(tmp_path: Path) -> None:
     """What JAX alone knows or does, as JAX does it."""
     pytest.importorskip("jax")
     tasks = ("unknown", "memory", "terms", "targets", "weak", "mapped")
-    printed = said(started("array_cases.py", tmp_path))
+    printed = said(started("array_cases.py", tmp_path, *tasks))
     assert printed == "".join(f"ok {task}\n" for task in tasks)
+
+
+@pytest.mark.slow
+def test_specs_of_jaxs_tests(tmp_path: Path) -> None:
+    """All pairs of a table."""
+    pytest.importorskip("jax")
+    assert said(started("array_cases.py", tmp_path, "specs")) == "ok specs\n"
 
 
 def test_processes_of_jax(tmp_path: Path) -> None:
