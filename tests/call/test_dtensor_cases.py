@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_reshard_call import said, started
@@ -10,6 +11,7 @@ from test_reshard_call import said, started
 from shardwright.codegen.backends.triton_gpu.context import placements
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
+from shardwright.ir.torch_placements import placed_of
 
 TASKS = ("moves", "redistributed", "descending", "submesh", "trained", "masked", "compiled")
 
@@ -49,6 +51,19 @@ def test_placements_of_modules(ids: object, text: str, extent: int, wanted: obje
     """What `reshard_dtensor` takes and returns; None where placements have no words."""
     sharding = Mesh({"x": 4, "y": 2}, ids).sharding(text)
     assert placements(sharding, Layout.of(sharding, (extent,), "nested")) == wanted
+
+
+def test_orders_of_axes() -> None:
+    """The axis that cuts after a later one is strided; torch before 2.13 has no order."""
+    tensor = pytest.importorskip("torch.distributed.tensor")
+    mesh, split = SimpleNamespace(shape=(2, 3)), (tensor.Shard(0), tensor.Shard(0))
+    for spec, factors in (
+        (SimpleNamespace(), [1, 1]),
+        (SimpleNamespace(shard_order=((0, (0, 1)),)), [1, 1]),
+        (SimpleNamespace(shard_order=((0, (1, 0)),)), [3, 1]),
+    ):
+        x = SimpleNamespace(_spec=spec, placements=split, device_mesh=mesh)
+        assert [each.factor for each in placed_of(x)] == factors
 
 
 def test_a_split_factor_through_another_axis() -> None:

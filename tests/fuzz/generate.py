@@ -181,16 +181,14 @@ def _torch_use(dice: Dice, case: Case) -> Use:
 
 
 def _placed(case: Case, side: Side) -> bool:
-    """Whether placements of a DTensor say the sharding: whole axes in the order of the mesh, of
-    which several split a dimension only chunk by chunk; devices ascend, as torch numbers them."""
-    found, axes = read(side), [name for name, _ in side.axes]
-    for dim in found.dims:
-        names = [ref.name for ref in dim]
-        if names != sorted(names, key=axes.index) or (len(names) > 1 and side.split == "flat"):
-            return False
+    """Whether placements of a DTensor say the sharding: whole axes, of which several split a
+    dimension only chunk by chunk; devices ascend, as torch numbers them."""
+    found = read(side)
+    if side.split == "flat" and any(len(dim) > 1 for dim in found.dims):
+        return False
     refs = [ref for dim in found.split_by for ref in dim]
     whole = all(ref.size == found.axes[ref.name] for ref in refs)
-    return bool(axes) and whole and list(side.device_ids) == sorted(side.device_ids)
+    return bool(side.axes) and whole and list(side.device_ids) == sorted(side.device_ids)
 
 
 def _jax_use(dice: Dice, case: Case) -> Use:

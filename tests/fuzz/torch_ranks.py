@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 
@@ -140,8 +142,14 @@ def _device_mesh(case: Case, side: Side) -> Any:
 
 
 def _placements(side: Side) -> tuple[Any, ...]:
-    """The placements that say a sharding, one an axis."""
-    found = read(side)
-    split = {ref.name: Shard(dim) for dim, refs in enumerate(found.dims) for ref in refs}
+    """The placements that say a sharding, one an axis; strided after a later axis."""
+    found, names = read(side), [name for name, _ in side.axes]
+    split = {}
+    for dim, refs in enumerate(found.dims):
+        for number, ref in enumerate(refs):
+            later = [r for r in refs[:number] if names.index(r.name) > names.index(ref.name)]
+            factor = math.prod(found.axes[r.name] for r in later)
+            strided = _StridedShard(dim, split_factor=factor)
+            split[ref.name] = strided if factor > 1 else Shard(dim)
     terms = {ref.name: Partial(found.operation or "sum") for ref in found.terms}
     return tuple({**split, **terms}.get(name, Replicate()) for name, _ in side.axes)
