@@ -209,7 +209,8 @@ class Uniform:
         """The lines of the kernel; where it sends, of its two halves."""
         if not self.sends:
             copy = called("keep = pltpu.make_async_copy", self._own("copied"), indents=1)
-            lines = [self._place, *self._helpers(), *copy, "keep.start()", "keep.wait()"]
+            place = [self._place] * any("(me)" in line for line in copy)
+            lines = [*place, *self._helpers(), *copy, "keep.start()", "keep.wait()"]
             doc = "Copy what y, this device's target shard, has of x, its source shard."
             return (self._function("_kernel", "x, y, copied", doc, lines),)
         start = [self._place, *(self._one() if self.count == 1 else self._several())]

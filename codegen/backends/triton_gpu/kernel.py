@@ -81,8 +81,10 @@ class Kernel(PeerEnds):
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """The first dimensions of the groups that are neither rows nor their number."""
-        return tuple(group[0] for group in self.moves.groups[:-2])
+        """The first dimensions of the groups that are neither rows nor their number, of those that
+        have more than one index."""
+        groups = zip(self.moves.groups[:-2], self.moves.widest[:-2], strict=True)
+        return tuple(group[0] for group, widest in groups if widest > 1)
 
     @property
     def by(self) -> str:
