@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "678646057cf9831a",
+    "pallas_tpu": "2e1308865179a29d",
     "triton_gpu": "adf6ea840164d5c9",
 }
 

@@ -7,6 +7,7 @@ Relayed: tiles, all of one shape, leave source shards where they stand, and end 
 target shards; in between they are in slots.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -25,22 +26,23 @@ from .pallas_steps import hop
 
 class OneOf(NamedTuple):
     """A copy that is one of several, of as many elements each and on the same semaphores, so that
-    to wait for any is to wait for it. `copies`: of each whether it is the one, and itself."""
+    to wait for any is to wait for it. `copies`: of each whether it is the one, and a function that
+    makes it: Pallas complains of copies that are made and not used."""
 
     copies: tuple[tuple[Any, Any], ...]
 
     def start(self):
         """Start it."""
-        for is_it, copy in self.copies:
-            pl.when(is_it)(copy.start)
+        for is_it, make in self.copies:
+            pl.when(is_it)(lambda make=make: make().start())
 
     def wait_send(self):
         """Wait until it has left."""
-        self.copies[0][1].wait_send()
+        self.copies[0][1]().wait_send()
 
     def wait_recv(self):
         """Wait until it has come."""
-        self.copies[0][1].wait_recv()
+        self.copies[0][1]().wait_recv()
 
 
 class Aligned(Forwarding):
@@ -76,16 +78,10 @@ class Aligned(Forwarding):
 
     def _sent(self, copies, receiver, sent, received):
         """Return the one of several copies, (whether it is the one, from, to), to a device."""
-        made = [
-            (
-                is_it,
-                pltpu.make_async_remote_copy(
-                    read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
-                ),
-            )
-            for is_it, read, write in copies
-        ]
-        return OneOf(tuple(made)) if len(made) > 1 else made[0][1]
+        to = {"device_id": receiver, "device_id_type": LOGICAL}
+        make = functools.partial(pltpu.make_async_remote_copy, **to)
+        made = [(is_it, functools.partial(make, *ends, sent, received)) for is_it, *ends in copies]
+        return OneOf(tuple(made)) if len(made) > 1 else made[0][1]()
 
     def moved(self, x, call, *beside):
         """Return the target shard; `beside`: shapes of what the kernel has besides."""
@@ -248,11 +244,12 @@ class Relayed(Aligned):
         """
         first, whole = self._row * len(self.schedule.moves), (slice(None),) * len(self.view)
         read, write = self._shards(moves, x, y, first, whole)
-        keep = pltpu.make_async_copy(read, write, received.at[np.int32(len(self.steps))])
-        if self.peers.kept:
+        own = received.at[np.int32(len(self.steps))]
+        keeps = [pltpu.make_async_copy(read, write, own)] if self.peers.kept else []
+        for keep in keeps:
             self._if_any(moves[first], keep.start)
         self.pass_on(moves, (x, y, slots), met, free, sent, received)
-        if self.peers.kept:
+        for keep in keeps:
             self._if_any(moves[first], keep.wait)
 
     def _if_any(self, count, act):
@@ -292,7 +289,7 @@ class Relayed(Aligned):
         copy, last = self._sent(copies, receiver, sent, received), first + self._columns
         if not self.shares:
             return copy
-        return Sometimes((moves[last - 2] > 0, copy), (moves[last - 1] > 0, copy))
+        return Sometimes(*((moves[last - back] > 0, lambda: copy) for back in (2, 1)))
 
     def moved(self, x, call):
         """Return the target shard."""

@@ -26,25 +26,25 @@ from .pallas_steps import hop
 
 class Sometimes(NamedTuple):
     """A copy that some devices do not make: `sends`, `comes`: whether this one sends, and gets, and
-    the copy as a sender has it, and as a receiver."""
+    a function that makes the copy as a sender has it, and as a receiver."""
 
     sends: tuple[Any, Any]
     comes: tuple[Any, Any]
 
     def start(self):
         """Start it."""
-        some, copy = self.sends
-        pl.when(some)(copy.start)
+        some, make = self.sends
+        pl.when(some)(lambda: make().start())
 
     def wait_send(self):
         """Wait until it has left."""
-        some, copy = self.sends
-        pl.when(some)(copy.wait_send)
+        some, make = self.sends
+        pl.when(some)(lambda: make().wait_send())
 
     def wait_recv(self):
         """Wait until it has come."""
-        some, copy = self.comes
-        pl.when(some)(copy.wait_recv)
+        some, make = self.comes
+        pl.when(some)(lambda: make().wait_recv())
 
 
 class Forwarding(Packed):
@@ -262,14 +262,15 @@ class Routed(Forwarding):
         for gets in (False, True)[: 1 + self.shares]:  # the copy as a sender has it, as a receiver
             part = slot.part(moves, first, step.chunk, gets)
             read, write = (slots.at[(moves[first + side], *part)] for side in range(2))
-            copy = pltpu.make_async_remote_copy(
-                read, write, sent, received, device_id=receiver, device_id_type=LOGICAL
+            to = {"device_id": receiver, "device_id_type": LOGICAL}
+            make = functools.partial(
+                pltpu.make_async_remote_copy, read, write, sent, received, **to
             )
             if slot.own:
-                ends.append((slot.is_any(moves, first, step.chunk, gets), copy))
+                ends.append((slot.is_any(moves, first, step.chunk, gets), make))
             elif self.shares:
-                ends.append((moves[first + columns + gets] > 0, copy))
-        return Sometimes(*ends) if self.shares else copy
+                ends.append((moves[first + columns + gets] > 0, make))
+        return Sometimes(*ends) if self.shares else make()
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""

@@ -104,7 +104,6 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        index0, block = block % 1, block // 1
         to0 = receiver // 8 * 2
         # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
         a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
@@ -115,8 +114,8 @@ def pull_kernel(
         copy_rows(
             shard_at(peers, sender, out, BLOCK),
             out,
-            read=index0 * 4 + to1,
-            write=(a0 + index0 - to0) * 4 + a2,
+            read=to1,
+            write=(a0 - to0) * 4 + a2,
             rows=1,
             columns=1,
             read_row=1,

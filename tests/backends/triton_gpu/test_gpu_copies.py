@@ -31,7 +31,7 @@ def said(reshard: Reshard, folder: Path, words: str = "", instead: str = "") -> 
     path = folder / "triton_gpu.py"
     path.write_text(edited)
     try:
-        return check_copies(load(path)._HOST.phases)
+        return ", ".join(check_copies(load(path)._HOST.phases))
     except MismatchError as error:
         return str(error)
 
@@ -39,7 +39,8 @@ def said(reshard: Reshard, folder: Path, words: str = "", instead: str = "") -> 
 @pytest.mark.parametrize("seed", range(80))
 def test_emitted_kernels_copy_just_what_is_sent(seed: int, tmp_path: Path) -> None:
     reshard = random_reshard(seed)
-    assert said(reshard, tmp_path) == "copies", describe(reshard)
+    found = said(reshard, tmp_path)
+    assert found.removesuffix(", order of copies") == "copies", describe(reshard)
 
 
 def uneven() -> Reshard:
@@ -132,7 +133,7 @@ def test_modules_of_any_size_are_followed(tmp_path: Path) -> None:
         module.write_text(wrong)
     small, *others = sorted(verify(tmp_path), key=lambda report: report.verdict != "ok")
     assert (small.name, small.verdict) == ("small", "ok")
-    assert small.checks[-2:] == ("copies", "order of ranks")
+    assert small.checks[-3:] == ("copies", "order of copies", "order of ranks")
     assert [(r.name, r.verdict) for r in others] == [("large", "failed"), ("wide", "failed")]
     for report in others:
         assert re.fullmatch(r"device 3: the kernel does not fill \(.*\)", report.detail)

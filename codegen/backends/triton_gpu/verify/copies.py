@@ -1,5 +1,5 @@
 """What the pull kernel copies, checked at full size: just what is sent, from where it is to where
-it belongs; and that what is said to be together in shards is.
+it belongs; that what is said to be together in shards is; and that tiles take turns as planned.
 
 The kernel's programs are followed (`trace`), of each tile and each outer index that of the first
 block and that of the last one: these copy the same rows, of which the copy takes the block's own.
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardwright.codegen.backends.triton_gpu.verify.trace import RowCopy, trace
+from shardwright.codegen.backends.triton_gpu.verify.turns import Box, Turns, check_turns, extents
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.compare import MismatchError
 
@@ -21,32 +22,35 @@ FOLLOWED = 2**15
 SOME = 32
 """So many devices, and the last."""
 
-Box = tuple[int, ...]
-"""Half-open ranges of a tensor, one after another: (low, high, low, high, ...)."""
 
-
-def check_copies(phases: Sequence[Any]) -> str:
-    """Check what the kernels of a module's hosts copy on each device, of large meshes on some;
-    return what is checked, in words.
+def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
+    """Check what the kernels of a module's hosts copy on each device, of large meshes on some, and
+    in which order. Return what is checked, in words.
 
     Raises MismatchError, with the device, for a copy of anything else than a part of a piece that
-    the device is to get, or than `Tiles` allows for, and for pieces that copies do not fill.
+    the device is to get, or than `Tiles` allows for, and for pieces that copies do not fill; for an
+    order in which links are busy for longer than in the plan's.
     """
-    return "".join(sorted({_check_phase(host) for host in phases})[-1:])
+    found = [_check_phase(host) for host in phases]
+    some = max(where for where, _ in found)
+    return f"copies{some}", *(["order of copies"] if all(known for _, known in found) else [])
 
 
-def _check_phase(host: Any) -> str:
+def _check_phase(host: Any) -> tuple[str, bool]:
+    """Check the copies of one exchange; return at which devices, "" for all, and whether their
+    order is checked too."""
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
     compare.names(host.tiles, ("block", "ends", "largest", "number", "together"))
     ids = host.exchange.target.ids
     first = host.tiles.number * math.prod(host.tiles.largest[:-2])
-    receivers = _sampled(len(ids), max(FOLLOWED // first, 1))
+    receivers, turns = _sampled(len(ids), max(FOLLOWED // first, 1)), Turns()
     for receiver in receivers:
         with compare.said_of(f"device {ids[receiver]}"):
             _check_together(host.exchange, receiver, host.tiles.together)
-            _check_device(host, receiver, first)
-    some = "" if len(receivers) == len(ids) else f" at {len(receivers)} of {len(ids)} devices"
-    return f"copies{some}"
+            _check_device(host, receiver, first, turns)
+    if len(receivers) < len(ids):
+        return f" at {len(receivers)} of {len(ids)} devices", False
+    return "", check_turns(host, turns)
 
 
 def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
@@ -61,7 +65,7 @@ def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
                 _place(shards[end], [at - number for at in piece.box[number::2]])
                 for number in range(2)
             )
-            if last - first >= math.prod(_extents(piece.box)):
+            if last - first >= math.prod(extents(piece.box)):
                 raise MismatchError(f"{piece.box} is not together in its {end} shard")
 
 
@@ -73,8 +77,9 @@ def _place(within: Box, index: Sequence[int]) -> int:
     return place
 
 
-def _check_device(host: Any, receiver: int, first: int) -> None:
-    """Check the copies of a device; `first`: how many of its programs copy first blocks."""
+def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
+    """Check the copies of a device, and note when they are made; `first`: how many of its programs
+    copy first blocks."""
     device, hidden = host.exchange.target.ids[receiver], len(host.exchange.hidden)
     found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
     later = host.tiles.block().number - first  # how far those of the last blocks are from these
@@ -87,6 +92,8 @@ def _check_device(host: Any, receiver: int, first: int) -> None:
         _check_terms(host, [piece for piece, _ in parts])
         for piece, box in parts:
             found[piece].append(box)
+            if host.exchange.source.ids[piece.sender] != device:
+                turns.add(program % host.tiles.number, piece.sender, math.prod(extents(box)))
     for piece, boxes in found.items():
         box = piece.box[2 * hidden :]
         if not _tiled(box, boxes):
@@ -140,7 +147,7 @@ def _allowed(tiles: Any, copy: RowCopy) -> bool:
 def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
     """Return the box of the tensor that elements of a shard cover, in order, or None: from the
     element `start` on, groups of (extent, stride), minor to major. The shard covers `within`."""
-    shape = _extents(within)
+    shape = extents(within)
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     if not 0 <= start < math.prod(shape):
         return None
@@ -171,10 +178,6 @@ def _tiled(box: Box, parts: Sequence[Box]) -> bool:
         for side, low, high in ends
     )
     return filled and len(set(parts)) == len(parts) == math.prod(map(len, sides))
-
-
-def _extents(box: Box) -> Box:
-    return tuple(high - low for low, high in zip(box[::2], box[1::2], strict=True))
 
 
 def _inside(part: Box, box: Box) -> bool:

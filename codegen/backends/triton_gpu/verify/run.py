@@ -60,7 +60,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     derivative = ("derivative",) if case.derivative else ()
     # Last, so that what running it shows is said in those words.
     copies = check_copies(compare.named(module, "_HOST").phases)
-    return (*CHECKS, *bounded, *derivative, copies, *check_calls(module))
+    return (*CHECKS, *bounded, *derivative, *copies, *check_calls(module))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     if sampled:
         sample(module, case)
     copies = check_copies(compare.named(module, "_HOST").phases)
-    return ("sampled programs", copies) if sampled else (copies,)
+    return ("sampled programs", *copies) if sampled else copies
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:

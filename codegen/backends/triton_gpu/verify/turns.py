@@ -1,0 +1,118 @@
+"""How busy links are over time, by the order in which kernels copy tiles, against the plan's order.
+
+All devices begin at once, and copy their tiles turn by turn: a turn takes as long as the sender
+that gives most in it. The plan's order is derived here from the pieces that it sends: along each
+dimension a device begins with another of the source shards that its target shard meets, by the
+number of its own source shard, and ends with its own where that can be.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import Counter
+from typing import Any
+
+from shardwright.codegen.verify.compare import MismatchError
+
+Box = tuple[int, ...]
+"""Half-open ranges of the tensor, one after another."""
+
+
+def extents(box: Box) -> Box:
+    """Return the extents of a box."""
+    return tuple(high - low for low, high in zip(box[::2], box[1::2], strict=True))
+
+
+class Turns:
+    """Elements that each sender gives to other devices, turn by turn."""
+
+    def __init__(self) -> None:
+        self._given: dict[int, Counter[int]] = {}
+
+    def add(self, turn: int, sender: int, elements: int) -> None:
+        """Note what a sender gives in a turn."""
+        self._given.setdefault(turn, Counter())[sender] += elements
+
+    @property
+    def longest(self) -> int:
+        """The elements of the busiest sender of each turn, in all."""
+        return sum(max(given.values()) for given in self._given.values())
+
+
+def check_turns(host: Any, copied: Turns) -> bool:
+    """Raise MismatchError if links are busy for longer than in the plan's order; return whether
+    that is known."""
+    if not _is_numbered(host.exchange):
+        return False
+    expected = planned_turns(host.exchange).longest
+    if copied.longest > expected:
+        raise MismatchError(
+            f"wrong order of tiles: turn by turn, the busiest senders give {copied.longest} "
+            f"elements in all, expected at most {expected}, as in the plan's order"
+        )
+    return True
+
+
+def _is_numbered(exchange: Any) -> bool:
+    """Return whether boxes number all source shards, which empty ones do not, and positions of
+    receivers are positions of the source mesh."""
+    positions = range(len(exchange.source.ids))
+    held = (math.prod(extents(exchange.source.box(position))) for position in positions)
+    return len(exchange.target.ids) <= len(positions) and all(held)
+
+
+def planned_turns(exchange: Any) -> Turns:
+    """Return the turns of an exchange whose source shards are numbered, in the plan's order."""
+    order, found = _Order(exchange), Turns()
+    pieces = exchange.cut.pieces if exchange.cut else 1
+    for receiver in range(len(exchange.target.ids)):
+        for piece in exchange.incoming(receiver):
+            if exchange.source.ids[piece.sender] != exchange.target.ids[receiver]:
+                turn = order.turn(receiver, piece.sender) * pieces + (piece.number or 0)
+                found.add(turn, piece.sender, math.prod(extents(order.seen(piece.box))))
+    return found
+
+
+class _Order:
+    """In which turn a receiver reads a source shard."""
+
+    def __init__(self, exchange: Any) -> None:
+        self._exchange = exchange
+        count = len(exchange.source.ids)
+        boxes = [self.seen(exchange.source.box(position)) for position in range(count)]
+        starts = zip(*(box[::2] for box in boxes), strict=True)
+        self._starts = [sorted({*each}) for each in starts]
+        met = [self._met(receiver) for receiver in range(len(exchange.target.ids))]
+        self._firsts = [[numbers[0] for numbers in each] if each else [] for each in met]
+        along = list(zip(*filter(None, met), strict=True))
+        self._counts = [max(numbers[-1] - numbers[0] + 1 for numbers in each) for each in along]
+        alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
+        self._shifts = [
+            int(alike and not any(numbers[0] % count for numbers in each))
+            for each, count in zip(along, self._counts, strict=True)
+        ]
+
+    def seen(self, box: Box) -> Box:
+        """Return the ranges of a box along the dimensions of the tensor."""
+        return box[2 * len(self._exchange.hidden) :]
+
+    def turn(self, receiver: int, sender: int) -> int:
+        """Return the turn in which a receiver reads its tile of a sender's shard."""
+        found = 0
+        ends = self._numbers(sender), self._firsts[receiver], self._numbers(receiver)
+        for number, first, own, shift, count in zip(*ends, self._shifts, self._counts, strict=True):
+            found = found * count + (number - first - own - shift) % count
+        return found
+
+    def _met(self, receiver: int) -> list[list[int]]:
+        """Return the numbers of the source shards that a target shard meets, along each dimension;
+        nothing for one that is empty."""
+        senders = [piece.sender for piece in self._exchange.incoming(receiver)]
+        return [sorted({*each}) for each in zip(*map(self._numbers, senders), strict=True)]
+
+    def _numbers(self, position: int) -> list[int]:
+        """Return the numbers of a source shard, by its position, along each dimension."""
+        lows = self.seen(self._exchange.source.box(position))[::2]
+        pairs = zip(self._starts, lows, strict=True)
+        return [bisect.bisect_left(starts, low) for starts, low in pairs]
