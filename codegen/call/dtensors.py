@@ -29,20 +29,25 @@ Placements = tuple[Placement, ...]
 LOG = logging.getLogger("shardwright")
 
 
-def _resharded(x: DTensor, target: Any) -> DTensor:
+def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
     """Return a DTensor with placements, and perhaps on another mesh; see `sw.reshard`.
 
     Every process of both meshes calls it; others may. Under torch.compile the graph breaks here.
     """
+    if torch.compiler.is_compiling():  # only then, since it loads the compiler
+        resharded: DTensor = torch.compiler.disable(_resharded)(x, target)
+        return resharded
+    return _resharded(x, target)
+
+
+def _resharded(x: DTensor, target: Any) -> DTensor:
+    """Return what `reshard_dtensor` does, outside of a compiled graph."""
     mesh, placements = _target(target, x)
     if any(_is_masked(each) for each in x.placements):
         return _unmasked(x, mesh, placements)
     order = getattr(x._spec, "shard_order", None)  # torch before 2.13 has none
     where = x.device_mesh, x.placements, order, mesh, placements
     return _mover(tuple(x.shape), x.dtype, *where)(x)
-
-
-reshard_dtensor: Callable[[DTensor, Any], DTensor] = torch.compiler.disable(_resharded)
 
 
 def _target(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
