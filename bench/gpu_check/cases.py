@@ -18,7 +18,10 @@ import shardwright as sw
 from bench.gpu_check.home import DRY, MOST, torch
 from bench.parts.attempt import LeftOutError
 from bench.reshards import random_mesh, random_sharding
-from tests.fuzz.generate import case_of as fuzz_case
+
+# Not as `tests.fuzz`: an installed package may be called `tests`, and would be found instead.
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+from fuzz.generate import case_of as fuzz_case
 
 DTYPES = (
     *("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "int16", "uint16", "float16"),
