@@ -71,7 +71,7 @@ def case_of(number: int) -> Case:
     shape = tuple(_extent(dice, rank) for _ in range(rank))
     dtypes = [d for d in ITEMSIZES if (backend, d) != ("pallas_tpu", "float64")]
     dtype = dtypes[number // len(TURNS) % len(dtypes)]
-    large = backend != "pallas_tpu" and dice.rarely(0.05)
+    large = backend == "triton_gpu" and dice.rarely(0.05)
     meshes, texts = _large(dice, rank) if large else _shardings(dice, backend, rank, dtype)
     splits = [dice.choice(["flat", "flat", "nested"]) for _ in meshes]
     sides = [
@@ -197,9 +197,9 @@ def _jax_use(dice: Dice, case: Case) -> Use:
     unsaid = {"unreduced max", "unreduced min"} & features(case)
     derivative = dice.choice(["", "vjp", "jvp"]) if case.floating and not unsaid else ""
     count = len(case.device_ids)
-    shuffled = list(range(count)) if case.many else dice.sample(range(DEVICES), count)
+    shuffled = dice.sample(range(DEVICES), count)
     return JaxUse(
-        x64=case.many or ITEMSIZES[case.dtype] == 8 or dice.happens(0.5),
+        x64=ITEMSIZES[case.dtype] == 8 or dice.happens(0.5),
         axis_types="Explicit" if dice.rarely(0.4) else "Auto",
         set_mesh=dice.choice(["source", "target"]) if dice.rarely(0.5) else "",
         call=dice.choice(["eager", "jit", "program"]) if case.same_order else "eager",

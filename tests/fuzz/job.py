@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .case import Case, JaxUse, TorchUse
 
-KINDS = ("jax", "jax_x64", "jax_many", "torch")
+KINDS = ("jax", "jax_x64", "torch")
 """Of workers: by what they import, and how it is set."""
 
 
@@ -25,10 +25,8 @@ class Job:
         match self.case.use:
             case TorchUse():
                 return "torch"
-            case JaxUse(x64=x64) if not self.case.many:
+            case JaxUse(x64=x64):
                 return "jax_x64" if x64 else "jax"
-            case JaxUse():
-                return "jax_many"
 
     def to_line(self) -> str:
         """A line that `from_line` reads back."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 
-from .generate import DEVICES, LARGE_SIZES
+from .generate import DEVICES
 from .job import KINDS, Job, Verdict
 
 TIME_LIMIT = 300.0
@@ -93,9 +93,8 @@ def _environment(kind: str) -> dict[str, str]:
     path = {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_set("PYTHONPATH")])}
     if kind == "torch":
         return {**path, "TRITON_INTERPRET": "1"}
-    devices = max(LARGE_SIZES) if kind == "jax_many" else DEVICES
-    forced = f"--xla_force_host_platform_device_count={devices}"
-    wide = str(int(kind != "jax"))
+    forced = f"--xla_force_host_platform_device_count={DEVICES}"
+    wide = str(int(kind == "jax_x64"))
     return {**path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": forced, "JAX_ENABLE_X64": wide}
 
 

@@ -71,7 +71,7 @@ def axes_of(dice: Dice, count: int) -> tuple[tuple[str, int], ...]:
         sizes.insert(dice.randint(0, len(sizes)), 1)
     names = list("xyzw") if dice.happens(0.7) else ["data", "tp", "x-1", "y"]
     dice.shuffle(names)
-    return tuple(zip([*names, "v"], sizes, strict=False))
+    return tuple(zip([*names, *"vut"], sizes, strict=False))
 
 
 def other_mesh(dice: Dice, mesh: Mesh) -> Mesh:
