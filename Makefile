@@ -1,6 +1,11 @@
-# Each verb sets up its own environment in .venv first. PYTHON chooses the interpreter.
+# Each verb sets up its own environment in .venv first. PYTHON chooses the interpreter: by default the
+# first of these that is there and is 3.11 or later.
 # EXTRAS is what is installed; `make demo EXTRAS=tpu` is the light way, without torch and triton.
-PYTHON ?= python3.11
+ifndef PYTHON
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON := $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 python3.14 python, \
+	$(shell $(name) -c '$(NEW_ENOUGH)' 2>/dev/null && echo $(name))))
+endif
 VENV ?= .venv
 EXTRAS ?= test
 BIN := $(VENV)/bin
@@ -19,6 +24,14 @@ TRUST := $(BIN)/python -m pip config get global.cert >/dev/null 2>&1 \
 # this package in front.
 LATER_TRITON := 3.9.0
 LATER := $(VENV)/triton-$(LATER_TRITON)
+
+# A later Python and jax, in an environment of its own, where such a Python is installed.
+LATER_JAX := 0.12.0.1
+LATER_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13.*/bin/python) \
+	$(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python) \
+	$(foreach name,python3.13 python3.12,$(shell $(name) -c '' 2>/dev/null && echo $(name))))
+LATER_VENV := $(VENV)/later
+
 GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
 # What is compiled depends on the compiler; that kernels are right in its interpreter, `verify` sees.
@@ -27,10 +40,11 @@ GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 	$(GPU)/test_gpu_kernel.py::test_sixteen_bytes_where_they_are_proven \
 	$(GPU)/test_gpu_kernel.py::test_offsets_of_large_shards_have_64_bits
 
-.PHONY: demo test gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
+.PHONY: demo test later gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
+	@test -n '$(PYTHON)' || { echo "no Python 3.11 or later on PATH: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(TRUST); $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
@@ -38,6 +52,11 @@ $(STAMP): pyproject.toml constraints.txt
 $(LATER)/.installed: $(STAMP)
 	$(TRUST); $(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(LATER) \
 		triton==$(LATER_TRITON)
+	touch $@
+
+$(LATER_VENV)/.installed: pyproject.toml
+	$(LATER_PYTHON) -m venv $(LATER_VENV)
+	$(TRUST); $(LATER_VENV)/bin/python -m pip install --quiet -e '.[jax]' jax==$(LATER_JAX)
 	touch $@
 
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
@@ -57,6 +76,14 @@ gpu-check: $(STAMP)  ## Triton modules on the GPU here, as a table in build/gpu_
 
 tpu-check: $(STAMP)  ## JAX modules on the TPUs here, as a table in build/tpu_check; DRY=1: on CPU devices
 	TPU_CHECK_DRY=$(DRY) $(BIN)/python -m bench.tpu_check
+
+ifeq ($(LATER_PYTHON),)
+later:
+	@echo "no Python 3.12 or 3.13 on this machine: jax $(LATER_JAX) is not tried"
+else
+later: $(LATER_VENV)/.installed  ## emission, self-checks, `verify` and a program with a later jax
+	$(LATER_VENV)/bin/python tests/later_jax.py
+endif
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(PYTEST) -m slow

@@ -173,12 +173,18 @@ def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
         "moves": {side: _steps(candidate.move(side), transfers) for side in SIDES},
         "product": {side: str(product.shardings[side]) for side in SIDES},
         "loop": None if candidate.loop is None else asdict(candidate.loop),
-        **({"pulled": True, "apart_seconds": cost.apart} if candidate.pulled else {}),
+        **({"pulled": True, "apart_seconds": _rounded(cost.apart)} if candidate.pulled else {}),
         "flops": cost.flops,
         "received_max": cost.received_max,
-        "seconds": cost.seconds,
+        "seconds": _rounded(cost.seconds),
         "bounded_by": cost.limit,
     }
+
+
+def _rounded(seconds: float) -> float:
+    """Return what is written of a time: sums of floats differ in the last digits between versions
+    of Python, and files must not."""
+    return float(f"{seconds:.6g}")
 
 
 def _steps(plan: Plan, transfers: bool) -> list[dict[str, Any]]:

@@ -1,54 +1,59 @@
-"""Installed versions outside the bounds of the extras, which `verify` and `compile` note.
+"""The versions of JAX, torch and Triton that `verify` and `compile` have been run with.
 
-With such a version a fault that they find may be one of JAX, torch or Triton, or of how these are
-used here, and not of a module.
+Both reach into interpreters and compilers. With another version a fault that they find may be one
+of these packages, or of how they are used here, and not of a module; a worker that no longer finds
+the faults planted in its own kernels says that it cannot verify.
 """
 
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 
 from shardwright.codegen.backends import registry
 
-OWN = "shardwright"
+CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}
+"""The first and the last version of each package; `docs/versions.md` has the same."""
 
 
 def note_versions(backends: Iterable[str]) -> None:
-    """Print a line on standard error for each package of backends whose version is outside."""
+    """Print a line on standard error for each package of backends that `notes` is about."""
     packages = {name for each in {*backends} for name in registry.runtime(each).packages}
-    for line in outside(packages):
+    for line in notes(packages):
         print(f"note: {line}", file=sys.stderr)
 
 
-def outside(packages: Iterable[str]) -> Iterator[str]:
-    """Yield what is wrong with the installed version of each package.
+def notes(packages: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each installed package with a version outside `CHECKED`, and for a numpy
+    that the installed triton's interpreter fails with.
 
-    A package that is run from a folder has no metadata, and is passed over; so may this one be.
+    A package that is run from a folder has no metadata, and is passed over.
     """
-    for package in sorted(packages):
-        try:
-            found, bounds = version(package), _bounds(package)
-        except PackageNotFoundError:
-            continue
-        if not all(_within(found, sign, bound) for sign, bound in bounds):
-            supported = ", ".join(f"{sign} {bound}" for sign, bound in bounds)
-            yield f"{package} {found} is installed, this version supports {supported}"
+    found = {name: _version(name) for name in sorted(packages)}
+    for name, (first, last) in CHECKED.items():
+        if found.get(name) and not _numbers(first) <= found[name] <= _beyond(last):
+            yield (
+                f"{name} {version(name)} is installed; "
+                f"verify and compile have been run with {first} to {last}"
+            )
+    if found.get("triton") and found["triton"] < (3, 7) and _version("numpy") >= (2, 4):
+        yield (
+            f"the interpreter of triton {version('triton')} fails with numpy "
+            f"{version('numpy')}: pip install 'numpy<2.4'"
+        )
 
 
-def _bounds(package: str) -> list[tuple[str, str]]:
-    """Return the bounds of a package in the extras, the lower one first."""
-    for need in requires(OWN) or ():
-        name, said = re.findall(r"^([\w.-]+)(?:\[[^]]*\])?([^;]*)", need)[0]
-        if name == package:
-            found: list[tuple[str, str]] = re.findall(r"(>=|<)\s*([\d.]+)", said)
-            return sorted(found, reverse=True)
-    return []
+def _version(package: str) -> tuple[int, ...]:
+    """Return the numbers of an installed version, none where it is not known."""
+    try:
+        return _numbers(version(package).partition("+")[0])
+    except PackageNotFoundError:
+        return ()
 
 
-def _within(found: str, sign: str, bound: str) -> bool:
-    own, end = (_numbers(text) for text in (found.partition("+")[0], bound))
-    return own >= end if sign == ">=" else own < end
+def _beyond(last: str) -> tuple[int, ...]:
+    """Return numbers that no version that begins with `last` is above."""
+    return (*_numbers(last), sys.maxsize)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ only: it replaces two names of the interpreter for the life of the process.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -41,7 +42,10 @@ def interpret_params() -> Any:
     """Return the parameters to compile a kernel with; its mode is whatever was chosen when it
     runs."""
     _install()
-    return pltpu.InterpretParams(detect_races=True)
+    # From jax 0.11 on a race raises, which leaves the interpreter's state broken, unless it warns.
+    names = {each.name for each in dataclasses.fields(pltpu.InterpretParams)}
+    warns = {"on_race": "warn"} if "on_race" in names else {}
+    return pltpu.InterpretParams(detect_races=True, **warns)
 
 
 def _fresh(shape: Sequence[int], dtype: Any, memory: str) -> Any:
