@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from gloo_rank import Mapped, bits, given, load, said
+from gloo_rank import Mapped, bits, given, load, on_files, said
 
 
 class OddError(Exception):
@@ -83,3 +83,29 @@ def unexpected(rank: int, case: dict) -> dict:
         memory.empty = lambda size, dtype, device: torch.zeros(size, dtype=dtype)  # type: ignore[method-assign]
     found["memory"] = said(lambda: symmetric.shared(group).grown(64, gpu, group))
     return {"found": found, "result": bits(module.reshard(x))}
+
+
+def counted(rank: int, case: dict) -> dict:
+    """What a rank gets where the second call of rank 1 fails, and that goes on: of two calls, or
+    three of rank 1, one that is waited for later, and two after all have agreed again."""
+    module = load(case["module"])
+    group = dist.new_group(list(range(4)))
+    if "symmetric" in case:
+        on_files(rank, case | {"folder": case["symmetric"]}, module)
+    device = module._HOST.exchange.ranks[rank]
+    shards = [given(module, device, {"shards": each}) for each in case["calls"]]
+
+    def call(number: int, **asked: Any) -> str:
+        found: list[Any] = []
+        why = said(lambda: found.append(module.reshard(shards[number], group, **asked)))
+        return why if not found else str(bits(found[0]))
+
+    results = [call(0)]
+    if rank == 1:
+        results.append(said(lambda: module.reshard(torch.zeros(()), group)))
+    results.append(call(1))
+    if "symmetric" in case:
+        return {"results": results}
+    results.append(said(lambda: module.reshard(shards[2], group, async_op=True).wait()))
+    results += [call(2, check=True), call(0)]
+    return {"device": device, "results": results}

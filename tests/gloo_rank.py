@@ -35,6 +35,7 @@ from shardwright.codegen.verify.load import load as packaged
 
 SENT: list[int] = []
 EACH: list[list[int]] = []
+SAID = 16
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -78,14 +79,14 @@ def task_of(case: dict) -> Callable[[int, dict], dict]:
 
 
 def count_bytes(rank: int) -> None:
-    """From now on, SENT gets the bytes that each exchange sends to other ranks, EACH those that it
-    sends to each."""
+    """From now on, SENT gets the bytes of tiles that each exchange sends to other ranks, EACH those
+    that it sends to each; the number of the call, SAID bytes for each rank, is none of them."""
     exchange = dist.all_to_all_single
 
     def counted(output, packed, received, sent, **more):  # type: ignore[no-untyped-def]
         assert sent[rank] == 0, "sends to itself through the group"
-        SENT.append(sum(sent))
-        EACH.append(list(sent))
+        EACH.append([size - SAID if size else 0 for size in sent])
+        SENT.append(sum(EACH[-1]))
         return exchange(output, packed, received, sent, **more)
 
     dist.all_to_all_single = counted
@@ -96,8 +97,8 @@ def count_bytes(rank: int) -> None:
         for each in asked:
             if each.op is dist.isend:
                 sent[dist.get_group_rank(each.group, each.peer)] += each.tensor.nbytes
-        SENT.append(sum(sent))
-        EACH.append(sent)
+        EACH.append([size - SAID if size else 0 for size in sent])
+        SENT.append(sum(EACH[-1]))
         return batch(asked)
 
     dist.batch_isend_irecv = in_place
@@ -395,17 +396,17 @@ class Mapped:
         return "CUDA"
 
     def empty(self, size: int, dtype: Any, device: object) -> Any:
-        name, size = f"{len(self.made)}.memory", 64 + 16 * dist.get_world_size() + size
-        (self.folder / f"{self.rank}.{name}").write_bytes(bytes(size))
+        name, whole = f"{len(self.made)}.memory", 64 + 16 * dist.get_world_size() + size
+        (self.folder / f"{self.rank}.{name}").write_bytes(bytes(whole))
         dist.barrier()
         maps = [
             torch.from_file(
-                str(self.folder / f"{rank}.{name}"), shared=True, size=size, dtype=torch.uint8
+                str(self.folder / f"{rank}.{name}"), shared=True, size=whole, dtype=torch.uint8
             )
             for rank in range(dist.get_world_size())
         ]
         self.made.append(Allocation(len(self.made), maps, self.events, self.offset))
-        return maps[self.rank][self.offset :]
+        return maps[self.rank][self.offset :][:size]
 
     def rendezvous(self, buffer: Any, group: object) -> Allocation | None:
         for each in self.made:
@@ -418,6 +419,8 @@ class Mapped:
 class Allocation:
     """Memory that all have mapped. Ranks that meet over different memory, or at different channels,
     wait for each other in vain."""
+
+    signal_pad_size = 2048
 
     def __init__(self, number: int, maps: list[Any], events: list[str], offset: int) -> None:
         self.number, self.maps, self.events, self.offset = number, maps, events, offset
@@ -753,7 +756,7 @@ def captured(rank: int, case: dict) -> dict:
     other.reshard(given(other, rank, {"shards": case["others"]}))
     grown = ours.workspace.held is not before()
     shard.add_(1)
-    sys.modules[support + "torch_symmetric"].finished(graphs[0]([shard], [out], group))
+    sys.modules[support + "torch_symmetric"].finished(graphs[0]([shard], [out], group, 0))
     graphs.clear()
     gc.collect()
     return {"grown": grown, "result": bits(out), "kept": before() is not None}

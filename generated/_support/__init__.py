@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "8e6215892f177c16",
     "pallas_tpu": "2e1308865179a29d",
-    "triton_gpu": "adf6ea840164d5c9",
+    "triton_gpu": "ab1ca9b814539e66",
 }
 
 

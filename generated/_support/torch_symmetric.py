@@ -15,6 +15,7 @@ from .torch_tensors import address
 BARRIER_MS = 600_000
 # Tensors of callers meet at so many channels in turn, so that ranks with different ones do not.
 CHANNELS = 4
+FLAG = 4  # bytes that a rank has for every other at a channel
 
 
 NOT_SYMMETRIC = "got a tensor that is not in symmetric memory"
@@ -32,18 +33,29 @@ class Place(NamedTuple):
     addresses: list[int]
     channel: int = 0
 
-    def meet(self):
-        """Wait, on the current stream, until all ranks are here."""
-        self.handle.barrier(channel=self.channel, timeout_ms=BARRIER_MS)
+    def meet(self, number):
+        """Wait, on the current stream, until all ranks are here in the call of a number. Calls of
+        other numbers meet at other channels, so that ranks in different calls wait in vain."""
+        channels = max(1, self.handle.signal_pad_size // (FLAG * len(self.addresses)))
+        channel = (self.channel + number) % channels
+        self.handle.barrier(channel=channel, timeout_ms=BARRIER_MS)
 
 
 class Shared:
     """What modules share of a group. `offered`: the places of callers' tensors by address;
-    `under_way`: a call that nobody has waited for yet."""
+    `under_way`: a call that nobody has waited for yet; `number`: that of the last call.
+
+    Every rank counts its calls, those that fail too, and ranks compare their numbers where they
+    meet. Without that, a rank that goes on after an error would give the others tiles of its next
+    call. A number takes no message that anybody waits for: in an exchange it goes with the tiles
+    (`Wire`), in one batch of NCCL; in symmetric memory, where nothing is sent, it chooses the
+    channel of the barrier (`Place`). A call that is waited for later keeps the number with which it
+    was made. A CUDA graph keeps that of its capture: all ranks replay the same, and none of them
+    counts."""
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
-        self._sides = {}
+        self.number, self._sides = 0, {}
 
     def side(self, home):
         """Return the stream of a device that calls with `async_op` run on. There is one, since
@@ -101,11 +113,11 @@ def _is_ordinary(tensor):
     once for such a tensor, while the other ranks wait in theirs."""
     if symmetric_memory.get_backend(tensor.device) is None:
         return True
-    start = address(tensor)
+    start, is_used = address(tensor), torch.cuda.is_initialized()
     return any(
         tuple(segment["segment_pool_id"]) == (0, 0)
         and 0 <= start - segment["address"] < segment["total_size"]
-        for segment in torch.cuda.memory_snapshot()
+        for segment in (torch.cuda.memory_snapshot() if is_used else ())
     )
 
 

@@ -1,11 +1,22 @@
 """What a device exchanges with the others of a group: which bytes, and how they are packed."""
 
 import contextlib
+import itertools
+import operator
+import zlib
 
 import torch
 
 from .boxes import ranges, volume
 from .triton_listed import Listed, entries_of
+
+# Bytes that tell a rank which call tiles are of: as many as the widest load, so that tiles behind
+# them begin where they can be read by such.
+SAID = 16
+OTHER_CALL = (
+    "ranks of the group make different calls: one failed before on some, or they come in another "
+    "order. The next with check=True on all ranks is counted anew"
+)
 
 
 @contextlib.contextmanager
@@ -29,7 +40,12 @@ def unpacked(moves, outs, receiver):
 class Wire:
     """What a device exchanges: pieces by rank, tensor and box, an order that both ends know. Each
     is in a buffer; of one tensor, at the ends that are `in_place`, where it is in the shard.
-    `by_pairs`: whether ranks can send to each other."""
+    `by_pairs`: whether ranks can send to each other.
+
+    With its pieces every rank tells the `peers`, which it sends any or has any of, the number of
+    the call, SAID bytes each: behind the pieces in the buffer if all go at once, else in a message
+    beside them. So who has tiles of another call knows, and so does who gave them, without waiting
+    for an answer."""
 
     def __init__(self, moves, device_id, home, by_pairs=True):
         self.moves, self.home, exchange = moves, home, moves[0].exchange
@@ -43,12 +59,15 @@ class Wire:
             for piece in move.exchange.outgoing(self.me) if self.me >= 0 else ():
                 leaving.append((exchange.target.ids[piece.receiver], number, piece.box))
         own = [box for peer, *box in arriving if peer == device_id]
+        others = sorted({peer for peer, *_ in (*arriving, *leaving)} - {device_id})
+        self.peers = [exchange.ranks.index(peer) for peer in others]
         held = {"source": self._source, "target": self._target}
-        # (rank, first byte, end, tensor, box) of each piece of others, by end.
-        self._placed = {
-            end: [*self._places(pieces, device_id, held[end] if end in self.in_place else None)]
-            for end, pieces in (("source", leaving), ("target", arriving))
-        }
+        # By end: (rank, first byte, end, tensor, box) of each piece of others; where the numbers
+        # of calls are in the buffer, and its end.
+        self._placed, self._numbers, self._ends = {}, {}, {}
+        for end, pieces in (("source", leaving), ("target", arriving)):
+            inside = held[end] if end in self.in_place else None
+            self._place(end, pieces, others, inside)
         self._packing = Listed(self._packed(), home)
         self._keeping = Listed(self._kept(own), home)
         self._unpacking = Listed(self._unpacked(), home)
@@ -62,22 +81,31 @@ class Wire:
         """Return the box of its target shard."""
         return self.moves[number].exchange.target.box(self.receiver)
 
-    def _places(self, pieces, device_id, held):
-        """Yield the places of pieces: in the shard whose box `held` returns, or in a buffer."""
-        stop, ranks = 0, self.moves[0].exchange.ranks
-        for peer, number, box in sorted(pieces):
-            if peer != device_id:
+    def _place(self, end, pieces, others, held):
+        """Note the places of pieces: in the shard whose box `held` returns, or in a buffer."""
+        grouped = itertools.groupby(sorted(pieces), operator.itemgetter(0))
+        by_peer = {peer: [*found] for peer, found in grouped}
+        placed, numbers, stop = [], [], 0
+        for rank, peer in zip(self.peers, others, strict=True):
+            for _, number, box in by_peer.get(peer, ()):
                 size = self.moves[number].itemsize
-                start, stop = stop, stop + volume(box) * size
-                if held is not None:
-                    start, stop = span(box, held(number), size)
-                yield ranks.index(peer), start, stop, number, box
+                if held is None:
+                    start, stop = stop, stop + volume(box) * size
+                    placed.append((rank, start, stop, number, box))
+                else:
+                    placed.append((rank, *span(box, held(number), size), number, box))
+            if not self.in_place:
+                numbers.append(stop)
+                stop += SAID
+        self._placed[end], self._numbers[end], self._ends[end] = placed, numbers, stop
 
     def _sizes(self, end):
-        """Return how many bytes leave for each rank, or arrive from it."""
+        """Return how many bytes leave for each rank, or arrive from it, if all go at once."""
         sizes = [0] * len(self.moves[0].exchange.ranks)
         for rank, start, stop, *_ in self._placed[end]:
             sizes[rank] += stop - start
+        for rank in self.peers:
+            sizes[rank] += SAID
         return sizes
 
     def _buffered(self, end):
@@ -85,7 +113,11 @@ class Wire:
         return () if end in self.in_place else self._placed[end]
 
     def _packed(self):
-        """Yield the entries that pack: the memories of the shards, to that of the buffer."""
+        """Yield the entries that pack: the memories of the shards, and last of the buffer, to that
+        of the buffer."""
+        box, told = (0, SAID), self._told
+        for start in self._numbers["source"]:
+            yield from entries_of(box, box, box, 1, len(self.moves), 0, told, start)
         for _, start, _, number, box in self._buffered("source"):
             size, held = self.moves[number].itemsize, self._source(number)
             yield from entries_of(box, held, box, size, number, 0, 0, start)
@@ -98,20 +130,62 @@ class Wire:
             yield from entries_of(box, *ends, self.moves[number].itemsize, number, number)
 
     def _unpacked(self):
-        """Yield the entries that unpack: the memory of the buffer, to those of the results."""
+        """Yield the entries that unpack: the memory of the buffer, to those of the results, and
+        last of the buffer."""
+        box, heard = (0, SAID), self._heard
+        for number, start in enumerate(self._numbers["target"]):
+            to = heard + SAID * number
+            yield from entries_of(box, box, box, 1, 0, len(self.moves), start, to)
         for _, start, _, number, box in self._buffered("target"):
             size, into = self.moves[number].itemsize, self._target(number)
             yield from entries_of(box, box, into, size, 0, number, start)
 
     def buffers(self):
-        """Return memory for the pieces that leave, and for those that arrive."""
-        ends = (self._buffered(end) for end in ("source", "target"))
-        sizes = [places[-1][2] if places else 0 for places in ends]
+        """Return memory for the pieces that leave, and for those that arrive, each with room for
+        the number of a call behind: this rank's, and those of all peers."""
+        sizes = self._told + SAID, self._heard + SAID * len(self.peers)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
+
+    @property
+    def _told(self):
+        return -(-self._ends["source"] // SAID) * SAID
+
+    @property
+    def _heard(self):
+        return -(-self._ends["target"] // SAID) * SAID
+
+    def tell(self, packed, call):
+        """Note the call in the buffer of the pieces that leave."""
+        packed[self._told :].view(torch.int64).fill_(call)
+
+    def at_once(self, packed, arrived):
+        """Return what `all_to_all_single` is given: both buffers, and the bytes for each rank."""
+        ends = arrived[: self._ends["target"]], packed[: self._ends["source"]]
+        return *ends, self.received, self.sent
+
+    def messages(self, packed, arrived):
+        """Return (rank, bytes) of the numbers of calls that leave, and that arrive, if these go in
+        messages of their own."""
+        told, starts = packed[self._told :], range(self._heard, len(arrived), SAID)
+        heard = [arrived[start : start + SAID] for start in starts]
+        return [(rank, told) for rank in self.peers], [*zip(self.peers, heard, strict=True)]
+
+    def check(self, arrived, call):
+        """Raise RuntimeError where a peer has made another call. The host does not wait for a GPU:
+        there a kernel stops the process, before anything reads tiles of another call."""
+        heard = arrived[self._heard :].view(torch.int64)
+        if heard.device.type != "cpu":
+            torch._assert_async(heard.eq(call).all(), OTHER_CALL)
+            return
+        for rank, other in zip(self.peers, heard[::2].tolist(), strict=True):
+            if other != call:
+                numbers = f"rank {rank} makes call {other >> 32}, this rank call {call >> 32}"
+                raise RuntimeError(f"{OTHER_CALL}: {numbers}")
 
     def pack(self, shards, packed, programs=None):
         """Copy what leaves out of the shards, where it is not sent in place: one launch."""
-        self._packing.copy(map(_address, shards), [packed.data_ptr()], programs)
+        sources = (*map(_address, shards), packed.data_ptr())
+        self._packing.copy(sources, [packed.data_ptr()], programs)
 
     def keep(self, shards, held, programs=None):
         """Copy what is here already to its place: one launch."""
@@ -119,13 +193,19 @@ class Wire:
 
     def unpack(self, arrived, held, programs=None):
         """Copy what has come to its place, where it was not received in place: one launch."""
-        self._unpacking.copy([arrived.data_ptr()], map(_address, held), programs)
+        targets = (*map(_address, held), arrived.data_ptr())
+        self._unpacking.copy([arrived.data_ptr()], targets, programs)
 
     def parts(self, end, tensors, buffer):
         """Return (rank, bytes) of each piece that leaves ("source") or arrives ("target")."""
         if end in self.in_place and self._placed[end]:
             buffer = tensors[0].view(-1).view(torch.uint8)
         return [(rank, buffer[start:stop]) for rank, start, stop, *_ in self._placed[end]]
+
+
+def call_of(number, plan):
+    """Return what ranks tell each other of a call: its number in the group, and its plan."""
+    return number << 32 | zlib.crc32(plan.encode())
 
 
 def span(box, held, size):

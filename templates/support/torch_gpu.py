@@ -239,6 +239,9 @@ class Reshard:
         The first call with a group compares the ranks' plans, shards and hosts: what is wrong on
         one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an
         error on its own rank, and the others fail with the transport, which may take its time-out.
+        Calls of a group are numbered: where a rank goes on after such an error, its calls are
+        errors, as are those of the ranks that it exchanges with, until all make one with `check`.
+        On GPUs, for which the host does not wait, that ends the process.
 
         A launch has a program for each block that is moved, or so many `programs` at most, which go
         through all blocks in turn, each with four times the threads: so many multiprocessors are

@@ -70,14 +70,14 @@ class PeerMemory:
         if capturing(home):
             keep(place)
 
-        def run(shards, outs, group):
+        def run(shards, outs, group, number):
             if copy is not None:
                 copy()
-            place.meet()
+            place.meet(number)
             yield
             if pull is not None:
                 pull(outs)
-            place.meet()
+            place.meet(number)
 
         return run
 
@@ -108,11 +108,11 @@ class PeerMemory:
         if capturing(home):
             keep(place)
 
-        def run(shards, outs, group):
-            place.meet()  # nobody reads what was there before
+        def run(shards, outs, group, number):
+            place.meet(number)  # nobody reads what was there before
             push(outs)
             yield
-            place.meet()  # what all have pushed is there
+            place.meet(number)  # what all have pushed is there
 
         return run
 

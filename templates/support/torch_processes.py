@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .torch_peers import PeerMemory
-from .torch_symmetric import Work, finished, foreign, has_fabric, in_a_line
+from .torch_symmetric import Work, finished, foreign, has_fabric, in_a_line, shared
 from .torch_tensors import (
     capturing,
     check_few,
@@ -26,7 +26,7 @@ from .torch_tensors import (
     overlap,
     stream,
 )
-from .torch_wire import Wire, unpacked
+from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, entries_of
 
 # So many calls of a group are remembered, each with other tensors.
@@ -124,8 +124,9 @@ class Processes(PeerMemory):
         target shards; `fault`: what is wrong already with what it was given. Tensors that lie where
         those of some call before did, alike in all that is checked, are not checked again."""
         given = None if outs is None or asked.check or fault else _facts(asked, shards, outs)
-        kept = self._of(group)
-        calls, under_way = kept["calls"], kept["shared"].under_way
+        kept, common = self._of(group), shared(group)
+        calls, under_way = kept["calls"], common.under_way
+        common.number += 1  # first of all: a call that fails here counts as well
         try:
             if under_way is not None:  # it has what this call would use
                 under_way.wait()
@@ -139,7 +140,7 @@ class Processes(PeerMemory):
                     if len(calls) == MOST_CALLS:
                         del calls[next(iter(calls))]  # the one that was made first
                     calls[given] = run
-            yield from run(shards, outs, group)
+            yield from run(shards, outs, group, common.number)
         except RuntimeError as error:
             said = (
                 f"rank {dist.get_rank(group)} of {len(self.exchange.ranks)}, {self.plan}: {error}"
@@ -163,6 +164,8 @@ class Processes(PeerMemory):
             pushes = home is not None and self.result_place(shards, outs, group) is not None
             by = self._agree(group, fault, home, transport, wants_gradient, pushes)
             self._of(group)[transport] = home.type, by
+            if by == "exchange":
+                connect(home, group)
         elif fault:
             raise ValueError(f"{fault}; {WAIT}") from cause
         device_id = self.exchange.ranks[rank]
@@ -209,10 +212,12 @@ class Processes(PeerMemory):
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
         kind += ", pushed to `symmetric_result`" if pushes else ""
-        mine = self.plan, fault, f"transport {transport!r}", kind, shares
+        common = shared(group)
+        mine = self.plan, fault, f"transport {transport!r}", kind, shares, common.number
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
-        plans, faults, transports, kinds, hosts = zip(*said, strict=True)
+        plans, faults, transports, kinds, hosts, numbers = zip(*said, strict=True)
+        common.number = max(numbers)  # ranks on which calls failed have others
         for rank, problem in enumerate(faults):
             if problem and len(set(plans)) == 1:
                 raise ValueError(f"rank {rank}: {problem}")
@@ -259,22 +264,33 @@ class Processes(PeerMemory):
             kept[place] = wire.buffers()
         packed, arrived = wire.buffers() if capturing(home) else kept[place]
 
-        def run(shards, outs, group):
+        def run(shards, outs, group, number):
+            call = call_of(number, self.plan)
             with unpacked(self.moves, outs, wire.receiver) as held:
+                wire.tell(packed, call)
                 wire.pack(shards, packed, programs)
                 if wire.in_place:
-                    leaving = wire.parts("source", shards, packed)
-                    works = in_turn(leaving, wire.parts("target", held, arrived), group)
+                    told, heard = wire.messages(packed, arrived)
+                    arriving = wire.parts("target", held, arrived) + heard
+                    works = in_turn(wire.parts("source", shards, packed) + told, arriving, group)
                 else:
-                    given = arrived, packed, wire.received, wire.sent
+                    given = wire.at_once(packed, arrived)
                     works = [dist.all_to_all_single(*given, group=group, async_op=True)]
                 wire.keep(shards, held, programs)
                 yield
                 for work in works:
                     work.wait()
                 wire.unpack(arrived, held, programs)
+                wire.check(arrived, call)
 
         return run
+
+
+def connect(home, group):
+    """Let NCCL connect all ranks of a group: it does so in the first call of all, and hangs where
+    that is a batch of messages of which some rank has none."""
+    if home.type == "cuda":
+        dist.all_reduce(torch.zeros(1, device=home), group=group)
 
 
 def by_pairs(home, group):

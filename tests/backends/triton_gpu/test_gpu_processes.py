@@ -38,6 +38,7 @@ TWO = make({"x": 2}, (4,), '[{"x"}]', "[{}]")
 SHARED = make({"x": 2, "y": 2}, (6, 31), '[{"x"}, {}]', '[{"y"}, {}]')
 ELSEWHERE = make({"x": 3}, (7, 20), '[{"x"}, {}]', '[{}, {"t"}]', Mesh({"t": 2}, [3, 1]))
 
+ENDS = "source", "target"
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 
@@ -167,9 +168,11 @@ def test_calls_again_and_again(interpreted: str, tmp_path: Path) -> None:
         made = plan(reshard)
         transfers, ends = made.transfers(), exchanges_of(made)[0].once(in_place)
         both, local = (transfers.sender, transfers.receiver), transfers.is_local
-        copies = [both[1][local]]
-        copies += [] if "source" in ends else [both[0][~local]]
-        copies += [] if "target" in ends else [both[1][~local]]
+        copies, moving = [both[1][local]], [each[~local] for each in both]
+        if ends:
+            copies += [side for end, side in zip(ENDS, moving, strict=True) if end not in ends]
+        else:  # who sends hears numbers of calls, and who receives tells them
+            copies += [{*map(int, np.concatenate(moving))}] * 2
         for lines in ranks:
             found = lines[number]
             expected = wanted.get(found["device"])

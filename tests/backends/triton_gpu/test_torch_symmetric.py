@@ -23,6 +23,7 @@ def test_ordinary_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         {"address": part.data_ptr(), "total_size": 128, "segment_pool_id": pool}
         for part, pool in ((ordinary, (0, 0)), (pooled, (0, 3)))
     ]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
     backends = SimpleNamespace(get_backend=lambda device: "CUDA")
     monkeypatch.setattr(symmetric, "symmetric_memory", backends)

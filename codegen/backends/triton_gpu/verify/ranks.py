@@ -208,7 +208,9 @@ class Ranks:
             _, place = group.turn("rendezvous")
             barrier = partial(group.meet, place)
             return SimpleNamespace(
-                buffer_ptrs=group.all_gather(held.untyped_storage().data_ptr()), barrier=barrier
+                buffer_ptrs=group.all_gather(held.untyped_storage().data_ptr()),
+                barrier=barrier,
+                signal_pad_size=2048,
             )
 
         return SimpleNamespace(
@@ -226,6 +228,7 @@ class Ranks:
             "has_kernels": lambda *_: False,
             "symmetric_memory": self._symmetric(),
             "unpacked": self._unpacked(_only(inside, "unpacked")),
+            "connect": lambda *_: None,
         }
         if self._on_gpus:
             names |= {"device_of": lambda *_: _Gpu(), "_gpu": _Gpu}
@@ -239,6 +242,7 @@ class Ranks:
         replaced += [
             (listed, "__init__", _on_cpu(listed.__init__)),
             (listed, "copier", lambda *given: self._copier(*given)),
+            (_only(inside, "Wire"), "check", lambda *_: None),
             (torch, "empty", self._empty),
             (torch.Tensor, "fill_", lambda *given: self._filled(*given)),
             (torch.Tensor, "record_stream", lambda tensor, stream: None),
