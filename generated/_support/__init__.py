@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "8e6215892f177c16",
-    "pallas_tpu": "2e1308865179a29d",
-    "triton_gpu": "ab1ca9b814539e66",
+    "jax_xla": "209ec9fafee04eda",
+    "pallas_tpu": "2c57c40c1b79898c",
+    "triton_gpu": "f0d464e09f0ad9f3",
 }
 
 

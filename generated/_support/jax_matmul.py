@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
-from .boxes import extents
+from .boxes import extents, not_run
 from .jax_meshes import Padding, apart, expect, mapped, not_mapped
 from .jax_operation import host_beside
 from .xla_program import at
@@ -173,7 +173,7 @@ class ArrayMatmul:
             jax.config.update("jax_enable_x64", True)
         flops = 2 * int(np.prod([*self.shapes[0], self.shapes[1][-1]], dtype=np.float64))
         if flops > MOST_FLOPS:
-            return f"shards tile the tensors; none of {flops} flops done"
+            not_run(f"{flops} flops are too many to do here; shards tile the tensors")
         mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
         given = [self._numbered(number) for number in range(2)]
         a, b = (_summed(side, x) for side, x in zip(self.sides, given, strict=False))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import Exchange, extents
+from .boxes import Exchange, extents, not_run
 
 
 class Terms(NamedTuple):
@@ -107,13 +107,13 @@ FEW = 2**18
 def self_check(host):
     """Prove, without data, that what all senders send is what all receivers expect and that it
     fills every target shard; then move numbered elements, if they are few, else trace the program.
-    Return what is right; exit with what is wrong."""
+    Return what is right; exit with what is wrong, or if nothing ran."""
     checked = proved(host)
     meshes = meshes_here(host)
     elements = math.prod(host.shape)
     if elements > FEW:
         traced = _trace(host, *meshes)
-        return f"{checked}{traced}none of {elements} elements moved"
+        not_run(f"{elements} elements are too many to move here; {checked}{traced}")
     for given, wanted in map(host.program.numbered, digits(host)):
         _move(host, given, wanted, *meshes)
     return f"{checked}{elements} elements moved, every target shard right"
@@ -144,10 +144,10 @@ def proved(host):
 
 def _trace(host, mesh, target_mesh):
     if tuple(host.source.ids) != tuple(host.target.ids):
-        return ""
+        return "the program is not traced"
     x = jax.ShapeDtypeStruct(host.source.padded, host.dtype, sharding=host.source.on(mesh))
     jax.jit(lambda x: host.reshard(x, mesh, target_mesh=target_mesh, interpret=True)).trace(x)
-    return "the program is traced, "
+    return "the program is traced"
 
 
 def _move(host, given, wanted, mesh, target_mesh):

@@ -9,6 +9,7 @@ import math
 import torch
 
 from .boxes import Exchange
+from .torch_check import proved
 from .torch_gpu import Reshard
 from .torch_processes import Processes
 
@@ -116,6 +117,8 @@ class Phased(Reshard):
 
     def self_check(self):
         """Return what is right about both; exit with what is wrong."""
+        for phase in self._both:  # the first ends the check where nothing can run
+            proved(phase.processes)
         return "; ".join(phase.self_check() for phase in self._both)
 
 

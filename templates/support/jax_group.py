@@ -16,6 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from .boxes import not_run
 from .groups import moves_of, order_of
 from .jax_meshes import apart, bits_of, expect, mapped, not_mapped
 from .jax_operation import refuse_derivative
@@ -308,7 +309,7 @@ class Group:
         *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
         elements = sum(math.prod(host.shape) for host in self.hosts)
         if elements > FEW:
-            return f"{checked}none of {elements} elements moved"
+            not_run(f"{elements} elements are too many to move here; {checked.rstrip('; ')}")
         planes = [[*map(host.program.numbered, digits(host))] for host in self.hosts]
         for plane in range(max(map(len, planes))):
             moved = [each[plane % len(each)] for each in planes]

@@ -6,37 +6,52 @@ from collections import Counter
 
 import torch
 
-from .boxes import ranges, volume
+from .boxes import not_run, ranges, volume
 from .torch_tensors import has_kernels
 from .torch_wire import Wire, unpacked
 
 # More elements than these are not moved.
 FEW = 2**18
+# Bytes behind each result of a kernel, and what they are.
+BEHIND, CANARY = 256, 0xA5
 
 
-def self_check(processes):
+def proved(processes):
     """Prove, without data: shards tile their tensors; what all senders send is what all receivers
-    expect, and fills every target shard. Then move numbered elements, if they are few, by the
-    kernel and packed as for an exchange. Exits with what is wrong."""
+    expect, and fills every target shard. Return that; exit with what is wrong."""
     exchange, moves = processes.exchange, processes.moves
-    labels = [f"{name}, " if name else "" for name in processes.names]
+    labels = _labels(processes)
     for label, move in zip(labels, moves, strict=True):
         fault = _untiled(move, "source") or _untiled(move, "target") or move.exchange.fault()
         if fault:
             raise SystemExit(label + fault)
-    proved = "what is sent is what is expected, and fills every target shard" + exchange.proved()
+    return "what is sent is what is expected, and fills every target shard" + exchange.proved()
+
+
+def _labels(processes):
+    return [f"{name}, " if name else "" for name in processes.names]
+
+
+def self_check(processes):
+    """Prove what `proved` does. Then move numbered elements, if they are few, by the kernel and
+    packed as for an exchange. Return what is right; exit with what is wrong, or if nothing ran."""
+    said, labels = proved(processes), _labels(processes)
+    exchange, moves = processes.exchange, processes.moves
     elements = sum(math.prod(move.shape) for move in moves)
     if elements > FEW:
-        return f"{proved} ({elements} elements, none moved)"
+        not_run(f"{elements} elements are too many to move here; {said}")
     for turn in range(max(move.turns() for move in moves)):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
         # Where no kernel runs torch copies, and kernels play no part.
         runs = has_kernels(sources[0][0], moves[0].kernel)
         ways = "the kernel" if runs else "listed rows", "an exchange"
-        moved = processes.local(sources, [None] * len(moves)), _handed_over(processes, sources)
+        outs, canaries = zip(*(_guarded(move, sources[0][0].device) for move in moves), strict=True)
+        moved = processes.local(sources, outs), _handed_over(processes, sources)
+        if any((behind != CANARY).any() for each in canaries for behind in each):
+            raise SystemExit("a kernel stores behind a target shard")
         for results, how in zip(moved, ways, strict=True):
             _compare(labels, sorted(exchange.target.ids), results, targets, how)
-    return f"{proved}; {elements} elements moved by {ways[0]} and by {ways[1]}"
+    return f"{said}; {elements} elements moved by {ways[0]} and by {ways[1]}"
 
 
 def _untiled(move, said):
@@ -69,6 +84,17 @@ def _shards(move, turn):
             part = tensor[tuple(slice(*ends) for ends in ranges(box))]
             found[-1].append(part.reshape(shape(device)).clone())
     return found
+
+
+def _guarded(move, home):
+    """Return memory for target shards, by device id, and the bytes behind each."""
+    outs, behind = [], []
+    for device in sorted(move.exchange.target.ids):
+        size = math.prod(move.target_shape(device)) * move.itemsize
+        memory = torch.full((size + BEHIND,), CANARY, dtype=torch.uint8, device=home)
+        outs.append(memory[:size].view(move.dtype).view(move.target_shape(device)))
+        behind.append(memory[size:])
+    return outs, behind
 
 
 def _handed_over(processes, given):

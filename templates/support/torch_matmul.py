@@ -5,6 +5,7 @@ the r-th of all device ids. Peers' memory is symmetric memory on GPUs of one hos
 interpreter, files that processes share.
 """
 
+import copy
 import functools
 import importlib
 import itertools
@@ -27,7 +28,8 @@ NO_COTANGENTS = (
     "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
 )
 ALIGNED = 128  # bytes at whose multiples slots begin
-MOST_FLOPS = 2**24  # more are not done in a self-check
+MOST_FLOPS = 2**24  # more are not done in a self-check, but those of smaller matrices
+FEW_EACH = 5  # rows, or columns, of each shard of these
 
 
 class TritonMatmul:
@@ -235,7 +237,8 @@ class TritonMatmul:
         """Multiply numbered elements twice, and return what is right; exit with what is wrong."""
         flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]
         if flops > MOST_FLOPS:
-            return f"none of {flops} flops done"
+            small = self._scaled()
+            return f"{small.self_check()}, of {' by '.join(map(str, small.shapes[:2]))} scaled down"
         home = "cpu" if not isinstance(multiply, triton.JITFunction) else "cuda"
         for turn in range(2):
             whole = [
@@ -253,6 +256,26 @@ class TritonMatmul:
             results = [each.cpu() for each in self.matmul_local(*given)]
             self._check_results(results, (a @ b).to(self.out_dtype).double())
         return f"{flops} flops done twice, every element of the product right"
+
+    def _scaled(self):
+        """Return the same matmul of small matrices, whose shards end where those of the large ones
+        do, in proportion: boxes that tile those tile these."""
+        *lead, i, j, k = range(self.batch + 3)
+        along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
+        ends: list[set] = [set() for _ in range(self.batch + 3)]
+        for box, dims in zip(self.boxes, along, strict=True):
+            for position, (place, dim) in itertools.product(self.order, enumerate(dims)):
+                first = 2 * (place - len(dims))
+                ends[dim] |= {*box(position)[first : first + 2 or None]}
+        by = [(max(each), min(max(each), FEW_EACH * len(each) + 1)) for each in ends]
+        small = copy.copy(self)
+        small.__dict__.pop("parts", None)
+        small.shapes = tuple(tuple(by[dim][1] for dim in dims) for dims in along[:3])
+        small.boxes = [
+            functools.partial(_scaled_box, box, [by[dim] for dim in dims])
+            for box, dims in zip(self.boxes, along, strict=True)
+        ]
+        return small
 
     def _check_results(self, results, wanted):
         """Exit where results, all their terms together, are not what is wanted."""
@@ -303,6 +326,14 @@ class _Multiplied(torch.autograd.Function):
 
 def _shard(tensor, box):
     return tensor[_part(box)].contiguous()
+
+
+def _scaled_box(box, by, position):
+    """Return the box at a position with its last ends, those of the tensor, in proportion."""
+    ends = box(position)
+    first = len(ends) - 2 * len(by)
+    pairs = zip(ends[first:], (each for each in by for _ in range(2)), strict=True)
+    return (*ends[:first], *(end * less // whole for end, (whole, less) in pairs))
 
 
 def _part(box):

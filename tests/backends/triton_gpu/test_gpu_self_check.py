@@ -78,7 +78,7 @@ FAULTS = {
 
 
 LARGE = {
-    "right": ("", "", rf"{PROVED} \(2097152 elements, none moved\)"),
+    "right": ("", "", "3"),  # the status of a check that ran nothing
     "receivers_of_another": (
         r"(def receivers\(sender\):)",
         r"\1\n    return [sender]",

@@ -1,0 +1,70 @@
+"""What self-checks of modules run, and how they end where they run nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lone import alone
+from matmuls import write_module
+
+import shardwright as sw
+from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.ir import Mesh, Reshard
+
+LINE = Mesh({"x": 2})
+
+
+def ended(*words: str, cwd: Path) -> tuple[int, str, str]:
+    """Status and output of a self-check."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=cwd, capture_output=True, text=True, timeout=300
+    )
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+@pytest.mark.parametrize("backend", ["triton_gpu", "pallas_tpu"])
+def test_nothing_that_did_not_run_is_ok(backend: str, tmp_path: Path) -> None:
+    sides = LINE.sharding('[{"x"}, {}]'), LINE.sharding('[{}, {"x"}]')
+    module = tmp_path / "module.py"
+    module.write_text(alone(plan(Reshard((1024, 512), "float32", *sides), "direct"), backend))
+    status, out, _ = ended(str(module), cwd=tmp_path)
+    assert (status, out[:51]) == (3, "not run: 524288 elements are too many to move here;")
+
+
+def test_a_store_behind_a_target_shard(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    sides = LINE.sharding('[{"x"}]'), Mesh({"x": 2}, [1, 0]).sharding('[{"x"}]')
+    text = alone(plan(Reshard((6,), "float32", *sides), "direct"), "triton_gpu")
+    assert text.count("columns=3,") == 1
+    module = tmp_path / "module.py"
+    module.write_text(text.replace("columns=3,", "columns=4,"))
+    status, out, errors = ended(str(module), cwd=tmp_path)
+    assert (status, out, errors) == (1, "", "a kernel stores behind a target shard")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_large_matmuls_run_scaled_down(wrong: bool, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    pairs = ((1024, 1000), '[{}, {"x"}]'), ((1000, 2048), '[{"x"}, {}]')
+    given = sw.Matmul("float32", *pairs, '[{"x"}, {}]', mesh=LINE)
+    write_module(plan_matmul(given, listed=0), "m", tmp_path, backend="triton_gpu")
+    kernel = tmp_path / "_support" / "triton_matmul.py"
+    text = kernel.read_text()
+    edited = text.replace(
+        "total += tl.load(more, mask=inside)", "total -= tl.load(more, mask=inside)"
+    )
+    assert edited != text
+    if wrong:
+        kernel.write_text(edited)
+    status, out, errors = ended("-m", f"{tmp_path.name}.m.triton_gpu", cwd=tmp_path.parent)
+    if wrong:
+        assert (status, out, errors) == (1, "", "device 0: wrong product")
+    else:
+        assert (status, errors) == (0, "")
+        assert out.endswith(
+            "every element of the product right, of (16, 16) by (16, 11) scaled down"
+        )
