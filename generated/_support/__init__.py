@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "209ec9fafee04eda",
-    "pallas_tpu": "2c57c40c1b79898c",
+    "pallas_tpu": "dd57c50cdb234616",
     "triton_gpu": "f0d464e09f0ad9f3",
 }
 

@@ -23,6 +23,9 @@ from .pallas_routed import Forwarding, Sometimes
 from .pallas_slots import starts
 from .pallas_steps import hop
 
+FLAT_TILE = 4096
+"""Elements of a tile of memory of one dimension: of bytes, a multiple of those of wider ones."""
+
 
 class OneOf(NamedTuple):
     """A copy that is one of several, of as many elements each and on the same semaphores, so that
@@ -283,7 +286,7 @@ class Relayed(Aligned):
         copies = []
         for leaves, ends in sorted({(a < arrived, b < between) for a, b, *_ in rows}):
             is_it = ((here < arrived) == leaves) & ((there < between) == ends)
-            held = (slots.at[(maximum(place - between, 0), *part)] for place in (here, there))
+            held = (self._slot(slots, maximum(place - between, 0), part) for place in (here, there))
             both = zip((read, write), held, (leaves, ends), strict=True)
             copies.append((is_it, *(shard if yes else slot for shard, slot, yes in both)))
         copy, last = self._sent(copies, receiver, sent, received), first + self._columns
@@ -291,7 +294,27 @@ class Relayed(Aligned):
             return copy
         return Sometimes(*((moves[last - back] > 0, lambda: copy) for back in (2, 1)))
 
+    @property
+    def room(self):
+        """How far apart slots of one dimension are: whole tiles of memory."""
+        return -(-self.slot.shape[0] // FLAT_TILE) * FLAT_TILE
+
+    @property
+    def slots(self):
+        """The shape of all slots."""
+        count, shape = max(self.schedule.slots - self._ends[1], 1), self.slot.shape
+        return (count, *shape) if len(shape) > 1 else (count * self.room,)
+
+    def _slot(self, slots, place, part):
+        """Return the part of a slot that a part of a tile takes. Slots of one dimension stand one
+        after another: the slot's number would be an index along a tiled dimension."""
+        if len(part) > 1:
+            return slots.at[(place, *part)]
+        (taken,) = part
+        whole = isinstance(taken, slice)
+        begin, size = (0, self.slot.shape[0]) if whole else (taken.start, taken.size)
+        return slots.at[pl.ds(multiple(place * self.room, FLAT_TILE) + begin, size)]
+
     def moved(self, x, call):
         """Return the target shard."""
-        count = self.schedule.slots - self._ends[1]
-        return super().moved(x, call, (max(count, 1), *self.slot.shape))
+        return super().moved(x, call, self.slots)

@@ -21,7 +21,7 @@ from shardwright.ir.transfers import enumerate_transfers
 def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
     """Return what keeps tiles from going as they stand, or the empty string. They go so if all have
     one shape, start at multiples of it and of the tiling of memory in both shards, and fill every
-    target shard."""
+    target shard. Flat tiles are whole tiles of memory: their slots stand one after another."""
     if exchange.rule.pieces > 1:
         return "tiles are cut into pieces"
     moved = exchange.once(enumerate_transfers)
@@ -39,7 +39,8 @@ def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
         if (start % shape).any():
             return "a tile is not at a multiple of its extents"
         aligned = (start % units == 0) & (shape % units == 0)
-        if not (aligned | (shape == side.local_shape)).all():
+        whole = (shape == side.local_shape) & (len(view) > 1)
+        if not (aligned | whole).all():
             return "a tile is not aligned"
     return ""
 

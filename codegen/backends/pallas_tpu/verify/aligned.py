@@ -29,7 +29,7 @@ def check_aligned(program: Any, traces: Traces) -> None:
     """Raise MismatchError where a copy brings a box of the tensor to the place of another, or reads
     one that never came before, or where a result lacks something in the end."""
     held: list[list[Box]] = [[] for _ in traces]
-    slots = _Between()
+    slots = _Between(program)
     counts: Counts = Counts()
 
     def step(rank: int, event: Event) -> bool:
@@ -69,12 +69,20 @@ class _Between:
     """What is in slots: along their first dimension, the boxes whose parts of the tensor stand
     there as they would in the whole tile."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Any) -> None:
+        self._program = program
         self._held: dict[tuple[int, int], list[tuple[int, int, Box]]] = defaultdict(list)
+
+    def _place(self, window: Window) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Return the slot of a window, and its ranges there; flat slots stand one after another."""
+        (first, size), *rest = window.ranges
+        if rest:
+            return first, tuple(rest)
+        return first // self._program.room, ((first % self._program.room, size),)
 
     def fill(self, rank: int, window: Window, box: Box) -> None:
         """Put a box into a part of a slot, of which it has the extents."""
-        (slot, _), (begin, size), *rest = window.ranges
+        slot, ((begin, size), *rest) = self._place(window)
         sizes = (size, *(extent for _, extent in rest))
         if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
             raise MismatchError(f"{_said(box)} comes to another place of a slot of rank {rank}")
@@ -90,7 +98,7 @@ class _Between:
 
     def box(self, rank: int, window: Window) -> Box:
         """Return the box that a part of a slot holds."""
-        (slot, _), (begin, size), *_ = window.ranges
+        slot, ((begin, size), *_) = self._place(window)
         found = [
             (min(high, begin + size) - max(low, begin), tile)
             for low, high, tile in self._held[rank, slot]

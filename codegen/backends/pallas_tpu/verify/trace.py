@@ -215,8 +215,7 @@ def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
     if form in ("direct", "gathered"):
         return {"x": x, "y": y}
     if form == "relayed":
-        count = program.schedule.slots - 2 * len(program.schedule.offsets)
-        return {"x": x, "y": y, "slots": (max(count, 1), *program.slot.shape)}
+        return {"x": x, "y": y, "slots": program.slots}
     tiling = program.tiling
     units = zip(x, tiling.unit, strict=True)
     return {
