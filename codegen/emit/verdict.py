@@ -120,12 +120,17 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
     took_there = peer.seconds
     if not took and not took_there:
         return f"{ours.backend}: nothing moves; {peer.does_it}"
+    theirs = f"{peer.name} ({peer.steps})"
+    if not took:
+        return f"{line}, where {theirs} takes {took_there:.3g}; {moved}"
+    if not took_there:
+        return f"{line}; better, in no time, is {theirs}; {peer.does_it}; {moved}"
     if took_there > (1 + AS_FAST) * took:
-        times = f"{took_there / took:.1f} times as fast as {peer.name} ({peer.steps})"
+        times = f"{took_there / took:.1f} times as fast as {theirs}"
         return f"{line}, {times}; {moved}"
     if took <= (1 + AS_FAST) * took_there:
         return f"{line}, as fast as {peer.name}; {peer.does_it}; {moved}"
-    better = f"better, {took / took_there:.1f} times as fast, is {peer.name} ({peer.steps})"
+    better = f"better, {took / took_there:.1f} times as fast, is {theirs}"
     return f"{line}; {better}; {peer.does_it}; {moved}"
 
 
