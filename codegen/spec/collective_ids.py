@@ -13,7 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from shardwright.codegen.backends import registry
-from shardwright.codegen.spec.description import BUNDLE_IDS, Description, moved_by
+from shardwright.codegen.spec.description import (
+    BUNDLE_IDS,
+    INTERPRETERS_IDS,
+    Description,
+    moved_by,
+)
 from shardwright.codegen.spec.group import GROUP_IDS, Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.errors import InputError
@@ -121,7 +126,7 @@ def _distinct(among: range, wanted: Mapping[str, tuple[int | None, int]]) -> dic
                 where=(name,),
             )
         place = among.index(own)
-        while among[place] in taken:
+        while among[place] in taken or among[place] in INTERPRETERS_IDS:
             place = (place + 1) % len(among)
         taken[among[place]] = name
         if among[place] != own:
@@ -156,4 +161,5 @@ def _group_id(group: Group, moved: Mapping[str, tuple[object, ...]]) -> int:
 def _hashed(among: range, what: object) -> int:
     """Return one of the numbers, which follows from something."""
     digest = hashlib.sha256(repr(what).encode()).digest()
-    return among[int.from_bytes(digest[:8], "big") % len(among)]
+    found = among[int.from_bytes(digest[:8], "big") % len(among)]
+    return found + len(INTERPRETERS_IDS) * (found in INTERPRETERS_IDS)

@@ -29,6 +29,10 @@ BUNDLE_IDS = range(0, 7 * 2**12, 4)
 """Collective ids of bundles; those after them are of groups. All are 16-bit signed numbers in the
 interpreter of TPU kernels."""
 
+INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
+"""Numbers from which JAX's interpreter of TPU kernels takes those of its own semaphores. A kernel
+whose collective id is one of them would wait on a semaphore that something else signals."""
+
 # What modules import, themselves or by others: a folder of that name beside them would be taken in
 # its place. Nothing imports Python's own tests.
 IMPORTED = (sys.stdlib_module_names - {"test"}) | {
@@ -316,6 +320,13 @@ def read_id(value: object, among: range) -> int | None:
     """Return a collective id as an integer or its text; one of some numbers."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
+    if value in INTERPRETERS_IDS and type(value) is int:
+        raise InputError(
+            "JAX's interpreter of TPU kernels takes this number for itself",
+            argument="collective_id",
+            got=value,
+            expected=f"a number below {INTERPRETERS_IDS.start} or from {INTERPRETERS_IDS.stop} on",
+        )
     if value is None or (type(value) is int and value in among):
         return value
     raise InputError(
