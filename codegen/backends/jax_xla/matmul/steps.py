@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -103,11 +103,13 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
     rotated: MatmulStep | None = None
     number = 1
     for side in SIDES:
-        number += side == "out"  # the product
+        rotates = chosen.loop is not None and chosen.loop.side == side
+        # The product takes a number; a movement of the result that a loop replaces has the same.
+        number += side == "out" and not rotates
         found = list(_steps(plan, side, axes, number))
-        if chosen.loop is not None and chosen.loop.side == side:
+        number += side == "out" and rotates
+        if rotates:
             rotated = found.pop(0 if side == "out" else -1)
-            found = [replace(step, number=step.number - (side == "out")) for step in found]
         moves[side] = found
         number += len(found)
     named = all(axes.over(digits) is not None for digits in _shardings(matmul))
