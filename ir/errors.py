@@ -159,12 +159,19 @@ def install(extra: str) -> str:
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
 
+MOST_LISTED = 40
+"""Choices that an error lists."""
+
+
 def one_of(choices: Iterable[str]) -> str:
     """Return `one of a, b, c` for the `expected` line; the choice itself if there is one."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"
-    return listed[0] if len(listed) == 1 else f"one of {', '.join(listed)}"
+    if len(listed) == 1:
+        return listed[0]
+    more = f", and {len(listed) - MOST_LISTED:,} more" * (len(listed) > MOST_LISTED)
+    return f"one of {', '.join(listed[:MOST_LISTED])}{more}"
 
 
 def unknown(

@@ -226,9 +226,18 @@ class Flags(ABC):
     @property
     def group(self) -> Group | None:
         """The group that is asked for, where it is one and nothing besides."""
-        if self.described or len(self.names) != 1:
+        if self.described or len(self.names) > 1:
             return None
+        if not self.names:
+            return self._only_group()
         return next((each for each in self.chosen.groups if each.name == self.names[0]), None)
+
+    def _only_group(self) -> Group | None:
+        """Return the group of a file that describes its members and nothing besides."""
+        chosen = self.chosen
+        described = {each.name for each in chosen.operations}
+        fits = len(chosen.groups) == 1 and described == {*chosen.groups[0].members}
+        return chosen.groups[0] if fits else None
 
     def kinds(self, group: Group) -> dict[str, tuple[Description, int]]:
         """Return one member of a group for each folder of their bundles, and how many have it."""

@@ -122,7 +122,7 @@ class Round(NamedTuple):
     def window_of(self, x, starts, me):
         """Return the window of a shard that starts where a table says."""
         before = x.ndim - len(self.window)
-        start = (*[0] * before, *at(starts, me))
+        start = (*[np.int32(0)] * before, *at(starts, me))
         return lax.dynamic_slice(x, start, (*x.shape[:before], *self.window))
 
     def put(self, y, box, me, reduce=None):
@@ -131,7 +131,8 @@ class Round(NamedTuple):
             own = self.window_of(y, self.writes, me)
             box = box if reduce is None else reduce(own, box)
             box = jnp.where(at(self.takes, me), box, own)
-        start = (*[0] * (y.ndim - len(self.window)), *at(self.writes, me))
+        before = y.ndim - len(self.window)
+        start = (*[np.int32(0)] * before, *at(self.writes, me))
         return lax.dynamic_update_slice(y, box, start)
 
 

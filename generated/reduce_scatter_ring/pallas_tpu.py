@@ -39,7 +39,7 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_program import Terms
 from .._support.pallas_ring import Ring, Round
 
-require("pallas_tpu", "dd57c50cdb234616", __name__)
+require("pallas_tpu", "ae90424189aab065", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -58,7 +58,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 4),)
 PADDED_SOURCE_SHAPE = (4, 8192, 1024)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 25165824  # that arrive at the busiest device, padding included
-COLLECTIVE_ID = 2096
+COLLECTIVE_ID = 2352
 
 
 def source_box(position):
