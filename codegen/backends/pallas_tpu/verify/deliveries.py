@@ -26,7 +26,7 @@ _Part = tuple[int, int, _Place]
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
     """Raise MismatchError where a device gets fewer elements, in all kernels of a module, than it
-    lacks of its target shard. `lacking`: how many, by device, ascending."""
+    lacks of its target shard. `lacking`: how many, by device, in the order of ranks."""
     received: Counter[int] = Counter()
     for rank, own in (each for traces in kernels for each in enumerate(traces)):
         for event in own:

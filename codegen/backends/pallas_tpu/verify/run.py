@@ -85,7 +85,7 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
         if form_of(program) == "ring":
             check_rings(program, events)
     if len(programs) == 1:
-        check_received(kernels, lacking(case))
+        check_received(kernels, _by_rank(module, lacking(case)))
         return (*PROTOCOL, *_halves(module, programs[0], kernels[0]))
     ids = [program.collective_id for program in programs]
     if len({*ids}) < len(ids):
@@ -94,8 +94,15 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
         fault = moves.fault()
         if fault:
             raise MismatchError(fault)
-    check_received(kernels, lacking_in_two(case))
+    check_received(kernels, _by_rank(module, lacking_in_two(case)))
     return ("transfers", *PROTOCOL)
+
+
+def _by_rank(module: ModuleType, by_device: dict[int, int]) -> dict[int, int]:
+    """Return numbers by device in the order of ranks: that of the mesh, or ascending ids if the
+    meshes list devices in two orders."""
+    one_order = tuple(module.SOURCE_IDS) == tuple(module.TARGET_IDS)
+    return {device: by_device[device] for device in (module.SOURCE_IDS if one_order else by_device)}
 
 
 def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]:
