@@ -251,6 +251,7 @@ class Ranks:
             (torch.cuda, "current_stream", lambda home=None: self._me.stream),
             (torch.cuda, "device", lambda home: nullcontext()),
             (torch.cuda, "is_current_stream_capturing", lambda: False),
+            (torch.cuda, "memory_snapshot", list),  # no tensor is in the default pool
             *((dist, name, stand_in) for name, stand_in in self._group().items()),
         ]
         with ExitStack() as patches:
