@@ -5,65 +5,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fuzz.case import BACKENDS, Case, JaxUse, Side, TorchUse
-from fuzz.features import FEATURES, describe, features
+from fuzz.case import Case, JaxUse, Side, TorchUse
+from fuzz.features import features
 from fuzz.generate import case_of
-from fuzz.job import KINDS, Job
+from fuzz.job import Job
 from fuzz.pool import run_all
 from fuzz.reference import Array, groups, owners
 from fuzz.refusals import PENDING
 from fuzz.values import check_target, given, pulled
-from sweeps import sampled, swept
+from sweeps import sampled
 
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh
 
-FEW, MANY = range(10), range(300)
-
-
-def run(jobs: list[Job]) -> dict[int, str]:
-    """How the cases of jobs end, by id; none may be wrong."""
-    made = run_all(jobs, 1)
-    bad = [f"{each.verdict}: {each.detail}\n{describe(each.case)}" for each in made if each.bad]
-    assert not bad, "\n\n".join(bad)
-    return {each.case.id: each.verdict for each in made}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_few_cases(kind: str) -> None:
-    need(kind)
-    assert run([job for job in map(Job, map(case_of, FEW)) if job.kind == kind])
-
-
-@pytest.mark.parametrize("half", swept(range(2), 2))
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_cases(kind: str, half: int) -> None:
-    need(kind)
-    ended = run([job for job in map(Job, map(case_of, MANY)) if job.kind == kind][half::2])
-    assert Counter(ended.values())["ok"] > len(ended) / 2
+MANY = range(300)
 
 
 def need(kind: str) -> None:
     """Skip without what workers of a kind import."""
     for name in ("torch", "triton") if kind == "torch" else ("jax",):
         pytest.importorskip(name)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_every_feature_is_drawn(backend: str) -> None:
-    """All of them among few cases; and hundreds of cases among thousands."""
-    few = [case for case in map(case_of, MANY) if case.backend == backend]
-    assert {name for case in few for name in features(case)} == set(FEATURES[backend])
-    many = [case for case in map(case_of, range(3000)) if case.backend == backend]
-    assert len(many) >= 600
-    found = Counter(name for case in many for name in features(case))
-    assert min(found.values()) >= 15, found.most_common()[-3:]
 
 
 def test_an_id_names_one_case() -> None:
@@ -177,7 +143,7 @@ def test_planted_faults_are_found(kind: str) -> None:
         assert says in made.detail, made
 
 
-@pytest.mark.parametrize("door", sampled(["group", "dtensor"], "dtensor"))
+@pytest.mark.parametrize("door", sampled(["group", "dtensor"], "group"))
 def test_faults_of_doors_are_found(door: str) -> None:
     need("torch")
     case, faults = plain("triton_gpu", door), [f for f in FAULTS_OF_DOORS if f[0] == door]

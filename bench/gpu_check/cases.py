@@ -102,7 +102,8 @@ def fuzzed(number: int) -> tuple[sw.Reshard, int]:
     sides = case.source, case.target
     texts, splits = (s.sharding for s in sides), (s.split for s in sides)
     meshes = {"mesh": sides[0].mesh, "target_mesh": sides[1].mesh}
-    return sw.Reshard(case.shape, case.dtype, *texts, *splits, **meshes), case.use.offset
+    reshard = sw.Reshard(case.shape, case.dtype, *texts, *splits, **meshes)
+    return reshard, getattr(case.use, "offset", 0)
 
 
 def fuzz_numbers(count: int) -> list[int]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, random_reshard
 from running import check
-from sweeps import slow, swept
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
@@ -22,19 +21,17 @@ def check_modules(backend: str, reshards: list[Reshard], folder: Path) -> None:
 
 
 PAIRS = all_pairs({"x": 2, "y": 3}, (6, 6))
-SOME_PAIRS = range(0, len(PAIRS), 11)
-OTHER_PAIRS = (pytest.param(n, marks=pytest.mark.slow) for n in range(len(PAIRS)) if n % 11)
-SEEDS = (*range(8), *slow(8, 24), *swept(range(1000, 1200), 2))
 
 
-@pytest.mark.parametrize("number", [*SOME_PAIRS, *OTHER_PAIRS])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", range(len(PAIRS)))
 @pytest.mark.parametrize("backend", registry.NAMES)
 def test_pairs_of_six_by_six(backend: str, number: int, tmp_path: Path) -> None:
-    """Every eleventh of the 121 pairs of 6x6 on 2x3; the sweep takes them all."""
     check_modules(backend, [PAIRS[number]], tmp_path)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(1000, 1200))
 @pytest.mark.parametrize("backend", registry.NAMES)
 def test_random(backend: str, seed: int, tmp_path: Path) -> None:
     check_modules(backend, [random_reshard(seed)], tmp_path)
@@ -74,23 +71,18 @@ def test_rank_eight(backend: str, tmp_path: Path) -> None:
     check_modules(backend, [Reshard((3, 2, 1, 2, 5, 1, 3, 2), "int16", source, target)], tmp_path)
 
 
-QUICK = ("bool", "bfloat16", "float32")
-
-
-@pytest.mark.parametrize(
-    "dtypes", [QUICK, pytest.param(tuple(DTYPES), marks=pytest.mark.slow)], ids=["few", "all"]
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", registry.NAMES)
-def test_every_dtype(backend: str, dtypes: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_dtype(backend: str, tmp_path: Path) -> None:
     """Every dtype the backend takes, uneven, with replicas that share the sending."""
     mesh = Mesh({"x": 4, "y": 2})
     source, target = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{"y"}, {}]')
     reshards = [
         Reshard((7, 3), dtype, source, target)
-        for dtype in dtypes
+        for dtype in DTYPES
         if backend != "pallas_tpu" or dtype != "float64"
     ]
-    assert len(reshards) == len(dtypes) - (backend == "pallas_tpu" and "float64" in dtypes)
+    assert len(reshards) == len(DTYPES) - (backend == "pallas_tpu")
     check_modules(backend, reshards, tmp_path)
 
 

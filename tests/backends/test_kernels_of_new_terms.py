@@ -11,7 +11,6 @@ from gpu_cases import make
 from programs import SELF_CHECKS, output, started
 from running import check, runner
 from sums import OPERATORS, pairs_with_terms, placed
-from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.emit.modules import parts
@@ -62,15 +61,17 @@ def direct(reshard: Reshard, topology: str | None = None) -> Plan:
     return plan(reshard, "direct", topology=topology)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("number", [*range(4), *swept(range(4, len(PLACED)), 8)])
+@pytest.mark.parametrize("number", range(len(PLACED)))
 def test_random(number: int, backend: str, tmp_path: Path) -> None:
     """Beside kept and reduced axes, or alone; other orders of devices, any dtype and operator."""
     check(backend, [direct(PLACED[number])], tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("number", swept(range(37), 9))
+@pytest.mark.parametrize("number", range(37))
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_all_pairs(operator: str, number: int, backend: str, tmp_path: Path) -> None:
     """Of shardings of a vector on a 2 x 2 mesh with any axes unreduced."""

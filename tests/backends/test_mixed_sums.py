@@ -9,7 +9,6 @@ import pytest
 from mixed_sums import COUNT, FEATURES, MIXED, direct
 from running import check
 from strategies import exactly, message
-from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.planner import plan
@@ -33,13 +32,15 @@ def test_features_meet() -> None:
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", KERNELS)
-@pytest.mark.parametrize("number", [0, *swept(range(1, COUNT), 50)])
+@pytest.mark.parametrize("number", range(COUNT))
 def test_by_kernels(number: int, backend: str, tmp_path: Path) -> None:
     check(backend, [direct(number, backend)], tmp_path)
 
 
-@pytest.mark.parametrize("number", [*range(0, COUNT, 50), *swept(range(1, COUNT), 200)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", range(COUNT))
 def test_by_collectives(number: int, tmp_path: Path) -> None:
     check("jax_xla", [plan(MIXED[number], "basis")], tmp_path)
 

@@ -9,6 +9,8 @@ MOST_VERIFIED = 64
 """Most devices of a module that `verify` runs as it is; a larger mesh has a smaller twin."""
 
 BACKENDS = ("pallas_tpu", "triton_gpu", "jax_xla")
+BYTES_ALONE = "switch:16,latency=1e-12"
+"""A network without latency: replicas share in reducing small tensors too, in two exchanges."""
 ITEMSIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
     "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
@@ -60,7 +62,12 @@ class TorchUse:
     offset: int = 0  # elements between an address that is a multiple of 16 bytes and the shards
 
 
-Use = JaxUse | TorchUse
+@dataclass(frozen=True)
+class VerifyUse:
+    """The module is judged as `shardwright verify` does: by the oracle, and by what kernels do."""
+
+
+Use = JaxUse | TorchUse | VerifyUse
 
 
 @dataclass(frozen=True)

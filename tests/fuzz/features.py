@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .case import ITEMSIZES, Case, JaxUse, TorchUse, Use
+from .case import BYTES_ALONE, ITEMSIZES, Case, JaxUse, Side, TorchUse, Use, VerifyUse
 from .reference import groups, read
 
 
@@ -32,6 +32,7 @@ def features(case: Case) -> frozenset[str]:
     given: dict[str, object] = {
         "topology": case.topology,
         "more than 64 devices": case.many,
+        "uneven": any(_is_uneven(case, side) for side in (source, target)),
         "sub-axes": ":(" in source.sharding + target.sharding,
         "ids permuted": list(source.device_ids) != sorted(source.device_ids),
         "part of a run moves": _moves_part_of_a_run(case),
@@ -41,6 +42,12 @@ def features(case: Case) -> frozenset[str]:
     }
     found |= {name for name, is_there in given.items() if is_there}
     return frozenset(found | _sums(case) | _used(case.use))
+
+
+def _is_uneven(case: Case, side: Side) -> bool:
+    """Whether shards of a side differ in size."""
+    pairs = zip(case.shape, read(side).dims, strict=True)
+    return any(extent % math.prod(ref.size for ref in refs) for extent, refs in pairs)
 
 
 def _sums(case: Case) -> set[str]:
@@ -54,7 +61,14 @@ def _sums(case: Case) -> set[str]:
         "unreduced kept": not adds and bool(before.terms and after.terms),
         "unreduced kept in part": adds and bool(after.terms),
         "unreduced summed": adds and not after.terms,
-        f"unreduced {before.operation or after.operation}": before.operation or after.operation,
+        "unreduced summed and new": adds and any(len(afters) > 1 for _, afters in groups(case)),
+        "unreduced max": "max" in (before.operation, after.operation),
+        "unreduced min": "min" in (before.operation, after.operation),
+        "unreduced by two operators": before.terms
+        and after.terms
+        and before.operation != after.operation,
+        "several unreduced axes": max(len(before.terms), len(after.terms)) > 1,
+        "bytes alone count": case.topology == BYTES_ALONE,
     }
     return {name for name, is_there in given.items() if is_there}
 
@@ -97,6 +111,8 @@ def _used(use: Use) -> set[str]:
                 "negative out": use.negative == "out",
                 "unaligned": use.offset,
             }
+        case VerifyUse():
+            given = {"judged by verify": True}
     return {name for name, is_there in given.items() if is_there}
 
 
@@ -106,8 +122,8 @@ _EVERYWHERE = (
     *("strategy auto", "strategy direct", "topology"),
     *("devices the same", "devices foreign", "devices disjoint", "devices shared"),
     *("order the same", "order another", "axes the same", "axes others"),
-    *("flat split", "nested split", "sub-axes", "ids permuted", "one device"),
-    "part of a run moves",
+    *("flat split", "nested split", "sub-axes", "uneven", "ids permuted", "one device"),
+    *("part of a run moves", "judged by verify"),
     *("open or priority", "fewer elements than devices"),
 )
 _JAX = (
@@ -115,13 +131,15 @@ _JAX = (
     *("vjp", "jvp", "vmap", "mesh of other axes", "argument placed otherwise"),
     *("no target_mesh", "devices shuffled"),
 )
-_SUMS = tuple(
-    f"unreduced {what}" for what in ("kept", "kept in part", "summed", "new", "max", "min")
+_FATES = ("kept", "kept in part", "summed", "new", "summed and new", "by two operators")
+_SUMS = (
+    *(f"unreduced {fate}" for fate in _FATES),
+    *("unreduced max", "unreduced min", "several unreduced axes"),
 )
 FEATURES = {
-    "pallas_tpu": (*_EVERYWHERE, *_JAX),
+    "pallas_tpu": (*_EVERYWHERE, *_JAX, *_SUMS, "bytes alone count"),
     "triton_gpu": (
-        *(*_EVERYWHERE, *_SUMS, "float64", "more than 64 devices"),
+        *(*_EVERYWHERE, *_SUMS, "bytes alone count", "float64", "more than 64 devices"),
         *("over a group", "dtensor", "waited for later"),
         *("out", "gradient", "negative shards", "negative out", "unaligned"),
     ),

@@ -7,14 +7,16 @@ not drawn, or listed in `refusals`.
 
 from __future__ import annotations
 
-from .case import ITEMSIZES, Case, JaxUse, Side, TorchUse, Use
+from .case import BYTES_ALONE, ITEMSIZES, Case, JaxUse, Side, TorchUse, Use, VerifyUse
 from .dice import Dice
 from .features import features
 from .reference import read
 from .shardings import (
     MOST_IDS,
     Mesh,
+    Ref,
     axes_of,
+    elsewhere,
     mesh_of,
     near,
     other_mesh,
@@ -59,7 +61,7 @@ FORWARDING = {2: ("v5e:1x2",), 4: ("v5e:2x2", "v5e:4x1"), 8: ("v5e:2x4", "v5e:4x
 """Those that forward, by the size of the meshes that fill them; some, as v5e:16x16, have axes that
 wrap around."""
 
-FATES = ("kept",) * 4 + ("kept in part",) * 3 + ("summed",) * 3 + ("new",) * 2
+FATES = ("kept",) * 3 + ("kept in part",) * 3 + ("summed",) * 3 + ("new",) * 2 + ("mixed",) * 5
 """What becomes of unreduced axes."""
 
 
@@ -81,8 +83,7 @@ def case_of(number: int) -> Case:
     strategy = _strategy(dice, backend, *sides)
     bare = Case(number, backend, shape, dtype, *sides, strategy, None, TorchUse())
     topology = _topology(dice, bare)
-    use = _torch_use(dice, bare) if backend == "triton_gpu" else _jax_use(dice, bare)
-    return Case(number, backend, shape, dtype, *sides, strategy, topology, use)
+    return Case(number, backend, shape, dtype, *sides, strategy, topology, _use(dice, bare))
 
 
 def _large(dice: Dice, rank: int) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
@@ -103,11 +104,11 @@ def _shardings(
     dice: Dice, backend: str, rank: int, dtype: str
 ) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
     """The meshes of both sides and the texts of their shardings."""
-    sums = dice.happens({"jax_xla": 0.5, "triton_gpu": 0.3}.get(backend, 0.0))
-    sizes = SUM_SIZES if sums else SIZES
+    sums = dice.happens(0.5 if backend == "jax_xla" else 0.35)
+    sizes = SUM_SIZES if sums and backend != "pallas_tpu" else SIZES
     mesh = mesh_of(dice, 8 if dice.plain and dice.happens(0.8) else dice.choice(sizes))
     if sums:
-        return _sums(dice, mesh, rank, dtype, elsewhere=backend == "triton_gpu")
+        return _sums(dice, mesh, rank, dtype, kernels=backend != "jax_xla")
     target = other_mesh(dice, mesh)
     first = sharding_of(dice, mesh, rank)
     is_near = target.axes == mesh.axes and dice.happens(0.4)
@@ -116,34 +117,50 @@ def _shardings(
 
 
 def _sums(
-    dice: Dice, mesh: Mesh, rank: int, dtype: str, *, elsewhere: bool
+    dice: Dice, mesh: Mesh, rank: int, dtype: str, *, kernels: bool
 ) -> tuple[tuple[Mesh, Mesh], tuple[str, str]]:
-    """The same where axes are unreduced before, after, or both; `elsewhere`: sums may go to other
-    devices."""
-    kind = dice.choice(["max", "min"]) if dice.rarely(0.4) else ""
-    keeps = dtype == "bool" or (dice.plain and dice.happens(0.5))
-    fate = "kept" if keeps else dice.choice(FATES)
+    """The same where axes are unreduced before, after, or both; `kernels`: terms and sums
+    may go to other devices."""
+    fate = "kept" if dice.plain and dice.happens(0.3) else dice.choice(FATES)
+    before, after = _unreduced(dice, mesh, fate)
+    kinds = _operators(dice, dtype, apart=not set(before) & set(after))
+    moves = fate in ("kept", "summed") or not before
+    target = same_devices(dice, mesh, moves=moves, renames=not after)
+    if kernels and moves and dice.rarely(0.5):
+        target = other_mesh(dice, mesh) if not after else elsewhere(dice, target)
+    first = sharding_of(dice, mesh, rank, before)
+    is_near = target.axes == mesh.axes and set(after) <= set(before) and dice.happens(0.7)
+    second = near(dice, first, after) if is_near else sharding_of(dice, target, rank, after)
+    sides = zip((mesh, target), (first, second), kinds, strict=True)
+    one, other = (text_of(dice, *side) for side in sides)
+    return (mesh, target), (one, other)
+
+
+def _unreduced(dice: Dice, mesh: Mesh, fate: str) -> tuple[list[Ref], list[Ref]]:
+    """The unreduced axes before and after."""
     pieces = [ref for ref in pieces_of(dice, mesh) if ref.size > 1]
-    several = fate == "kept in part" or dice.rarely(0.4)
+    several = fate in ("kept in part", "mixed") or dice.rarely(0.4)
     most = len(pieces) if several else min(1, len(pieces))
     least = min(2 if several else 1, most)
     some = sorted(dice.some(dice.sample(pieces, most), least), key=pieces.index)
+    if fate == "mixed":
+        others = [ref for ref in pieces if ref not in some or dice.happens(0.2)]
+        return some, dice.some(others, min(1, len(others)))
     fewer = dice.some(some[dice.randint(0, 1) :][: len(some) - 1], 0)
-    before, after = {
+    return {
         "kept": (some, some),
         "kept in part": (some, fewer or some[:1]),
         "summed": (some, []),
         "new": (fewer, some),
     }[fate]
-    moves = fate in ("kept", "summed") or not before
-    if elsewhere and fate == "summed" and dice.happens(0.5):
-        target = other_mesh(dice, mesh)
-    else:
-        target = same_devices(dice, mesh, moves=moves, renames=not after)
-    first = sharding_of(dice, mesh, rank, before)
-    is_near = target.axes == mesh.axes and fate != "new" and dice.happens(0.7)
-    second = near(dice, first, after) if is_near else sharding_of(dice, target, rank, after)
-    return (mesh, target), (text_of(dice, mesh, first, kind), text_of(dice, target, second, kind))
+
+
+def _operators(dice: Dice, dtype: str, *, apart: bool) -> tuple[str, str]:
+    """By what the terms of both sides are put together: by one operator where axes stay."""
+    extrema = ("max", "min")
+    kinds = extrema if dtype == "bool" else ("", *extrema)
+    one = dice.choice(extrema) if dtype == "bool" or dice.rarely(0.4) else ""
+    return one, dice.choice(kinds) if apart and dice.happens(0.8) else one
 
 
 def _strategy(dice: Dice, backend: str, source: Side, target: Side) -> str:
@@ -163,7 +180,18 @@ def _topology(dice: Dice, case: Case) -> str | None:
     filled = case.same_order and ids == tuple(range(len(ids)))
     if filled and len(ids) in FORWARDING and dice.happens(0.5):
         return dice.choice(FORWARDING[len(ids)])
+    if case.backend != "jax_xla" and "unreduced" in case.source.sharding and dice.happens(0.6):
+        return None if case.many else BYTES_ALONE
     return dice.choice([name for name, size in TOPOLOGIES if max(case.device_ids) < size])
+
+
+def _use(dice: Dice, case: Case) -> Use:
+    """How the module is used; TPU kernels with terms are judged by `verify`."""
+    terms = "unreduced" in case.source.sharding + case.target.sharding
+    verified = dice.happens(0.3) or (case.backend == "pallas_tpu" and terms)
+    if verified and not case.many:
+        return VerifyUse()
+    return _torch_use(dice, case) if case.backend == "triton_gpu" else _jax_use(dice, case)
 
 
 def _torch_use(dice: Dice, case: Case) -> Use:

@@ -6,10 +6,11 @@ import base64
 import pickle
 from dataclasses import dataclass
 
-from .case import Case, JaxUse, TorchUse
+from .case import BACKENDS, Case, JaxUse, TorchUse, VerifyUse
 
-KINDS = ("jax", "jax_x64", "torch")
-"""Of workers: by what they import, and how it is set."""
+VERIFY = "verify "
+KINDS = ("jax", "jax_x64", "torch", *(VERIFY + backend for backend in BACKENDS))
+"""Of workers: by what they import, and how it is set; those of `shardwright verify`."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Job:
                 return "torch"
             case JaxUse(x64=x64):
                 return "jax_x64" if x64 else "jax"
+            case VerifyUse():
+                return VERIFY + self.case.backend
 
     def to_line(self) -> str:
         """A line that `from_line` reads back."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+from shardwright.ir import InputError
 
-from .generate import DEVICES
-from .job import KINDS, Job, Verdict
+from .generate import DEVICES, MOST_IDS
+from .job import KINDS, VERIFY, Job, Verdict
+from .modules import emitted, reshard_of
+from .refusals import verdict
 
 TIME_LIMIT = 300.0
 """Seconds that a case may take."""
@@ -36,7 +44,7 @@ def run_all(
 
     def serve(number: int) -> None:
         for kind in KINDS if number % 2 == 0 else reversed(KINDS):
-            with _Seat(kind) as seat:
+            with _seat(kind) as seat:
                 while (job := _next(waiting[kind])) is not None:
                     made = seat.run(job)
                     with lock:
@@ -56,6 +64,48 @@ def _next(waiting: queue.SimpleQueue[Job]) -> Job | None:
         return waiting.get_nowait()
     except queue.Empty:
         return None
+
+
+def _seat(kind: str) -> Seat:
+    return _Judge(kind) if kind.startswith(VERIFY) else _Seat(kind)
+
+
+@cache
+def seat_of(kind: str) -> Seat:
+    """The worker of a kind, until this process ends."""
+    made = _seat(kind)
+    atexit.register(made.__exit__)
+    return made
+
+
+class _Judge:
+    """Has modules judged as `shardwright verify` does."""
+
+    def __init__(self, kind: str) -> None:
+        self._runner = Runner(kind.removeprefix(VERIFY), MOST_IDS, TIME_LIMIT)
+
+    def __enter__(self) -> _Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
+
+    def run(self, job: Job) -> Verdict:
+        """The verdict on a job."""
+        start = time.perf_counter()
+        ended, detail = self._judged(job)
+        return Verdict(job.case, ended, detail, time.perf_counter() - start)
+
+    def _judged(self, job: Job) -> tuple[str, str]:
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+            try:
+                path = emitted(job, Path(folder))
+            except InputError as error:
+                detail = " | ".join(str(error).splitlines())
+                return verdict(job.case, "failed", detail), detail
+            case = Case.of(reshard_of(job.case), str(job.case.id), job.case.backend, path)
+            report = self._runner.run(case)
+        return "ok" if report.verdict == "ok" else "wrong", report.detail
 
 
 class _Seat:
@@ -86,6 +136,9 @@ class _Seat:
             return self._worker.ask(job.to_line(), TIME_LIMIT)
         except (EndedError, LateError) as error:
             return {"verdict": "failed", "detail": str(error), "fresh": True}
+
+
+Seat = _Seat | _Judge
 
 
 def _environment(kind: str) -> dict[str, str]:

@@ -103,6 +103,11 @@ def same_devices(dice: Dice, mesh: Mesh, *, moves: bool, renames: bool) -> Mesh:
     return Mesh(axes, tuple(ids))
 
 
+def elsewhere(dice: Dice, mesh: Mesh) -> Mesh:
+    """The same axes of as many devices, any of all."""
+    return Mesh(mesh.axes, tuple(dice.sample(range(MOST_IDS), len(mesh.ids))))
+
+
 def pieces_of(dice: Dice, mesh: Mesh, forced: Sequence[Ref] = ()) -> list[Ref]:
     """Every axis cut into sub-axes, or left whole; the ends of `forced` are among the cuts."""
     found = []

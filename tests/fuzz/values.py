@@ -118,7 +118,7 @@ def check_target(case: Case, array: Bits, result: Bits, what: str) -> None:
 
 def _check_holder(case: Case, what: str, terms: Bits, value: Bits) -> None:
     """One term of every element has the value, the others what changes no sum."""
-    neutral = np.full(value.shape, _neutral(case), value.dtype)
+    neutral = np.full(value.shape, neutral_bits(case), value.dtype)
     has = terms == value
     check_bits(f"{what}, those without the value", np.where(has, neutral, terms),
                np.broadcast_to(neutral, terms.shape))  # fmt: skip
@@ -126,7 +126,7 @@ def _check_holder(case: Case, what: str, terms: Bits, value: Bits) -> None:
     check_bits(f"{what}, holders of the value", count, np.ones_like(count))
 
 
-def _neutral(case: Case) -> int:
+def neutral_bits(case: Case) -> int:
     """The bits of what changes no sum, maximum or minimum."""
     operation, dtype = read(case.target).operation, numpy_dtype(case.dtype)
     if not operation or case.dtype == "bool":
@@ -200,6 +200,12 @@ def nans_alike(case: Case, bits: Bits) -> Bits:
     nans = np.isnan(bits.view(numpy_dtype(case.dtype)).astype(np.float64))
     one = np.array(np.nan).astype(numpy_dtype(case.dtype)).view(bits.dtype)
     return np.where(nans, one, bits)
+
+
+def has_nothing(case: Case, shard: Bits) -> bool:
+    """Whether a target shard is of terms that have no value, which nothing is stored to."""
+    places = any(len(afters) > 1 for _, afters in groups(case))
+    return places and bool((shard == neutral_bits(case)).all())
 
 
 def draws(case: Case) -> Iterator[int]:

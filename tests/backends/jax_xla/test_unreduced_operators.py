@@ -13,8 +13,7 @@ from programs import output, started
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import reduction
-from sweeps import swept
-from test_xla_steps import SIX, check, make, of_steps, slow
+from test_xla_steps import SIX, check, make, of_steps
 from test_xla_sums import direct
 
 import shardwright as sw
@@ -145,12 +144,14 @@ def test_json_says_the_operator() -> None:
         assert {row["reduce"] for row in step["transfers"]} == {operator}
 
 
-@pytest.mark.parametrize("seed", [*range(12), *slow(12, 32), *swept(range(200, 400), 2)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [*range(32), *range(200, 400)])
 def test_extrema_of_random_reshards(seed: int, tmp_path: Path) -> None:
     """Any axes unreduced, extents that divide and that do not, scalars, every dtype."""
     check(of_steps([extremum(seed)], seed), tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(12))
 def test_extrema_that_stay(seed: int, tmp_path: Path) -> None:
     """Nothing is reduced: every bit pattern of every term arrives."""

@@ -14,7 +14,6 @@ from running import ran, runner
 from strategies import exactly, message
 from style import FORMATTED, LINTED
 from sums import QUICK, SHARED, elsewhere, in_two, of_any_kind, placed
-from sweeps import slow, swept
 from test_distributed import check_exchange
 
 import shardwright as sw
@@ -44,28 +43,30 @@ def direct(reshard: Reshard) -> Plan:
     return plan(reshard, "direct")
 
 
-@pytest.mark.parametrize("seed", [*range(10), *slow(10, 50), *swept(range(50, 200), 2)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(200))
 def test_random(seed: int, tmp_path: Path) -> None:
     """Any axes and sub-axes unreduced, kept or not, extents that divide or not, scalars."""
     check([of_any_kind(seed)], tmp_path)
 
 
-@pytest.mark.parametrize("seed", [*range(6), 16, *slow(6, 16), *slow(17, 60)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(60))
 def test_to_other_meshes(seed: int, tmp_path: Path) -> None:
     check([elsewhere(seed)], tmp_path)
 
 
-@pytest.mark.parametrize("seed", [*range(4), *slow(4, 60)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(60))
 def test_terms_that_stay(seed: int, tmp_path: Path) -> None:
     check([kept_reshard(seed)], tmp_path)
 
 
 PAIRS = summed_pairs(CUBE, (8, 4))
-SOME_PAIRS = range(0, len(PAIRS), 181)
-OTHER_PAIRS = swept((n for n in range(len(PAIRS)) if n % 181), 8)
 
 
-@pytest.mark.parametrize("number", [*SOME_PAIRS, *OTHER_PAIRS])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", range(len(PAIRS)))
 def test_pairs_of_the_cube(number: int, tmp_path: Path) -> None:
     """Every sharding of a matrix that leaves an axis unreduced, to every one."""
     check([PAIRS[number]], tmp_path)
@@ -147,7 +148,6 @@ def test_modules_are_formatted(tmp_path: Path) -> None:
     for number, made in enumerate(plans):
         text = parts(made, "triton_gpu", "shardwright emit")[0].text
         (tmp_path / f"case{number}.py").write_text(text)
-        assert text.count("\n") <= (160 if made.ops == "exchange" else 250)
     for words in (FORMATTED, LINTED):
         command = [sys.executable, "-m", *words, str(tmp_path)]
         run = subprocess.run(command, capture_output=True, text=True)
