@@ -68,13 +68,13 @@ def test_random(seed: int, tmp_path: Path) -> None:
         raise AssertionError(describe(reshard)) from error
 
 
-MEET = "            place.meet()\n"
+MEET = "            place.meet(number)\n"
 PULL = "            if pull is not None:\n                pull(outs)\n"
 WAITS = "                for work in works:\n                    work.wait()\n"
 START = "            side.wait_stream(torch.cuda.current_stream(home))\n"
 FINISH = "                self._finish()\n"
 EVENT = "                self._event = side.record_event()\n"
-WAIT_EVENT = "torch.cuda.current_stream(self._event.device).wait_event(self._event)"
+WAIT_EVENT = "current.wait_event(self._event)"
 LATER, PUSHED = "pulled, waited for later", "pushed or pulled, waited for later"
 
 FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
@@ -127,26 +127,25 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         LATER,
         TURNED,
         {FINISH + EVENT: EVENT + FINISH},
-        "call 1 of rank 0 writes symmetric memory of rank 0 without waiting for what "
-        "call 0 of rank 0 writes there",
+        "the caller of rank 0 after call 0 reads the result of rank 0, which nobody wrote",
     ),
     "two calls at once": (
-        LATER,
+        "exchanged by CPUs, waited for later",
         TURNED,
         {"                under_way.wait()\n": "                pass\n"},
-        "symmetric memory of rank 0 without waiting for what",
+        "reads memory of rank 0 without waiting for what call 1 of rank 0 writes there",
     ),
     "pushed before others expect it": (
         "pushed",
         TURNED,
-        {"place.meet()  # nobody reads what was there before": "pass"},
+        {"place.meet(number)  # nobody reads what was there before": "pass"},
         "the caller of rank 0 after call 0 reads the result of rank 0 without waiting for what "
         "call 1 of rank 2 writes there",
     ),
     "read before others have pushed": (
         PUSHED,
         TURNED,
-        {"place.meet()  # what all have pushed is there": "pass"},
+        {"place.meet(number)  # what all have pushed is there": "pass"},
         "the caller of rank 2 after call 0 reads the result of rank 2 without waiting for what "
         "call 0 of rank 0 writes there",
     ),
