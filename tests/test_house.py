@@ -65,6 +65,7 @@ BACKENDS = ("pallas_tpu", "triton_gpu", "jax_xla")
 PRIVATE = {
     "codegen/backends/pallas_tpu/verify/interpreter.py": "races and semaphores are recorded there",
     "codegen/backends/pallas_tpu/verify/poison.py": "fresh memory is allocated there",
+    "codegen/backends/triton_gpu/verify/dtensors.py": "torch says what ranks hold",
 }
 """Files that use private names of jax, triton or torch, and what for."""
 

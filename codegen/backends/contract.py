@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 NAMES = (
@@ -56,6 +57,39 @@ TORCH_MATMULS = (
 """Those by which it runs a matmul of torch tensors."""
 
 
+JAX_EXPORTS = {
+    "pad": "pad",
+    "reshard": "values",
+    "source_shape": "constants",
+    "source_sharding": "values",
+    "target_shape": "constants",
+    "target_sharding": "values",
+    "unpad": "unpad",
+}
+"""Each function that modules of JAX's export, and the check that exercises it."""
+
+JAX_GROUP_EXPORTS = {
+    "NAMES": "values",
+    "pad": "pad",
+    "reshard": "values",
+    "source_sharding": "values",
+    "target_sharding": "values",
+    "unpad": "unpad",
+}
+"""Those of groups."""
+
+JAX_MATMUL_EXPORTS = {
+    "lhs_sharding": "values",
+    "matmul": "values",
+    "out_sharding": "values",
+    "pad_lhs": "pad",
+    "pad_rhs": "pad",
+    "rhs_sharding": "values",
+    "unpad": "unpad",
+}
+"""Those of matmuls."""
+
+
 @dataclass(frozen=True)
 class Contract:
     """The names that the modules of a backend export for `verify` and for `compile`.
@@ -63,13 +97,18 @@ class Contract:
     `verified` and `compiled` come beside NAMES. `grouped`: the names of a group's module.
     `stacks_terms`: whether what modules take and give has a dimension of terms, where there are
     any, before those of the tensor; else a device has its own term in the form of a shard.
-    `matmul`: the names of a matmul's module; none where there are no such.
+    `matmul`: the names of a matmul's module; none where there are no such. `exported`: each
+    function that modules may export, and the check that exercises it; `exported_by_groups` and
+    `exported_by_matmuls`: those of other modules.
     `has_phases`: whether `_HOST` lists its exchanges, where there may be several.
     `collective`: whether kernels meet by collective ids, of which no two operations share one.
     """
 
     verified: tuple[str, ...]
     compiled: tuple[str, ...]
+    exported: Mapping[str, str]
+    exported_by_groups: Mapping[str, str]
+    exported_by_matmuls: Mapping[str, str]
     grouped: tuple[str, ...] = ()
     matmul: tuple[str, ...] = ()
     stacks_terms: bool = True

@@ -96,7 +96,7 @@ def _not_as_it_is(
     twins = dict(zip(kinds, found, strict=True))
     for folder, (_, modules) in twins.items():
         _write(root / folder, {part.file: part.text for part in modules})
-    write_support(root, [backend], grouped=True)
+    write_support(root, [backend], case.module.parent.parent, grouped=True)
     few = dataclasses.replace(group, members=_few(group.members, folders))
     shrunk = {folder: on(each, twins[folder][0]) for folder, each in kinds.items()}
     _write(root / group.name, {case.module.name: _text(few, shrunk, backend, folders)})

@@ -56,10 +56,11 @@ class Execution:
         for each in runs(self.case, as_bits):
             result = self.once(each)
         self.pad_and_unpad(each, result)
+        started = self.started(each)
         if not self.case.derivative:
-            return ()
+            return started
         self.transpose(each)
-        return ("derivative",)
+        return (*started, "derivative")
 
     def _mesh(self, placement: Placement) -> jax.sharding.Mesh:
         available = jax.devices()
@@ -68,6 +69,23 @@ class Execution:
             devices[position] = available[self.ids.index(device)]
         sizes = tuple(size for _, size in placement.axes)
         return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
+
+    def started(self, run: Run) -> tuple[str, ...]:
+        """Execute the module by its start and its end, if it has these; the name of the check."""
+        if "reshard_start" not in self.module.__all__:
+            return ()
+        module, options = self.module, self.options()
+
+        def reshard(x: Any) -> Any:
+            start = module.reshard_start(
+                x, self.source_mesh, target_mesh=self.target_mesh, **options
+            )
+            return module.reshard_done(start)
+
+        wanted = module.target_sharding(self.target_mesh)
+        with compare.said_of("reshard_start and reshard_done"):
+            self.once(run, jax.jit(reshard, out_shardings=wanted))
+        return ("start and end",)
 
     def _function(self) -> Any:
         options = self.options()
@@ -79,13 +97,14 @@ class Execution:
         wanted = self.module.target_sharding(self.target_mesh)
         return jax.jit(reshard, out_shardings=wanted) if same_order else reshard
 
-    def once(self, run: Run) -> Any:
-        """Execute, compare every device's shard with the oracle, and return the result."""
+    def once(self, run: Run, function: Any = None) -> Any:
+        """Execute, compare every device's shard with the oracle, and return the result; `function`:
+        another one that reshards."""
         given = oracle.padded(self.case.source_array, run.given, run.fill)
         sharding = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(to_jax(given, self.case.dtype), sharding)
         with self.observed(run):
-            y = jax.block_until_ready(self.function(x))
+            y = jax.block_until_ready((function or self.function)(x))
         wanted = self.module.target_sharding(self.target_mesh)
         self._compare(run, y, wanted, self.case.target_array)
         if not np.array_equal(to_bits(x), given):
@@ -148,12 +167,17 @@ class Execution:
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
         """Check that pad(x) puts every element into its slot and unpad(y) is the logical tensor."""
-        padded = to_bits(self.module.pad(to_jax(run.given, self.case.dtype)))
+        given = to_jax(run.given, self.case.dtype)
+        self.padded(run, self.module.pad(given), self.module.unpad(y))
+
+    def padded(self, run: Run, pad: Any, unpad: Any) -> None:
+        """Check what a module makes of a logical tensor, and of the padded result."""
+        padded = to_bits(pad)
         shape = oracle.padded(self.case.source_array, run.given, 0).shape
         compare.expect("shape of pad(x)", padded.shape, shape)
         inside = oracle.unpadded(self.case.source_array, self.case.source_shape, padded)
         compare.same_bits("pad(x)", inside, run.given, run.given)
-        compare.same_bits("unpad(y)", to_bits(self.module.unpad(y)), run.tensor, run.tensor)
+        compare.same_bits("unpad(y)", to_bits(unpad), run.tensor, run.tensor)
 
 
 def _corner(padded: Bits, shard: Bits) -> Bits:

@@ -17,7 +17,7 @@ from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.jax_devices import Execution, to_bits, to_jax, wide_types
 from shardwright.codegen.verify.oracle import definition as oracle
 
-CHECKS = ("values", "padding", "inputs kept")
+CHECKS = ("values", "padding", "inputs kept", "pad", "unpad")
 
 
 Watch = Callable[[Run], AbstractContextManager[None]]
@@ -60,6 +60,7 @@ def _execute(
         with watch(first):
             moved = _moved(module, of, each, options)
         _judge(module, of, each, *moved)
+    _pad_and_unpad(module, of, each, moved[1])
 
 
 class _Member(Execution):
@@ -76,6 +77,18 @@ class _Member(Execution):
         """Compare a result with the oracle."""
         with compare.said_of(self.case.name):
             self._compare(run, result, wanted, self.case.target_array)
+
+
+def _pad_and_unpad(
+    module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], results: dict[str, Any]
+) -> None:
+    """Check that pad puts the elements of all tensors into their slots, and unpad takes them
+    out."""
+    given = {name: to_jax(run.given, of[name].case.dtype) for name, run in runs.items()}
+    padded, logical = module.pad(given), module.unpad(results)
+    for name, member in of.items():
+        with compare.said_of(name):
+            member.padded(runs[name], padded[name], logical[name])
 
 
 def _moved(

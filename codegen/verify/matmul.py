@@ -85,7 +85,7 @@ def _twin_case(
     """Return the case of a twin, whose module is written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
-    write_support(folder / case.backend, description.supported)
+    write_support(folder / case.backend, description.supported, case.module.parent.parent)
     made = MatmulBundle(
         small,
         (case.backend,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,14 +155,16 @@ def _job(described: Description | MatmulDescription, backend: str, root: Path) -
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
-    """Yield every job with its report, as they end; each backend has a thread and a process."""
+    """Yield every job with its report, as they end; each backend has a thread and a process, each
+    root a folder of twins, with its own support modules."""
     results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
     runners = []
     for backend in dict.fromkeys(job.backend for job in jobs):
         mine = [job for job in jobs if job.backend == backend]
+        twins = {job.root: folder / str(number) for number, job in enumerate(jobs)}
         runner = Runner(backend, max(map(_devices, mine)), time_limit)
         runners.append(runner)
-        threading.Thread(target=_serve, args=(mine, runner, folder, results), daemon=True).start()
+        threading.Thread(target=_serve, args=(mine, runner, twins, results), daemon=True).start()
     try:
         for _ in jobs:
             result = results.get()
@@ -177,12 +179,12 @@ def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple
 def _serve(
     jobs: Sequence[Job],
     runner: Runner,
-    folder: Path,
+    twins: Mapping[Path, Path],
     results: queue.Queue[tuple[Job, Report] | Exception],
 ) -> None:
     try:
         for job in jobs:
-            results.put((job, job.report(runner, folder)))
+            results.put((job, job.report(runner, twins[job.root])))
     except Exception as error:
         results.put(error)
 

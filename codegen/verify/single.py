@@ -274,7 +274,7 @@ def _twin_cases(
     """Return the cases of a twin, whose modules are written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
-    write_support(folder / case.backend, small.supported)
+    write_support(folder / case.backend, small.supported, case.module.parent.parent)
     for part in emitted:
         (home / part.file).write_text(part.text, encoding="utf-8")
     return _cases(small, home / case.module.name)
@@ -302,10 +302,15 @@ def support_fault(description: Operation, root: Path) -> str:
     return read_manifest(root).support.fault(root) if description.supported else ""
 
 
-def write_support(root: Path, backends: Sequence[str], *, grouped: bool = False) -> None:
-    """Write the support modules of these backends below a root; those of matmuls
-    among them; `grouped`: those of groups too."""
+def write_support(
+    root: Path, backends: Sequence[str], beside: Path, *, grouped: bool = False
+) -> None:
+    """Write the support modules of these backends below a root; those of matmuls among them;
+    `grouped`: those of groups too. Each is as it is `beside`, below the root of the modules that a
+    twin stands for, whose support modules are to be run; as it would be emitted where it is not
+    there."""
     home = root / SUPPORT
     for name, text in support_files(backends, grouped=grouped, multiplied=True).items():
         home.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(text, encoding="utf-8")
+        found = beside / SUPPORT / name
+        (home / name).write_bytes(found.read_bytes() if found.is_file() else text.encode())

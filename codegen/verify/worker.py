@@ -18,6 +18,7 @@ from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import Case, GroupCase, case_of
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.cover import covered, covered_group
+from shardwright.codegen.verify.exported import Exported
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.report import BY_DEFINITION
@@ -72,22 +73,35 @@ def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
 def _verdict(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> dict[str, object]:
     """Run one case. `fresh` asks for a new process: after an exception state is unknown."""
     try:
-        module = load(case.module)
-        if isinstance(case, GroupCase):
-            compare.names(module, registry.contract(case.backend).grouped)
-            moves = runner.run_group if case.execute else covered_group
-            checks: tuple[str, ...] = moves(module, case)
-        elif isinstance(case, MatmulCase):
-            compare.names(module, registry.contract(case.backend).matmul)
-            checks = runner.run_matmul(module, case)
-        else:
-            checks = _checks(runner, module, case)
+        checks = _passed(runner, case)
     except MismatchError as error:
         return _failed(str(error), error.fresh)
     except Exception as error:
         return _failed(brief(error), fresh=True)
     detail = BY_DEFINITION if BY_DEFINITION in checks else ""
     return {"verdict": "ok", "detail": detail, "checks": checks, "fresh": False}
+
+
+def _passed(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> tuple[str, ...]:
+    """Return the names of the checks that a module passes, which exercise all that it exports,
+    unless nothing is executed. Raises MismatchError."""
+    module, contract = load(case.module), registry.contract(case.backend)
+    compare.names(module, ("__all__",))
+    if isinstance(case, GroupCase):
+        compare.names(module, contract.grouped)
+        exported = Exported(module, contract.exported_by_groups)
+        moves = runner.run_group if case.execute else covered_group
+        checks: tuple[str, ...] = moves(module, case)
+    elif isinstance(case, MatmulCase):
+        compare.names(module, contract.matmul)
+        exported = Exported(module, contract.exported_by_matmuls)
+        checks = runner.run_matmul(module, case)
+    else:
+        exported = Exported(module, contract.exported)
+        checks = _checks(runner, module, case)
+    if case.execute:
+        exported.exercised(module, checks)
+    return checks
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:

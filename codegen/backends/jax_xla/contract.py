@@ -1,10 +1,21 @@
 """What the modules of plain JAX must have."""
 
-from shardwright.codegen.backends.contract import JAX, JAX_MATMULS, JAX_PROGRAMS, Contract
+from shardwright.codegen.backends.contract import (
+    JAX,
+    JAX_EXPORTS,
+    JAX_GROUP_EXPORTS,
+    JAX_MATMUL_EXPORTS,
+    JAX_MATMULS,
+    JAX_PROGRAMS,
+    Contract,
+)
 
 CONTRACT = Contract(
     verified=JAX,
     compiled=(*JAX, *JAX_PROGRAMS),
+    exported=JAX_EXPORTS,
+    exported_by_groups=JAX_GROUP_EXPORTS,
+    exported_by_matmuls=JAX_MATMUL_EXPORTS,
     grouped=("NAMES", "_HOST", *JAX),
     matmul=JAX_MATMULS,
 )

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.contract import JAX, JAX_MATMULS, JAX_PROGRAMS, Contract
+from shardwright.codegen.backends.contract import (
+    JAX,
+    JAX_EXPORTS,
+    JAX_GROUP_EXPORTS,
+    JAX_MATMUL_EXPORTS,
+    JAX_MATMULS,
+    JAX_PROGRAMS,
+    Contract,
+)
 
 CONTRACT = Contract(
     verified=(*JAX, "SOURCE_IDS", "TARGET_IDS"),
     compiled=(*JAX, *JAX_PROGRAMS),
+    exported={**JAX_EXPORTS, "reshard_done": "start and end", "reshard_start": "start and end"},
+    exported_by_groups=JAX_GROUP_EXPORTS,
+    exported_by_matmuls=JAX_MATMUL_EXPORTS,
     grouped=("NAMES", "_HOST", *JAX),
     matmul=JAX_MATMULS,
     collective=True,

@@ -307,8 +307,8 @@ def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
         return rng.integers(0, 2, tuple(shape), dtype=np.uint8)
     drawn = np.frombuffer(rng.bytes(count * wide.itemsize), wide)
     kind = rng.integers(0, 8, count)
-    exponent = wide.type(_EXPONENTS.get(dtype, 0))
-    quiet = (exponent & (~exponent + wide.type(1))) >> wide.type(1)
+    bits = _EXPONENTS.get(dtype, 0)
+    exponent, quiet = wide.type(bits), wide.type((bits & -bits) >> 1)
     if quiet:
         drawn = np.where(kind >= 6, (drawn | exponent | wide.type(1)) & ~quiet, drawn)
     drawn = np.where(kind == 0, drawn | exponent, np.where(kind == 1, drawn & ~exponent, drawn))

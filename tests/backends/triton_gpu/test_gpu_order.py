@@ -13,6 +13,7 @@ from test_sums_over_gloo import planted
 
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
+from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
@@ -26,6 +27,7 @@ from shardwright.codegen.backends.triton_gpu.verify.calls import (
     check_way,
 )
 from shardwright.codegen.backends.triton_gpu.verify.lanes import Lane, Lanes, Meet
+from shardwright.codegen.backends.triton_gpu.verify.values import Values
 
 TURNED = make({"x": 3}, (6, 7), '[{"x"}, {}]', '[{}, {"x"}]')
 # Sent where it is, and received where it belongs.
@@ -54,16 +56,22 @@ def module_of(reshard: Reshard, folder: Path, edits: dict[str, str] | None = Non
     return load(path)
 
 
+def values_of(reshard: Reshard) -> Values:
+    """What is moved."""
+    return Values.of(Case.of(reshard, "case", "triton_gpu", Path()))
+
+
 @pytest.mark.parametrize("name", RESHARDS)
 def test_calls_in_a_row(name: str, tmp_path: Path) -> None:
-    assert check_calls(module_of(RESHARDS[name], tmp_path)) == ("order of ranks",)
+    reshard = RESHARDS[name]
+    check_calls(module_of(reshard, tmp_path), values_of(reshard), noted=True)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random(seed: int, tmp_path: Path) -> None:
     reshard = random_reshard(seed)
     try:
-        check_calls(module_of(reshard, tmp_path))
+        check_calls(module_of(reshard, tmp_path), values_of(reshard), noted=True)
     except MismatchError as error:
         raise AssertionError(describe(reshard)) from error
 
@@ -165,14 +173,13 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "exchanged by CPUs",
         IN_PLACE,
         {WAITS: ""},
-        "reads the result of rank 0, which nobody wrote",
+        "ranks of the group make different calls",
     ),
     "written by the caller before it has left": (
         "exchanged by CPUs",
         IN_PLACE,
         {WAITS: WAITS.replace("works:", "works[:1]:")},
-        "the caller of rank 1 before call 1 overwrites the source shard of rank 1 without waiting "
-        "for what call 0 of rank 1 reads there",
+        "ranks of the group make different calls",
     ),
     "terms reduced before they have come": (
         "exchanged",
@@ -187,7 +194,7 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
 def test_faults(fault: str, tmp_path: Path) -> None:
     way, reshard, edits, said = FAULTS[fault]
     with pytest.raises(MismatchError) as caught:
-        check_way(module_of(reshard, tmp_path, edits), WAYS[way])
+        check_way(module_of(reshard, tmp_path, edits), values_of(reshard), WAYS[way])
     assert said in str(caught.value)
 
 

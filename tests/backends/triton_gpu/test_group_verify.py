@@ -88,7 +88,6 @@ def test_a_wrong_kernel(right: str, wrong: str, said: str, tmp_path: Path) -> No
     root = emitted(TABLES, tmp_path)
     change_support(root, "triton_listed.py", right, wrong)
     by_name = {report.name: report for report in verify(root / "both")}
-    assert (by_name["up"].verdict, by_name["down"].verdict) == ("ok", "ok")
     assert by_name["both"].verdict == "failed"
     assert by_name["both"].detail.startswith(said)
 

@@ -1,7 +1,8 @@
 """Calls of an emitted reshard by all ranks, several in a row, in every way that tiles can go.
 
 In a worker only. Between calls a caller writes source shards and reads results, as soon as each may
-be: what a rank still reads or writes then, or in a later call, is found by the order of events.
+be: what a rank still reads or writes then, or in a later call, is found by the order of events, and
+wrong elements by their values.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks, every
+from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks
+from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns
+from shardwright.codegen.backends.triton_gpu.verify.values import Values
+from shardwright.codegen.verify.compare import MismatchError
 
 CALLS = 3
-MAX_BYTES = 1 << 16
-"""How many calls of each way are made, and of how large shards together."""
+"""How many calls of each way are made."""
 
 
 class Manner(NamedTuple):
     """How tiles go: out of symmetric memory or not, into it or not; `later`: whether calls are
-    waited for later, the next having been started, unless that would have the same memory."""
+    waited for later, the next having been started, unless that would have the same memory;
+    `kernels`: on how many ranks the kernel copies listed rows; `calls`: how many are made."""
 
     transport: str = "symmetric"
     on_gpus: bool = True
@@ -28,6 +32,8 @@ class Manner(NamedTuple):
     pushed: tuple[bool, ...] = (False,)
     later: bool = False
     programs: int | None = None
+    kernels: int = 0
+    calls: int = CALLS
 
 
 WAYS = {
@@ -40,70 +46,96 @@ WAYS = {
     "exchanged in one": Manner("exchange", by_pairs=False),
     "exchanged by CPUs": Manner("exchange", on_gpus=False),
     "exchanged by CPUs, waited for later": Manner("exchange", on_gpus=False, later=True),
+    "exchanged by the kernel": Manner("exchange", on_gpus=False, programs=1, kernels=2, calls=1),
 }
+UNWATCHED = "pulled", "pushed", "exchanged in one", "exchanged by CPUs"
+"""The ways of larger shards, whose values alone are compared."""
 
 
-def check_calls(module: Any) -> tuple[str, ...]:
-    """Raise MismatchError for what two ranks, or two calls, do to the same bytes in no order;
-    return what is checked: nothing of a module without calls (`reshard` is None), and of shards too
-    large to be watched byte by byte."""
-    if module.reshard is None or _bytes(module._HOST) > MAX_BYTES:
-        return ()
-    for way in WAYS.values():
-        if not any(way.pushed) or module._HOST.phases[-1].processes.pushes:
-            check_way(module, way)
-    return ("order of ranks",)
+def check_calls(module: Any, values: Values, *, noted: bool) -> None:
+    """Make calls of all ways. Raises MismatchError for wrong values, and, where they are noted, for
+    what two ranks, or two calls, do to the same bytes in no order."""
+    for name, way in WAYS.items():
+        pushes = module._HOST.phases[-1].processes.pushes or not any(way.pushed)
+        if pushes and (noted or name in UNWATCHED):
+            check_way(module, values, way, noted=noted)
 
 
-def _bytes(host: Any) -> int:
-    """Return how many bytes all shards have."""
-    exchange = host.exchange
-    shapes = [host.source_shape(device) for device in exchange.source.ids]
-    shapes += [host.target_shape(device) for device in exchange.target.ids]
-    return sum(map(math.prod, shapes)) * int(host.dtype.itemsize)
-
-
-def check_way(module: Any, way: Manner) -> None:
+def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -> None:
     """Check the calls of one way. Raises MismatchError."""
-    ranks = Ranks(len(module._HOST.exchange.ranks), on_gpus=way.on_gpus, by_pairs=way.by_pairs)
-    ranks.run(module, lambda rank: _Caller(module._HOST, rank, way).make())
+    ranks = Ranks(len(module._HOST.exchange.ranks), noted=noted)
+    stand_ins = StandIns(ranks, on_gpus=way.on_gpus, by_pairs=way.by_pairs, kernels=way.kernels)
+    with stand_ins.of(module):
+        ranks.run(lambda rank: _Caller(module, values, rank, way).make())
+
+
+class CallerTensors:
+    """Makes the tensors of a rank's caller, in memory that could be symmetric."""
+
+    def __init__(self, host: Any, rank: Rank) -> None:
+        self._host, self._rank = host, rank
+        self.device = host.exchange.ranks[rank.number]
+        self.is_source = host.exchange.source_position(self.device) >= 0
+        self.is_target = host.exchange.target_position(self.device) >= 0
+
+    def source(self) -> Any:
+        """Return another source shard, None outside the source mesh."""
+        if not self.is_source:
+            return None
+        return self._tensor("the source shard", self._host.source_shape(self.device))
+
+    def result(self) -> Any:
+        """Return another tensor for results, None outside the target mesh."""
+        if not self.is_target:
+            return None
+        return self._tensor("the result", self._host.target_shape(self.device))
+
+    def _tensor(self, name: str, shape: Sequence[int]) -> Any:
+        size = math.prod(shape)
+        made = self._rank.symmetric(name, max(size, 1), self._host.dtype)
+        return made[:size].view(shape)
+
+
+def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
+    """Write a source shard before a call, as its caller."""
+    rank.said = f"the caller of rank {rank.number} before call {call}"
+    if shard is not None:
+        device = sorted(values.case.devices())[rank.number]
+        rank.write(shard, values.given(call)[device])
+    rank.said = f"call {call} of rank {rank.number}"
+
+
+def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
+    """Read the result of a call, as its caller."""
+    rank.said = f"the caller of rank {rank.number} after call {call}"
+    device = sorted(values.case.devices())[rank.number]
+    wanted = values.wanted(call).get(device)
+    if (result is None) != (wanted is None):
+        raise MismatchError(f"device {device}: got {result!r} as the result of a call")
+    if wanted is not None:
+        rank.read(result, wanted, values.whole(call), f"device {device}, call {call}")
 
 
 class _Caller:
     """Who calls a module on a rank: always with the same source shard and result, or where calls
     are waited for later, with two of each in turn."""
 
-    def __init__(self, host: Any, rank: Rank, way: Manner) -> None:
-        self._host, self._rank, self._way = host, rank, way
+    def __init__(self, module: Any, values: Values, rank: Rank, way: Manner) -> None:
+        self._module, self._values, self._rank, self._way = module, values, rank, way
         self._under_way: Any = None
-        exchange, device = host.exchange, host.exchange.ranks[rank.number]
-        count = 1 + way.later
-        self._shards: list[Any] = [None] * count
-        self._outs = self._shards
-        if exchange.source_position(device) >= 0:
-            self._shards = [
-                self._tensor("the source shard", host.source_shape(device)) for _ in range(count)
-            ]
-        if exchange.target_position(device) >= 0:
-            self._outs = [
-                self._tensor("the result", host.target_shape(device)) for _ in range(count)
-            ]
+        shards, count = CallerTensors(module._HOST, rank), 1 + way.later
+        self._shards = [shards.source() for _ in range(count)]
+        self._outs = [shards.result() for _ in range(count)]
         if way.in_place:
-            self._shards = [host.symmetric_source(rank)] * count
+            self._shards = [module.symmetric_source(rank)] * count
         self._pushed = list(self._outs)
         if any(way.pushed):
-            self._pushed = [host.symmetric_result(rank, out=out) for out in self._outs]
-            self._outs = [
-                self._tensor("the result", host.target_shape(device)) for _ in range(count)
-            ]
-
-    def _tensor(self, name: str, shape: Sequence[int]) -> Any:
-        size = math.prod(shape)
-        return self._rank.made(name, max(size, 1), self._host.dtype)[:size].view(shape)
+            self._pushed = [module.symmetric_result(rank, out=out) for out in self._outs]
+            self._outs = [shards.result() for _ in range(count)]
 
     def make(self) -> None:
         """Make all calls; each ends once the next has been started."""
-        for number in range(CALLS):
+        for number in range(self._way.calls):
             if self._way.in_place:
                 self._end(number - 1)
             made = self._call(number)
@@ -111,18 +143,15 @@ class _Caller:
             if self._way.later:
                 self._under_way = made
             else:
-                self._read(number, made)
-        self._end(CALLS - 1)
+                judged(self._rank, made, self._values, number)
+        self._end(self._way.calls - 1)
 
     def _call(self, number: int) -> Any:
         """Write the source shard, and make a call."""
         way, rank, shard = self._way, self._rank, self._shards[number % len(self._shards)]
-        rank.said = f"the caller of rank {rank.number} before call {number}"
-        if shard is not None:
-            rank.note(writes=every(shard))
-        rank.said = f"call {number} of rank {rank.number}"
+        written(rank, shard, self._values, number)
         outs = self._pushed if way.pushed[number % len(way.pushed)] else self._outs
-        return self._host.reshard(
+        return self._module.reshard(
             shard,
             rank,
             out=outs[number % len(outs)],
@@ -136,9 +165,4 @@ class _Caller:
         work, self._under_way = self._under_way, None
         if work is not None:
             self._rank.said = f"the end of call {number} of rank {self._rank.number}"
-            self._read(number, work.wait())
-
-    def _read(self, number: int, result: Any) -> None:
-        self._rank.said = f"the caller of rank {self._rank.number} after call {number}"
-        if result is not None:
-            self._rank.note(reads=every(result))
+            judged(self._rank, work.wait(), self._values, number)

@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from shardwright.codegen.backends.triton_gpu.verify.matmul_calls import CALLS, called_by_ranks
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.order import POLLS, Order
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank
 from shardwright.codegen.verify.compare import MismatchError, expect
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.oracle.products import (
+    Cotangents,
     Numbers,
     Product,
     cotangents,
@@ -47,7 +50,13 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
         return CHECKS
     with _few_polls(module._HOST):
         _run(module, case)
-    return (*CHECKS, *KERNEL_CHECKS, "order", *(("derivative",) if case.derivative else ()))
+    return (
+        *CHECKS,
+        *KERNEL_CHECKS,
+        "order",
+        "calls of ranks",
+        *(("derivative",) if case.derivative else ()),
+    )
 
 
 @contextmanager
@@ -71,6 +80,43 @@ def _run(module: ModuleType, case: MatmulCase) -> None:
             if case.derivative and seed < 1:
                 _transpose(module, case, each, seed)
     _check_order(module, case)
+    _check_calls(module, case)
+
+
+def _check_calls(module: ModuleType, case: MatmulCase) -> None:
+    """Let all ranks of a group multiply, in calls of other operands each, and make cotangents,
+    where there are some. Raises MismatchError."""
+    made = [
+        next(iter(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed)))
+        for seed in range(CALLS)
+    ]
+    given = [
+        [_shards(case, number, each) for number, each in enumerate((product.lhs, product.rhs))]
+        for product in made
+    ]
+    wanted = cotangents(made[0], case.placements, (case.dtype, case.out_dtype), 0)
+    c_bar = _whole_shards(case, 2, wanted.result)
+    results: dict[int, dict[int, Any]] = {}
+    found: dict[int, Any] = {}
+
+    def call(rank: Rank, number: int) -> None:
+        a, b = (side[rank.number].clone() for side in given[number])
+        result = module.matmul(a, b, rank)
+        module.synchronize(rank)
+        results.setdefault(number, {})[rank.number] = result
+        if case.derivative and not number:
+            operands = [each.requires_grad_() for each in (a, b)]
+            product = module.matmul(*operands, rank)
+            found[rank.number] = torch.autograd.grad(product, operands, c_bar[rank.number])
+
+    called_by_ranks(module, call)
+    for number, by_rank in sorted(results.items()):
+        _compare(case, made[number], [by_rank[rank] for rank in sorted(by_rank)])
+    if case.derivative:
+        pairs = [found[rank] for rank in sorted(found)]
+        _compare_cotangents(
+            case, wanted, [each for side in zip(*pairs, strict=True) for each in side]
+        )
 
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
@@ -166,6 +212,11 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
     c_bar = _whole_shards(case, 2, wanted.result)
     with quick_launches():
         found = torch.autograd.grad(module.matmul_local(lhs, rhs), given, c_bar)
+    _compare_cotangents(case, wanted, found)
+
+
+def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[Any]) -> None:
+    """Compare the cotangents of lhs of all devices, then those of rhs, with the oracle."""
     devices = len(case.devices())
     for number, values in enumerate(wanted.operands):
         held = oracle.holdings(case.placements[number], case.shapes[number])

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from shardwright.codegen.backends.triton_gpu.verify.calls import check_calls
+from shardwright.codegen.backends.triton_gpu.verify.among_ranks import check_among_ranks
+from shardwright.codegen.backends.triton_gpu.verify.bits import as_bits, to_bits, to_torch
 from shardwright.codegen.backends.triton_gpu.verify.copies import check_copies
+from shardwright.codegen.backends.triton_gpu.verify.group_calls import check_group_calls
 from shardwright.codegen.backends.triton_gpu.verify.matmul import run_matmul
-from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
+from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
 from shardwright.codegen.backends.triton_gpu.verify.planted import missed
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.backends.triton_gpu.verify.rounding import rounded_to_nearest
@@ -27,7 +29,6 @@ from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.compare import MismatchError, Run
 from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.oracle.sums import Numbers
 from shardwright.codegen.verify.terms import (
     cotangent_back,
     own_terms,
@@ -60,7 +61,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     derivative = ("derivative",) if case.derivative else ()
     # Last, so that what running it shows is said in those words.
     copies = check_copies(compare.named(module, "_HOST").phases)
-    return (*CHECKS, *bounded, *derivative, *copies, *check_calls(module))
+    return (*CHECKS, *bounded, *derivative, *copies, *check_among_ranks(module, case))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
@@ -98,7 +99,7 @@ def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
             for case, each in zip(group.members, planes, strict=True)
         ]
         _move_at_once(moves, module.reshard_local)
-    return CHECKS
+    return (*CHECKS, *check_group_calls(module, group))
 
 
 @dataclass(frozen=True)
@@ -219,22 +220,3 @@ def _name(case: Case) -> str:
 def _poison(dtype: str, which: int) -> int:
     """Return the byte that fresh memory is filled with; no safe value looks like either poison."""
     return which if dtype == "bool" else (0xFF, 0x00)[which]
-
-
-def to_torch(bits: Bits, dtype: str) -> Any:
-    """Return a fresh CPU tensor with these bits."""
-    tensor = guarded(torch.empty(bits.shape, dtype=getattr(torch, dtype)))
-    np.copyto(tensor.reshape(-1).view(torch.uint8).numpy(), np.frombuffer(bits.tobytes(), np.uint8))
-    return tensor
-
-
-def as_bits(numbers: Numbers, dtype: str) -> Bits:
-    """Return the bits of numbers as values of a dtype."""
-    return to_bits(torch.from_numpy(np.array(numbers)).to(getattr(torch, dtype)))
-
-
-def to_bits(tensor: Any) -> Bits:
-    """Return the bits of a CPU tensor."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
-    return bits

@@ -1,0 +1,41 @@
+"""What an emitted reshard does among processes, each of which is a thread here.
+
+In a worker only.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shardwright.codegen.backends.triton_gpu.verify.calls import check_calls
+from shardwright.codegen.backends.triton_gpu.verify.dtensors import check_dtensors
+from shardwright.codegen.backends.triton_gpu.verify.gradients import check_gradients
+from shardwright.codegen.backends.triton_gpu.verify.remembered import check_remembered
+from shardwright.codegen.backends.triton_gpu.verify.values import Values
+from shardwright.codegen.verify.case import Case
+
+MAX_BYTES = 1 << 16
+"""Of how large shards together all bytes are watched."""
+
+
+def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
+    """Return the names of the checks that a module passes, none where it has no calls among ranks.
+    Raises MismatchError."""
+    if "reshard" not in module.__all__:
+        return ()
+    values, noted = Values.of(case), _bytes(module._HOST) <= MAX_BYTES
+    check_calls(module, values, noted=noted)
+    check_remembered(module, values, noted=noted)
+    if case.derivative:
+        check_gradients(module, values)
+    order = ("order of ranks",) if noted else ()
+    return ("calls of ranks", *order, *check_dtensors(module, values))
+
+
+def _bytes(host: Any) -> int:
+    """Return how many bytes all shards have."""
+    exchange = host.exchange
+    shapes = [host.source_shape(device) for device in exchange.source.ids]
+    shapes += [host.target_shape(device) for device in exchange.target.ids]
+    return sum(map(math.prod, shapes)) * int(host.dtype.itemsize)

@@ -1,0 +1,37 @@
+"""Tensors from bits, and bits from tensors. In a worker only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from shardwright.codegen.backends.triton_gpu.verify.memory import guarded
+from shardwright.codegen.verify.oracle.definition import Bits
+from shardwright.codegen.verify.oracle.sums import Numbers
+
+
+def to_torch(bits: Bits, dtype: str) -> Any:
+    """Return a fresh CPU tensor with these bits."""
+    tensor = guarded(torch.empty(bits.shape, dtype=getattr(torch, dtype)))
+    fill(tensor, bits)
+    return tensor
+
+
+def fill(tensor: Any, bits: Bits) -> None:
+    """Give a contiguous CPU tensor these bits."""
+    given = np.frombuffer(bits.tobytes(), np.uint8)
+    np.copyto(tensor.detach().reshape(-1).view(torch.uint8).numpy(), given)
+
+
+def as_bits(numbers: Numbers, dtype: str) -> Bits:
+    """Return the bits of numbers as values of a dtype."""
+    return to_bits(torch.from_numpy(np.array(numbers)).to(getattr(torch, dtype)))
+
+
+def to_bits(tensor: Any) -> Bits:
+    """Return the bits of a CPU tensor."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
+    return bits

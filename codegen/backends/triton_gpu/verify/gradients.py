@@ -1,0 +1,39 @@
+"""The gradient of a reshard among processes. In a worker only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from shardwright.codegen.backends.triton_gpu.verify.bits import to_torch
+from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks
+from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns
+from shardwright.codegen.backends.triton_gpu.verify.values import Values
+
+CALLS = 2
+
+
+def check_gradients(module: Any, values: Values) -> None:
+    """Move gradients back among ranks, where both meshes have the same devices. Raises
+    MismatchError."""
+    host = module._HOST
+    if {*host.exchange.source.ids} != {*host.exchange.target.ids}:
+        return
+    assert host.reverse is not None  # it is loaded before stand-ins look for what is
+    for on_gpus, transport in ((False, "exchange"), (True, "symmetric")):
+        ranks = Ranks(len(host.exchange.ranks), noted=False)
+        with StandIns(ranks, on_gpus=on_gpus).of(module):
+            ranks.run(partial(_back, module, values, transport))
+
+
+def _back(module: Any, values: Values, transport: str, rank: Rank) -> None:
+    device, dtype = values.case.devices()[rank.number], values.case.dtype
+    for call in range(CALLS):
+        shard = to_torch(values.given(call)[device], dtype).requires_grad_()
+        y = module.reshard(shard, rank, transport=transport)
+        given = to_torch(values.wanted(call)[device], dtype)
+        (found,) = torch.autograd.grad(y, shard, given)
+        whole, wanted = values.cotangents(call)
+        rank.read(found, wanted[device], whole, f"device {device}, the derivative")

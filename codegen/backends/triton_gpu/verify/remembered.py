@@ -1,0 +1,136 @@
+"""Calls that ranks remember, between others: each with tensors that were there before on some ranks
+and are new on others, after memory that they share has become another. In a worker only.
+
+A call that a rank remembers goes the way that it went before. So does a new one of another rank
+only if all that was found out before is forgotten whenever something of it changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shardwright.codegen.backends.triton_gpu.verify.calls import CallerTensors, judged, written
+from shardwright.codegen.backends.triton_gpu.verify.ranks import Gpu, Rank, Ranks
+from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns, modules_beside
+from shardwright.codegen.backends.triton_gpu.verify.values import Values
+from shardwright.codegen.verify.compare import MismatchError
+
+MORE = 1 << 12
+"""So many bytes more another module needs."""
+
+
+class MixedCall(NamedTuple):
+    """One call: names of the source shard and of the result, on even ranks and on odd ones, and
+    what all ranks do before. "new": memory of the module's."""
+
+    even: tuple[str, str]
+    odd: tuple[str, str]
+    before: str = ""
+
+
+def _alike(shard: str, out: str, before: str = "") -> MixedCall:
+    return MixedCall((shard, out), (shard, out), before)
+
+
+EXCHANGED = (
+    _alike("a", "a"),
+    _alike("a", "a"),
+    MixedCall(("a", "a"), ("b", "b")),
+    MixedCall(("b", "new"), ("a", "a")),
+)
+PULLED = (
+    *EXCHANGED,
+    MixedCall(("a", "a"), ("c", "c"), "another module needs more memory"),
+    MixedCall(("a", "a"), ("kept", "d"), "the module has memory for source shards"),
+    _alike("kept", "kept"),
+)
+OFFERED = (
+    _alike("b", "b"),
+    MixedCall(("b", "b"), ("b", "c"), "source shards are offered"),
+    MixedCall(("b", "b"), ("b", "c")),
+)
+PUSHED = (
+    _alike("b", "b"),
+    MixedCall(("b", "b"), ("c", "b"), "results are offered"),
+    MixedCall(("c", "b"), ("b", "b")),
+    _alike("a", "kept", "the module has memory for results"),
+)
+
+
+def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
+    """Make the calls of each script on ranks of their own. Raises MismatchError."""
+    host = module._HOST
+    check_script(module, values, EXCHANGED, "exchange", noted=noted)
+    check_script(module, values, PULLED, "symmetric", noted=noted)
+    if {*host.exchange.source.ids} == {*host.exchange.ranks}:
+        check_script(module, values, OFFERED, "symmetric", noted=noted)
+    if host.phases[-1].processes.pushes:
+        check_script(module, values, PUSHED, "symmetric", noted=noted)
+    else:
+        _check_refused(module)
+
+
+def _check_refused(module: Any) -> None:
+    """Raise MismatchError for a module that has memory for results, though others do not write
+    them."""
+    try:
+        module.symmetric_result()
+    except ValueError:
+        return
+    raise MismatchError("symmetric_result: no error, though tiles are pulled")
+
+
+def check_script(
+    module: Any, values: Values, script: tuple[MixedCall, ...], transport: str, *, noted: bool
+) -> None:
+    """Make the calls of a script. Raises MismatchError."""
+    ranks = Ranks(len(module._HOST.exchange.ranks), noted=noted)
+    with StandIns(ranks, on_gpus=True).of(module):
+        ranks.run(lambda rank: _Remembering(module, values, rank, transport).make(script))
+
+
+class _Remembering:
+    """Who calls a module on a rank, with tensors by name."""
+
+    def __init__(self, module: Any, values: Values, rank: Rank, transport: str) -> None:
+        self._module, self._values, self._rank = module, values, rank
+        self._transport, shards = transport, CallerTensors(module._HOST, rank)
+        self._sources = {name: shards.source() for name in "abc"}
+        self._results = {name: shards.result() for name in "abcd"} | {"new": None}
+
+    def make(self, script: tuple[MixedCall, ...]) -> None:
+        """Make all calls of a script."""
+        for number, turn in enumerate(script):
+            self._before(turn.before)
+            shard, out = turn.odd if self._rank.number % 2 else turn.even
+            self._call(number, shard, out)
+
+    def _call(self, number: int, shard: str, out: str) -> None:
+        rank, given = self._rank, self._sources[shard]
+        written(rank, given, self._values, number)
+        made = self._module.reshard(given, rank, out=self._results[out], transport=self._transport)
+        judged(rank, made, self._values, number)
+
+    def _before(self, what: str) -> None:
+        """Prepare a call as all ranks do."""
+        module, rank = self._module, self._rank
+        match what:
+            case "another module needs more memory":
+                _grow(module, rank)
+            case "the module has memory for source shards":
+                self._sources["kept"] = module.symmetric_source(rank)
+                self._results["kept"] = self._results["a"]
+            case "source shards are offered":
+                module.symmetric_source(rank, self._sources["b"])
+            case "results are offered":
+                module.symmetric_result(rank, self._results["b"])
+            case "the module has memory for results":
+                self._results["kept"] = module.symmetric_result(rank)
+
+
+def _grow(module: Any, rank: Rank) -> None:
+    """Let memory that modules share become larger, as a module of larger shards does."""
+    inside = modules_beside(module)
+    shared = next(vars(each)["shared"] for each in inside if "shared" in vars(each))
+    place = shared(rank).workspace
+    shared(rank).grown(MORE + (0 if place is None else len(place.held)), Gpu(), rank)

@@ -1,0 +1,60 @@
+"""What shards hold in calls that come one after another. In a worker only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from shardwright.codegen.backends.triton_gpu.verify.bits import as_bits
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.compare import Run
+from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.verify.oracle.definition import Bits
+from shardwright.codegen.verify.terms import cotangent_back, own_terms, runs
+
+RANDOM = 3
+"""So many calls in a row move random bits, each other ones."""
+
+
+class Values:
+    """The shards before and after each call of a case, by the number of the call.
+
+    Calls that follow one another move other values: what is left from before is wrong."""
+
+    def __init__(self, case: Case, planes: Sequence[Run]) -> None:
+        self.case = case
+        self._runs = list({run.plane: run for run in planes}.values())
+        if not case.source.unreduced and not case.target.unreduced:
+            random = (oracle.random_bits(case.shape, case.dtype, seed) for seed in range(RANDOM))
+            self._runs += [Run(tensor, 0, 0, 0) for tensor in random]
+        self._shards = functools.cache(self._shards_of)
+
+    @staticmethod
+    def of(case: Case) -> Values:
+        """Return those of a case that is run on its own."""
+        return Values(case, list(runs(case, as_bits)))
+
+    def whole(self, call: int) -> Bits:
+        """Return the tensor, or the array of its terms, after a call."""
+        return self._runs[call % len(self._runs)].tensor
+
+    def given(self, call: int) -> dict[int, Bits]:
+        """Return the source shards of a call, by device."""
+        return self._shards(call % len(self._runs))[0]
+
+    def wanted(self, call: int) -> dict[int, Bits]:
+        """Return the target shards of a call, by device."""
+        return self._shards(call % len(self._runs))[1]
+
+    def cotangents(self, call: int) -> tuple[Bits, dict[int, Bits]]:
+        """Return the cotangent of the source where that of the target is `whole`, and the shards
+        of it, by device."""
+        back = cotangent_back(self.case, self.whole(call))
+        return back, own_terms(self.case.source, self.case.source_array, back)
+
+    def _shards_of(self, run: int) -> tuple[dict[int, Bits], dict[int, Bits]]:
+        case, made = self.case, self._runs[run]
+        return (
+            own_terms(case.source, case.source_array, made.given),
+            own_terms(case.target, case.target_array, made.tensor),
+        )

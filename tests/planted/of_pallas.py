@@ -1,0 +1,64 @@
+"""Faults of the Pallas modules, and of the support that they run on."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+
+def _pallas(bundle: str, file: str, right: str, wrong: str, said: str) -> Fault:
+    return Fault("pallas_tpu", bundle, file, right, wrong, said)
+
+
+PALLAS = {
+    "its own columns for every receiver": _pallas(
+        "tiles", "pallas_tpu.py",
+        "read, write = x.at[:, columns_of(peer)]", "read, write = x.at[:, columns_of(me)]", "",
+    ),
+    "nothing waits for what comes": _pallas(
+        "tiles", "pallas_tpu.py", "    wait_for(y, received)\n", "", "",
+    ),
+    "sent before the receiver is there": _pallas(
+        "tiles", "pallas_tpu.py", "    meet(me, sender, 4, own=True)\n", "", "",
+    ),
+    "a wait for too few that leave": _pallas(
+        "tiles", "pallas_tpu.py", "pl.ds(8, 24)", "pl.ds(8, 16)", "",
+    ),
+    "an end that does not wait": _pallas(
+        "tiles", "pallas_started.py",
+        "        self.program.wait(y, sent, received)\n", "        pass\n", "",
+    ),
+    "a start without its tiles": _pallas(
+        "tiles", "pallas_started.py",
+        "            return held[0]\n", "            return 0 * held[0]\n", "reshard_start",
+    ),
+    "told to the rank of a target": _pallas(
+        "apart", "pallas_peers.py",
+        "return piece.moves, jnp.int32(self.source_rank(piece.peer, order))",
+        "return piece.moves, jnp.int32(self.target_rank(piece.peer, order))", "",
+    ),
+    "tiles that share a place in the staging area": _pallas(
+        "turn", "pallas_windows.py", ", unit) + before * step", ", unit)", "",
+    ),
+    "a term left out of a sum": _pallas(
+        "summed", "pallas_terms.py",
+        "for number in range(1, count):", "for number in range(1, count - 1):", "",
+    ),
+    "a group that does not wait for what leaves": _pallas(
+        "both", "pallas_group.py", "            pl.when(sends)(copy.wait_send)\n", "", "",
+    ),
+    "a group that does not wait for what comes": _pallas(
+        "both", "pallas_group.py",
+        "            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)\n", "", "",
+    ),
+    "the part after": _pallas(
+        "ring", "pallas_products.py",
+        "return self.rings[0, 3 + rem(place + by, size)]",
+        "return self.rings[0, 3 + rem(place + by + 1, size)]", "",
+    ),
+    "multiplied before it has come": _pallas(
+        "ring", "pallas_products.py",
+        "            pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()\n", "",
+        "",
+    ),
+}  # fmt: skip
+"""By name; `said` is part of what `verify` says."""
