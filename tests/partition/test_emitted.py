@@ -22,7 +22,7 @@ def wrong(found: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("mode", sampled(MODES, "cheapest"))
 def test_a_step_has_one_devices_values(mode: str) -> None:
-    assert wrong(run("models", mode, "mlp_step:fsdp+tp", "layer_step:fsdp+tp")) == {}
+    assert wrong(run("models", mode, "mlp_step:fsdp+tp")) == {}
 
 
 @pytest.mark.slow

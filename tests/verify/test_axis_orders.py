@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from lone import alone
+from running import reports_of
 
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.ir import Mesh, Reshard
 
 
@@ -23,5 +24,5 @@ def test_orders_of_the_same_axes(tmp_path: Path) -> None:
         path = tmp_path / f"{names}.py"
         path.write_text(alone(plan(reshard), "pallas_tpu"))
         cases.append(Case.of(reshard, names, "pallas_tpu", path))
-    reports = run_batch("pallas_tpu", cases)
+    reports = reports_of("pallas_tpu", cases)
     assert [(each.verdict, each.detail) for each in reports] == [("ok", "")] * 2

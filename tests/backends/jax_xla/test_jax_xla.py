@@ -21,6 +21,7 @@ import pytest
 from cases import all_pairs, describe, random_reshard
 from lone import alone, write_bundle
 from places import TESTS
+from running import reports_of
 from sweeps import swept
 
 import shardwright as sw
@@ -40,7 +41,7 @@ from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch, verify
+from shardwright.codegen.verify import Case, verify
 from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.exchange import HolderRule
@@ -269,7 +270,7 @@ def test_planted_faults(tmp_path: Path) -> None:
             path = tmp_path / f"{name.replace(' ', '_')}.py"
             path.write_text(text.replace(old, new, 1) if old else text)
             cases.append(Case.of(reshard, name, "jax_xla", path))
-    verdicts = {report.name: report.verdict for report in run_batch("jax_xla", cases)}
+    verdicts = {report.name: report.verdict for report in reports_of("jax_xla", cases)}
     failed = {name: "failed" for _, faults in planted for name in faults}
     assert verdicts == {f"right {number}": "ok" for number in range(len(planted))} | failed
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from matmuls import random_matmul, verified, write_module
+from running import reports_of
 from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.emit.matmul import backward_matmuls
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.pool import Runner
 
 MESH = sw.Mesh({"x": 2, "y": 3})
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn")
@@ -88,9 +88,8 @@ def test_planted_faults_are_found(file: str, right: str, wrong: str, tmp_path: P
     path = case.module.parent / file
     assert right in path.read_text(), path.read_text()
     path.write_text(path.read_text().replace(right, wrong))
-    with Runner("jax_xla", 6) as runner:
-        assert runner.run(replace(case, derivative=False)).verdict == "ok"
-        report = runner.run(case)
+    right_forward, report = reports_of("jax_xla", [replace(case, derivative=False), case])
+    assert right_forward.verdict == "ok"
     assert report.verdict == "failed"
     assert "the cotangent of" in report.detail
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from lone import alone
 from programs import SELF_CHECKS, output, started
+from running import reports_of
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import OPERATORS, ids_differ, pairs_with_terms, placed
@@ -18,7 +19,7 @@ import shardwright as sw
 from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
 from shardwright.codegen.emit.modules import backward_of, parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch, verify
+from shardwright.codegen.verify import Case, verify
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard
@@ -156,7 +157,7 @@ def test_copies_and_values_are_two_things(tmp_path: Path) -> None:
         for transposed in (False, True):
             case = Case.of(new.reshard, f"{name} {transposed}", "jax_xla", path)
             cases.append(replace(case, transposed=transposed))
-    verdicts = [report.verdict for report in run_batch("jax_xla", cases)]
+    verdicts = [report.verdict for report in reports_of("jax_xla", cases)]
     assert verdicts == ["failed", "ok", "ok", "failed"]
 
 
@@ -196,7 +197,7 @@ def test_a_wrong_holder_is_found(tmp_path: Path) -> None:
         path = tmp_path / f"fault{number}.py"
         path.write_text(own.text.replace(line, wrong))
         cases.append(Case.of(made.reshard, wrong, "jax_xla", path))
-    assert [report.verdict for report in run_batch("jax_xla", cases)] == ["failed"] * 4
+    assert [report.verdict for report in reports_of("jax_xla", cases)] == ["failed"] * 4
 
 
 def test_booleans_are_no_terms_of_a_sum() -> None:

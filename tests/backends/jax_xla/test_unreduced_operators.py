@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cases import kept_reshard
 from programs import output, started
+from running import reports_of
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import reduction
@@ -217,7 +218,7 @@ def test_a_wrong_extremum_is_found(tmp_path: Path) -> None:
     """Planted: the other operator, zero to start from, a term that is left out."""
     made = plan(make('[{"x"}, {}], unreduced=max{"y"}', '[{"x", "y"}, {}]', (5, 6)), "basis")
     (part,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
-    from shardwright.codegen.verify import Case, run_batch
+    from shardwright.codegen.verify import Case
 
     faults = {
         "jnp.maximum": "jnp.minimum",
@@ -230,7 +231,7 @@ def test_a_wrong_extremum_is_found(tmp_path: Path) -> None:
         path = tmp_path / f"fault{number}.py"
         path.write_text(part.text.replace(right, wrong))
         cases.append(Case.of(made.reshard, right, "jax_xla", path))
-    assert [report.verdict for report in run_batch("jax_xla", cases)] == ["failed"] * 3
+    assert [report.verdict for report in reports_of("jax_xla", cases)] == ["failed"] * 3
 
 
 def test_a_bundle_of_a_maximum(tmp_path: Path) -> None:

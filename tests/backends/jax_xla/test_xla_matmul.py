@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from matmuls import DTYPES, matrix_shardings, random_matmul, verified, write_module
+from running import reports_of
 from sweeps import sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.pool import Runner
 
 SIZES = ((8, 8, 8), (4, 12, 8), (7, 13, 5), (2, 1, 3))
 
@@ -215,7 +215,7 @@ def test_rings_of_more_than_16_devices_are_rolled(loop: str, tmp_path: Path) -> 
         for lhs, rhs, out in sides
     ]
     found = []
-    made = verified(matmuls, tmp_path / "generated", loop, devices=mesh.size)
+    made = verified(matmuls, tmp_path / "generated", loop)
     for number, (_, plan, report) in enumerate(made):
         assert report.verdict == "ok", report.detail
         assert plan.chosen.loop is not None
@@ -242,15 +242,14 @@ def test_planted_faults_are_found(tmp_path: Path) -> None:
         "float32", ((6, 13), "P('x', 'y')"), ((13, 6), "P('y')"), "P('x', 'y')", mesh=mesh
     )
     plan = plan_matmul(matmul, listed=0)
-    with Runner("jax_xla", 6) as runner:
-        for number, (right, wrong, said) in enumerate(FAULTS):
-            case = write_module(plan, f"m{number}", tmp_path / "generated")
-            text = case.module.read_text()
-            assert right in text, right
-            case.module.write_text(text.replace(right, wrong))
-            report = runner.run(case)
-            assert report.verdict == "failed", wrong
-            assert said in report.detail
+    for number, (right, wrong, said) in enumerate(FAULTS):
+        case = write_module(plan, f"m{number}", tmp_path / "generated")
+        text = case.module.read_text()
+        assert right in text, right
+        case.module.write_text(text.replace(right, wrong))
+        (report,) = reports_of("jax_xla", [case])
+        assert report.verdict == "failed", wrong
+        assert said in report.detail
 
 
 def test_a_module_checks_itself(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch, verify
+from shardwright.codegen.verify import Case, verify
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import Plan
 
@@ -184,7 +184,7 @@ def test_planted_faults(tmp_path: Path) -> None:
             path = tmp_path / f"{name.replace(' ', '_')}.py"
             path.write_text(text.replace(old, new, 1) if old else text)
             cases.append(Case.of(made.reshard, name, "jax_xla", path))
-    verdicts = {report.name: report.verdict for report in run_batch("jax_xla", cases)}
+    verdicts = {report.name: report.verdict for report in running.reports_of("jax_xla", cases)}
     faults = {**FAULTS, **SUM_FAULTS, **BOX_FAULTS}
     passed = {f"none of {next(iter(each))}": "ok" for each in (FAULTS, SUM_FAULTS, BOX_FAULTS)}
     assert verdicts == {**passed, **dict.fromkeys(faults, "failed")}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from lone import alone_in_form
+from running import reports_of
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.proofs import check
@@ -19,7 +20,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.load import load
 from shardwright.ir.plan import DirectPlan, direct_of
 
@@ -92,5 +93,5 @@ def test_modules_on_random_tori_move_what_they_should(tmp_path: Path) -> None:
             path.write_text(alone_in_form(made, choice))
             cases.append(Case.of(made.reshard, f"{seed} {choice.form}", "pallas_tpu", path))
     assert len(cases) >= 8
-    failed = [r for r in run_batch("pallas_tpu", cases[:10]) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases[:10]) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import running
 from matmul_kernels import along_j, gathers, of_several_blocks, scatters
 from matmuls import write_module
 
@@ -17,10 +17,9 @@ from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner("pallas_tpu", 4) as found:
-        yield found
+@pytest.fixture
+def runner() -> Runner:
+    return running.runner("pallas_tpu")
 
 
 @pytest.fixture(scope="module")

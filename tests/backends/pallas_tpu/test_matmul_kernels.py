@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import running
 from matmul_kernels import RING, WHOLE, along_j, gathers, of_several_blocks, scatters
 from matmuls import matrix_shardings, verified, write_module
 from sweeps import swept
@@ -25,10 +25,9 @@ from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner("pallas_tpu", 4) as found:
-        yield found
+@pytest.fixture
+def runner() -> Runner:
+    return running.runner("pallas_tpu")
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ def test_matmul_kernels_compile_in_both_widths(tmp_path: Path) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_a_matmul_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     skip_without_the_compiler()
     bundle = sw.emit(GATHER, ("pallas_tpu",), loop="both", topology=TOPOLOGY)

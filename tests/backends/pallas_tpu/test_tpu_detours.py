@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lone import alone_in_form
+from running import reports_of
 
 import shardwright as sw
 from shardwright.codegen.backends import registry
@@ -32,7 +33,7 @@ from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.timeline import cost_of
 from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh
@@ -188,7 +189,7 @@ def test_modules_that_turn_off_move_what_they_should(tmp_path: Path) -> None:
             path.write_text(alone_in_form(made, choice))
             cases.append(Case.of(made.reshard, f"{name} {number}", "pallas_tpu", path))
     assert kinds >= {("routed", True), ("gathered", False), ("spread", False), ("spread", True)}
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from lone import alone, alone_in_form
+from running import reports_of
 from sweeps import slow, swept
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
@@ -30,7 +31,7 @@ from shardwright.codegen.compile import targets
 from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import DirectPlan, direct_of
@@ -196,7 +197,7 @@ def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
             path.write_text(alone_in_form(made, choice))
             name = f"{seed}: {kind(choice.form)}"  # type: ignore[arg-type]
             cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 

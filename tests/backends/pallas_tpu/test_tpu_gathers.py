@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lone import alone_in_form
+from running import reports_of
 
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, tile_rows
 from shardwright.codegen.backends.pallas_tpu.proofs import check
@@ -31,7 +32,7 @@ from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.network.timeline import Copies, cost_of
 from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
@@ -214,7 +215,7 @@ def run_each(
             path = tmp_path / f"case{len(cases)}.py"
             path.write_text(alone_in_form(made, each))
             cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
     return kinds
 
@@ -315,7 +316,7 @@ def test_the_interpreter_finds_what_is_sent_too_early(tmp_path: Path) -> None:
     path, text = tmp_path / "wrong.py", alone_in_form(CASES["rows"], gathers(CASES["rows"])[0])
     assert COME in text
     path.write_text(text.replace(COME, "").replace(SEND, SEND + COME))
-    (report,) = run_batch(
+    (report,) = reports_of(
         "pallas_tpu", [Case.of(CASES["rows"].reshard, "rows", "pallas_tpu", path)]
     )
     assert report.verdict == "failed"

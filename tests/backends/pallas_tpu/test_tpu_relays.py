@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lone import alone_in_form
+from running import reports_of
 from test_tpu_gathers import (
     COLUMNS,
     COME,
@@ -36,7 +37,7 @@ from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner.network.timeline import Copies, cost_of
 from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir import InputError, Mesh
 from shardwright.ir.errors import InternalError
@@ -256,7 +257,7 @@ def test_the_interpreter_finds_what_is_sent_too_early(tmp_path: Path) -> None:
     text = alone_in_form(made, relayed(made))
     assert COME in text
     path.write_text(text.replace(COME, "").replace(SEND, SEND + COME))
-    (report,) = run_batch("pallas_tpu", [Case.of(made.reshard, "early", "pallas_tpu", path)])
+    (report,) = reports_of("pallas_tpu", [Case.of(made.reshard, "early", "pallas_tpu", path)])
     assert report.verdict == "failed"
     assert "race" in report.detail or "element" in report.detail
 

@@ -15,6 +15,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from lone import alone, alone_in_form
+from running import reports_of
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
@@ -40,7 +41,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Wait, tra
 from shardwright.codegen.compile import TpuCode, compile_bundles, targets
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.compare import MismatchError
 from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
@@ -194,7 +195,7 @@ def test_modules_move_what_they_should(tmp_path: Path) -> None:
         kinds.add((form.name, form.schedule.halves))
     names = "routed", "gathered", "spread"
     assert kinds == {(name, halves) for name in names for halves in (False, True)}
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
@@ -224,7 +225,7 @@ def test_every_form_of_thin_and_wide_tiles(
         cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
     assert len(parts) in (4, 5)
     assert ("routed", False, in_parts) in parts
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
@@ -244,7 +245,7 @@ def test_every_form_on_a_ring(dtype: str, tmp_path: Path) -> None:
         path.write_text(alone_in_form(made, choice))
         cases.append(Case.of(made.reshard, str(choice.form.slot), "pallas_tpu", path))
     assert halves == ({True, False} if dtype == "float32" else {True})
-    failed = [r for r in run_batch("pallas_tpu", cases) if r.verdict != "ok"]
+    failed = [r for r in reports_of("pallas_tpu", cases) if r.verdict != "ok"]
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
@@ -437,7 +438,7 @@ def test_a_wrong_route_gives_wrong_values(tmp_path: Path) -> None:
         "self.schedule.farther(at, offsets[number] ^ 1)",
     )
     path = written(ALL_TO_ALL, tmp_path / "wrong.py", wrong)
-    (report,) = run_batch("pallas_tpu", [Case.of(ALL_TO_ALL.reshard, "a", "pallas_tpu", path)])
+    (report,) = reports_of("pallas_tpu", [Case.of(ALL_TO_ALL.reshard, "a", "pallas_tpu", path)])
     assert (report.verdict, "element" in report.detail) == ("failed", True)
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from cases import describe, random_reshard
 from gpu_cases import CASES, FORMS, make, moves
+from running import reports_of
 from style import FORMATTED, LINTED
 
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, run_batch
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
@@ -46,7 +47,7 @@ def test_every_form_against_the_oracle(tmp_path: Path) -> None:
     for name, reshard in CASES.items():
         path = written(reshard, tmp_path, name)
         cases.append(Case.of(reshard, name, "triton_gpu", path))
-    found = {r.name: (r.verdict, r.detail) for r in run_batch("triton_gpu", cases)}
+    found = {r.name: (r.verdict, r.detail) for r in reports_of("triton_gpu", cases)}
     assert found == dict.fromkeys(CASES, ("ok", ""))
 
 

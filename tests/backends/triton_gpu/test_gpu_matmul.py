@@ -7,10 +7,10 @@ import itertools
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import running
 from matmuls import matrix_shardings, random_matmul, write_module
 from places import TESTS
 from ranks import answered
@@ -63,10 +63,9 @@ KINDS = {
 """What moves, the mesh, and the shardings of lhs, rhs and the result."""
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner(BACKEND, 8) as found:
-        yield found
+@pytest.fixture
+def runner() -> Runner:
+    return running.runner(BACKEND)
 
 
 def written(given: sw.Matmul, name: str, root: Path, *, gradient: bool = False) -> MatmulCase:

@@ -3,10 +3,10 @@ known from the order of releases and acquires, so that nothing hangs on luck."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import running
 from matmuls import write_module
 from places import TESTS
 from ranks import answered
@@ -199,10 +199,9 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
 """In which matmul, in which support module, what is written in place of what, what is then said."""
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner("triton_gpu", 2) as found:
-        yield found
+@pytest.fixture
+def runner() -> Runner:
+    return running.runner("triton_gpu")
 
 
 def small(kind: str, root: Path) -> MatmulCase:

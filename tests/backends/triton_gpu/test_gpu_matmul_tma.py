@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import running
 from matmuls import write_module
 from places import TESTS
 from ranks import answered
@@ -67,10 +67,9 @@ FAULTS = {
 """The matmul, what stands in place of what in `torch_member`, and what is then said."""
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner("triton_gpu", 4) as found:
-        yield found
+@pytest.fixture
+def runner() -> Runner:
+    return running.runner("triton_gpu")
 
 
 def written(kind: str, root: Path) -> MatmulCase:
