@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
-    "pallas_tpu": "ae90424189aab065",
+    "pallas_tpu": "abf0169155e22468",
     "triton_gpu": "f0d464e09f0ad9f3",
 }
 
