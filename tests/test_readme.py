@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT, TESTS
+from sweeps import sampled
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -30,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_commands(folder: Path) -> None:
     """In order; what is installed is left to `make`, which installs the same extras."""
     bin_folder = Path(sys.executable).parent
@@ -50,7 +52,7 @@ def test_the_commands(folder: Path) -> None:
 PROGRAMS = [block for block in blocks("python") if block.startswith("import")]
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+@pytest.mark.parametrize("number", sampled(range(len(PROGRAMS)), *range(5)))
 def test_the_python(number: int, tmp_path: Path) -> None:
     """Each program alone, that of torch in six processes, in the folder of whoever reads it."""
     program = tmp_path / "program.py"

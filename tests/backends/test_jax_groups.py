@@ -206,13 +206,13 @@ def ran(program: str, home: Path, backend: str, devices: int = 12) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
+@pytest.mark.parametrize("backend", sampled(["jax_xla", "pallas_tpu"], "jax_xla"))
 def test_to_other_devices(home: Path, backend: str) -> None:
     """In lists, dicts and nested ones."""
     assert ran(APART, home, backend) == bytes_of(home, "apart")
 
 
-@pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
+@pytest.mark.parametrize("backend", sampled(["jax_xla", "pallas_tpu"], "pallas_tpu"))
 def test_to_some_of_the_devices(home: Path, backend: str) -> None:
     assert ran(OVERLAPPING, home, backend) == bytes_of(home, "overlapping")
 
@@ -223,7 +223,13 @@ def test_within_a_jit(home: Path, backend: str) -> None:
     assert ran(SAME, home, backend) == bytes_of(home, "same") + SAID
 
 
-@pytest.mark.parametrize(("name", "devices"), [("same", 8), ("apart", 12), ("overlapping", 12)])
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("same", 8), ("apart", 12))),
+        ("overlapping", 12),
+    ],
+)
 def test_the_compiled_program_moves_the_bytes_of_the_plan(
     home: Path, name: str, devices: int
 ) -> None:
