@@ -18,20 +18,20 @@ def by_hand(rank: int, case: dict) -> dict:
         for name, member in each.items()
         if device in module._HOST.exchange.source.ids
     }
-    given = (lambda found: found or None) if members else (lambda found: found.get(""))
-    refused = said(lambda: module.reshard(given(shards)))
+    given = (shards or None) if members else shards.get("")
+    refused = said(lambda: module.reshard(given))
     with torch.no_grad():
-        served = module.reshard(given(shards))
+        served = module.reshard(given)
     served = served if members else {"": served}
     for name, result in served.items():
         if result is not None:
             weights = given_as(tuple(result.shape), case["weights"][name][str(device)])
             (result.requires_grad_() * weights).sum().backward()
-    found = {name: each.grad for name, each in served.items() if each is not None}
-    gradients = back.reshard(given(found))
-    gradients = gradients if members else {"": gradients}
+    found = {f"{name}_back": each.grad for name, each in served.items() if each is not None}
+    gradients = back.reshard((found or None) if members else found.get("_back"))
+    gradients = gradients if members else {"_back": gradients}
     return {
         "device": device,
         "said": refused,
-        "gradients": {name: bits(each) for name, each in gradients.items()},
+        "gradients": {name.removesuffix("_back"): bits(each) for name, each in gradients.items()},
     }

@@ -32,6 +32,11 @@ ITS_ONE = operator.itemgetter(0)
 NO_GRADIENT = (
     "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
 )
+APART = (
+    "some devices are in one mesh only, and autograd calls nothing on a rank without a result: "
+    "call this in torch.no_grad(), and send gradients back by the reverse reshard (docs/groups.md, "
+    "Gradients)"
+)
 
 
 BROAD = 4  # times the four warps, and the bytes under way, has each of programs that are to be few
@@ -291,7 +296,7 @@ class Reshard:
             self._check_out(out, device_id, home, [shard] if here else [])
         apart = {*self.exchange.source.ids} != {*self.exchange.target.ids}
         if wants_gradient and (out is not None or apart):
-            why = "some devices are in one mesh only" if out is None else "out takes no gradient"
+            why = APART if out is None else "out takes no gradient"
             raise ValueError(f"{what} requires a gradient, but {why}")
         if f"{home.type}:" not in served:
             where = f"expected one where the group communicates, {served}"

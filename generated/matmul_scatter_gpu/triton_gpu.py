@@ -40,7 +40,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "f0d464e09f0ad9f3", __name__)
+require("triton_gpu", "b25257ac781b7811", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -49,8 +49,8 @@ mesh = "server"
 target_mesh = "trainer"
 gradient = false
 tensors = [
-  {name = "wq", shape = [6, 4], source = '[{}, {"y"}]', target = '[{"x"}, {}]'},
-  {name = "norm", shape = [5], source = '[{"y"}]', target = '[{"x"}]'},
+  {name = "wq_back", shape = [6, 4], source = '[{}, {"y"}]', target = '[{"x"}, {}]'},
+  {name = "norm_back", shape = [5], source = '[{"y"}]', target = '[{"x"}]'},
 ]
 """
 SAID = (
