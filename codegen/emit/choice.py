@@ -104,7 +104,7 @@ def _planned_reshard(
 def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
     """Return whether all of the backends reduce the terms of a reshard in two exchanges too."""
     meshes = reshard.source.mesh, reshard.target.mesh
-    one_order = tuple(meshes[0].device_ids) == tuple(meshes[1].device_ids)
+    one_order = meshes[0].device_ids == meshes[1].device_ids
     known = {"never": False, "in one order": one_order, "always": True}
     return all(known[registry.backend(name).in_two] for name in names)
 
