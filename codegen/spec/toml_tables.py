@@ -125,9 +125,10 @@ def _form(table: Table, key: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file; that it cannot be read is a mistake of the user's."""
+    """Return the text of a file, without a byte-order mark. Raises InputError where the file
+    cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("not a text file in UTF-8", argument=str(path)) from None
     except OSError as error:
