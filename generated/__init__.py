@@ -57,7 +57,8 @@ def load(name, backend):
     no module for.
     """
     if name not in MODULES:
-        raise KeyError(f"{name}: none of {', '.join(MODULES)}")
+        more = f", … ({len(MODULES)} in all)" if len(MODULES) > 40 else ""
+        raise KeyError(f"{name}: none of {', '.join([*MODULES][:40])}{more}")
     folder = pathlib.Path(__file__).parent / MODULES[name]
     found = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     if backend not in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -21,7 +20,7 @@ from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
 from shardwright.codegen.emit.ways import plan_json, reduced_by, rings_by
-from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.show.review import RINGS, review_page
@@ -31,7 +30,7 @@ from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, read_id
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.program import ProgramDescription
-from shardwright.ir.errors import InputError, check_type, one_of, wrong_type
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
@@ -69,7 +68,6 @@ class Bundle:
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same plan."""
         description = self.description(name)
-        command = description.command()
         modules = self.modules(description)
         own = {f"{backend}.py" for backend in self.backends}
         backward = tuple(part.file for part in modules if part.file not in own)
@@ -81,7 +79,7 @@ class Bundle:
             "README.md": review_page(
                 self.plan,
                 name,
-                command,
+                description.command("."),
                 tables=self._tables(),
                 backward=backward,
                 takes=(
@@ -90,7 +88,9 @@ class Bundle:
                 ),
                 rings=RINGS in pictures,
             ),
-            "__init__.py": render("common/package.py.jinja", BundlePackage("reshard", support)),
+            "__init__.py": render(
+                "common/package.py.jinja", BundlePackage("reshard", support, self.backends)
+            ),
             "plan.json": plan_json(self.plan, self.backends),
             **pictures,
         }
@@ -129,9 +129,7 @@ class Bundle:
         """Write the bundle into the folder `path`, whose last part is its name, and note it in the
         manifest beside that folder. The files that changed, removed ones too; nothing is written
         on an error."""
-        if not isinstance(path, str | Path):
-            raise wrong_type(path, Path, '"generated/transpose_2x3"', "path")
-        folder = Path(os.path.abspath(path))
+        folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
         )

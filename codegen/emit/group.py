@@ -12,6 +12,7 @@ import numpy as np
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Grouping
 from shardwright.codegen.emit.context import constant_lines, plan_hash
+from shardwright.codegen.emit.package import other_backends
 from shardwright.codegen.emit.python_text import WIDTH, called, exploded
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
@@ -37,6 +38,7 @@ class GroupText:
     received: str
     received_total: str
     command: str
+    others: str
 
     @property
     def count(self) -> int:
@@ -139,7 +141,8 @@ def group_files(
     Raises InputError, argument "members", unless all are on the same devices and move values.
     """
     check_devices({member: plans[member].reshard for member in group.members})
-    text = _text(group, plans, folders or {})
+    backends = tuple(backends)
+    text = _text(group, plans, folders or {}, backends)
     said = {field: getattr(text, field) for field in GroupText.__dataclass_fields__}
     first = group_id(group, {member: plans[member].reshard for member in group.members})
     modules = {
@@ -160,7 +163,9 @@ def group_files(
     }
 
 
-def _text(group: Group, plans: Mapping[str, Plan], folders: Mapping[str, str]) -> GroupText:
+def _text(
+    group: Group, plans: Mapping[str, Plan], folders: Mapping[str, str], backends: tuple[str, ...]
+) -> GroupText:
     folder_of = {member: folders.get(member, member) for member in group.members}
     kinds = list(dict.fromkeys(folder_of.values()))
     kind_of = tuple(kinds.index(folder_of[member]) for member in group.members)
@@ -184,6 +189,7 @@ def _text(group: Group, plans: Mapping[str, Plan], folders: Mapping[str, str]) -
         received=f"{int(np.max(received)):,}",
         received_total=f"{int(np.sum(received)):,}",
         command=group.command(),
+        others=other_backends(backends),
     )
 
 

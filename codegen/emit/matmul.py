@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,15 +13,15 @@ from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.single_file import single_file as joined
 from shardwright.codegen.emit.support import support_files, support_text
 from shardwright.codegen.emit.templates import render
-from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.collective_ids import matmul_id
-from shardwright.codegen.spec.description import BUNDLE_IDS, read_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, read_id, with_comment
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.dtypes import is_floating
-from shardwright.ir.errors import InputError, wrong_type
+from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES, Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.sharding import Sharding
@@ -64,7 +63,9 @@ class MatmulBundle:
         return {
             **self.modules(command),
             "README.md": matmul_page(self.plan, name, command, self.backward),
-            "__init__.py": render("common/package.py.jinja", BundlePackage("matmul", support)),
+            "__init__.py": render(
+                "common/package.py.jinja", BundlePackage("matmul", support, self.backends)
+            ),
             "plan.json": self.plan.to_json(),
             **({} if picture is None else {"matmul.svg": picture}),
         }
@@ -79,7 +80,7 @@ class MatmulBundle:
             first = matmul_id(self.description("of_any_name"))
             texts = {f"{name}.py": renders(self.plan, command, files, first)}
             for number, (file, plan) in enumerate(zip(files, plans, strict=True), first + 1):
-                said = f"{command}  # {file}.py, a gradient"
+                said = with_comment(command, f"{file}.py, a gradient")
                 texts[f"{file}.py"] = renders(plan, said, collective_id=number)
             for file, text in texts.items():
                 found[file] = joined(text, read) if self.single_file else text
@@ -89,9 +90,7 @@ class MatmulBundle:
         """Write the bundle into the folder `path`, whose last part is its name, and note it in the
         manifest beside that folder. The files that changed, removed ones too; nothing is written
         on an error."""
-        if not isinstance(path, str | Path):
-            raise wrong_type(path, Path, '"generated/mlp_up"', "path")
-        folder = Path(os.path.abspath(path))
+        folder = bundle_folder(path, "generated/mlp_up")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
         )

@@ -18,6 +18,7 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.emit.single_file import single_file as joined
 from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.spec.description import with_comment
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import DirectPlan, Plan
@@ -73,7 +74,7 @@ def _rendered(
     if back is None:
         return (own,)
     file = backward_file(backend)
-    by = f"{command}  # {file}, the backward"
+    by = with_comment(command, f"{file}, the backward")
     asked = Request(back, by, forms.get(file), backward=True, derivative=True)
     return own, Part(file, back, renders.render(replace(asked, collective_id=collective_id ^ 1)))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.templates import render
 
 PACKAGE_FILE = "__init__.py"
@@ -20,10 +21,22 @@ class RootPackage:
 @dataclass(frozen=True)
 class BundlePackage:
     """What the template of a bundle's `__init__.py` prints; `what` it is of; `support`: whether
-    modules need the support modules beside the folder."""
+    modules need the support modules beside the folder; `backends`: those of its modules."""
 
     what: str
     support: bool
+    backends: tuple[str, ...] = ()
+
+    @property
+    def others(self) -> str:
+        """The other backends, as a list in Python; "" where a bundle has none."""
+        return other_backends(self.backends) if self.backends else ""
+
+
+def other_backends(backends: Iterable[str]) -> str:
+    """Return the backends besides some, as a list in Python; "" for none."""
+    names = [f'"{name}"' for name in registry.NAMES if name not in {*backends}]
+    return f"[{', '.join(names)}]" if names else ""
 
 
 def package_text(modules: Mapping[str, str]) -> str:

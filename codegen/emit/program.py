@@ -23,6 +23,7 @@ from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.show.program_review import program_page
 from shardwright.codegen.spec.collective_ids import program_id
+from shardwright.codegen.spec.description import check_name
 from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
 from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh
@@ -60,13 +61,10 @@ class ProgramBundle:
         if not isinstance(path, str | Path):
             raise wrong_type(path, Path, '"generated/mlp_step"', "path")
         folder = Path(path)
-        if not folder.name.isidentifier():
-            raise InputError(
-                "the folder of a bundle is a Python package, whose name is an identifier",
-                argument="path",
-                got=folder.name or str(folder),
-                expected="letters, digits and underscores, not starting with a digit",
-            )
+        try:
+            check_name(folder.name)
+        except InputError as error:
+            raise error.named("path") from None
         texts = {folder / name: text for name, text in self.files(folder.name).items()}
         self._check_ours(folder)
         folder.mkdir(parents=True, exist_ok=True)

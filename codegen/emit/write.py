@@ -17,6 +17,7 @@ from shardwright.codegen.emit.package import PACKAGE_FILE, is_package, package_t
 from shardwright.codegen.emit.support import support_files, versions
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config
+from shardwright.codegen.spec.description import IMPORTED
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
     SUPPORT,
@@ -28,7 +29,28 @@ from shardwright.codegen.spec.manifest import (
     sha256,
 )
 from shardwright.codegen.spec.matmul import Operation
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, wrong_type
+
+
+def bundle_folder(path: object, example: str) -> Path:
+    """Return the folder that a user names for a bundle. Raises InputError for a name alone, unless
+    bundles are beside it already: what all of them share would go into the current folder."""
+    if not isinstance(path, str | Path):
+        raise wrong_type(path, Path, f'"{example}"', "path")
+    folder = Path(os.path.abspath(path))
+    if not str(path) or (len(Path(path).parts) < 2 and not is_root(folder.parent)):
+        raise InputError(
+            "the folder of all bundles must stand before the name of this one",
+            argument="path",
+            got=str(path) or repr(path),
+            expected=f'a folder and a name, as "{example}"',
+        )
+    return folder
+
+
+def is_root(folder: Path) -> bool:
+    """Return whether a folder holds bundles."""
+    return (folder / manifest.FILE).is_file() and _is_ours(folder / PACKAGE_FILE)
 
 
 def write_bundles(
@@ -146,10 +168,14 @@ def _entry(
 def _check_package_file(path: Path) -> None:
     """Raise InputError where the package of the folder is somebody else's; an empty one is
     nobody's."""
-    if path.exists() and not (path.is_file() and is_package(path.read_text("utf-8", "replace"))):
-        if path.is_file() and not path.read_bytes():
-            return
+    is_empty = path.is_file() and not path.read_bytes()
+    if path.exists() and not is_empty and not _is_ours(path):
         raise _not_ours(path)
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a file is the package of a folder of bundles."""
+    return path.is_file() and is_package(path.read_text("utf-8", "replace"))
 
 
 def _check_package(root: Path) -> None:
@@ -160,6 +186,13 @@ def _check_package(root: Path) -> None:
             argument="output",
             got=root.name or str(root),
             expected="letters, digits and underscores, not starting with a digit, no keyword",
+        )
+    if root.name in IMPORTED:
+        raise InputError(
+            "the folder of bundles must not hide a module that they import",
+            argument="output",
+            got=root.name,
+            expected="another name than those of Python's own modules and of what bundles import",
         )
 
 

@@ -17,6 +17,7 @@ from shardwright.codegen.show.matmul import (
     sharding_rows,
     why_line,
 )
+from shardwright.codegen.show.review import COMMANDS, IN_THE_ROOT
 from shardwright.ir.matmul_plan import MatmulPlan
 
 PICTURE = "![What each device has of A, B and C while it multiplies](matmul.svg)"
@@ -43,14 +44,9 @@ def matmul_page(
         *(("## Who multiplies what", PICTURE, _block(picture)) if picture else ()),
         *_gradients(backward),
         "## To make and to check it",
+        IN_THE_ROOT,
         _block(
-            "\n".join(
-                (
-                    command,
-                    f"shardwright verify generated/{name}  # against an oracle",
-                    "shardwright check generated  # against what would be emitted now",
-                )
-            ),
+            "\n".join((command, *(line.format(name) for line in COMMANDS))),
             "sh",
         ),
     )

@@ -59,14 +59,16 @@ def review_page(
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## To make and to check it",
         *_backward(backward),
-        _block([command, *(line.format(name) for line in _COMMANDS)], "sh"),
+        IN_THE_ROOT,
+        _block([command, *(line.format(name) for line in COMMANDS)], "sh"),
     )
     return "\n\n".join(sections) + "\n"
 
 
-_COMMANDS = (
-    "shardwright verify generated/{}  # against an oracle",
-    "shardwright check generated  # against what would be emitted now",
+IN_THE_ROOT = "In the folder above this one:"
+COMMANDS = (
+    "shardwright verify {}  # against an oracle",
+    "shardwright check .  # against what would be emitted now",
 )
 
 

@@ -39,6 +39,9 @@ IMPORTED = (sys.stdlib_module_names - {"test"}) | {
     *("jax", "jaxlib", "ml_dtypes", "numpy", "shardwright", "torch", "triton")
 }
 
+OF_THE_ROOT = "MODULES", "_support", "load"
+"""Names that the package of all bundles has already."""
+
 
 @dataclass(frozen=True)
 class Description:
@@ -132,17 +135,16 @@ class Description:
         """Return the fields as TOML has them, a line each."""
         return tuple(f"{key} = {toml_value(value)}" for key, value in self.to_dict().items())
 
-    def command(self, out: str = "generated") -> str:
-        """Return the command line that emits this bundle again, quoted for a POSIX shell.
+    def command(self, out: str | None = None) -> str:
+        """Return the command line that emits this bundle again, quoted for a POSIX shell; `out`:
+        into this folder.
 
         Where it would be too long for a shell or a reader, it takes the description from the
         manifest of the folder.
         """
-        line = shlex.join(["shardwright", "emit", *self._flags(), "-o", out])
-        if len(line) <= LONGEST_COMMAND:
-            return line
-        listing = f"{out}/manifest.json"
-        return shlex.join(["shardwright", "emit", listing, "--name", self.name, "-o", out])
+        where = [] if out is None else ["-o", out]
+        line = shlex.join(["shardwright", "emit", *self._flags(), *where])
+        return line if len(line) <= LONGEST_COMMAND else listed_command(self.name)
 
     def _flags(self) -> list[str]:
         """Return the flags whose values are not the defaults; the name last, beside where it
@@ -193,6 +195,17 @@ def describe(given: Mapping[str, object]) -> Description:
     )
 
 
+def listed_command(name: str) -> str:
+    """Return the command line that emits a bundle again from the manifest of its folder."""
+    command = shlex.join(["shardwright", "emit", "manifest.json", "--name", name])
+    return with_comment(command, "in the folder above this one")
+
+
+def with_comment(command: str, said: str) -> str:
+    """Return a command line with a comment, after the one that it may have."""
+    return f"{command}{'; ' if '  # ' in command else '  # '}{said}"
+
+
 def moved_by(reshard: Reshard) -> tuple[object, ...]:
     """Return what a reshard is, in canonical texts."""
     source, target = reshard.source, reshard.target
@@ -218,6 +231,13 @@ def check_name(name: str) -> str:
             argument="name",
             got=name,
             expected="another name than those of Python's own modules and of what bundles import",
+        )
+    if name in OF_THE_ROOT:
+        raise InputError(
+            "the folder of all bundles has this name already",
+            argument="name",
+            got=name,
+            expected=f"another name than {', '.join(OF_THE_ROOT)}",
         )
     return name
 

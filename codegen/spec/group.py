@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.spec.description import BUNDLE_IDS, check_name, read_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, check_name, listed_command, read_id
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
 
@@ -57,9 +57,9 @@ class Group:
             )
         return Group(name, tuple(names), read_id(given.get("collective_id"), GROUP_IDS))
 
-    def command(self, out: str = "generated") -> str:
+    def command(self) -> str:
         """Return the command line that emits the group and its members again."""
-        return f"shardwright emit {out}/manifest.json --name {self.name} -o {out}"
+        return listed_command(self.name)
 
     def lines(self) -> tuple[str, ...]:
         """Return the members as TOML has them, a line each, and the collective id that is said."""

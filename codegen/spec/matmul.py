@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from shardwright.codegen.spec.description import (
     Description,
     check_name,
     describe,
+    listed_command,
     read_backends,
     read_id,
     read_mesh,
@@ -120,10 +120,9 @@ class MatmulDescription:
         """Return the fields as TOML has them, a line each."""
         return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
 
-    def command(self, out: str = "generated") -> str:
+    def command(self) -> str:
         """Return the command line that emits this bundle again."""
-        listing = f"{out}/manifest.json"
-        return shlex.join(["shardwright", "emit", listing, "--name", self.name, "-o", out])
+        return listed_command(self.name)
 
 
 FIELDS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -88,10 +87,6 @@ class ProgramDescription:
     def lines(self) -> tuple[str, ...]:
         """Return the fields as TOML has them, a line each."""
         return tuple(f"{key} = {toml_value(value)}" for key, value in self.to_dict().items())
-
-    def command(self, out: str = "generated") -> str:
-        """Return the command line that emits this bundle again."""
-        return shlex.join(["shardwright", "emit", "--name", self.name, "-o", out])
 
 
 def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDescription:

@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
     "pallas_tpu": "abf0169155e22468",
-    "triton_gpu": "b25257ac781b7811",
+    "triton_gpu": "a05ef72346357543",
 }
 
 

@@ -20,7 +20,7 @@ from .boxes import extents
 from .matmul_parts import Parts
 from .torch_member import Member
 from .torch_shared import shared_memory
-from .torch_symmetric import foreign, in_a_line
+from .torch_symmetric import foreign, in_a_line, in_group
 from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
 from .triton_matmul import multiply
 
@@ -157,7 +157,7 @@ class TritonMatmul:
         where a peer does not come: on GPUs when `synchronize` is called, or in the next call. A
         group of which a call failed takes no other.
         """
-        group = dist.group.WORLD if group is None else group
+        group = in_group(group)
         if not requires_grad([a, b]):
             return self._call(a, b, group)
         if not self.backward:
@@ -178,7 +178,7 @@ class TritonMatmul:
 
     def synchronize(self, group=None):
         """Wait for the calls of a group. Raises RuntimeError where one of them failed."""
-        member = self._met.get(dist.group.WORLD if group is None else group)
+        member = self._met.get(in_group(group))
         if member is not None:
             member.synchronize()
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .boxes import volume
-from .torch_symmetric import placed, shared, symmetric
+from .torch_symmetric import in_group, placed, shared, symmetric
 from .torch_tensors import LINE, address, capturing, check, keep
 from .triton_listed import Listed, entries_of
 
@@ -145,7 +145,7 @@ class PeerMemory:
 
     def source_memory(self, group, shard):
         """Return what `symmetric_source` does."""
-        group = dist.group.WORLD if group is None else group
+        group = in_group(group)
         (move,), device_id = self.moves, self.exchange.ranks[dist.get_rank(group)]
 
         def given():
@@ -173,7 +173,7 @@ class PeerMemory:
         if not self.pushes:
             why = "terms are reduced" if self.moves[0].reduces else "a device is in one mesh only"
             raise ValueError(f"symmetric_result: {why}, so that tiles are pulled")
-        group = dist.group.WORLD if group is None else group
+        group = in_group(group)
         (move,), device_id = self.moves, self.exchange.ranks[dist.get_rank(group)]
         shape, kept, target = move.target_shape(device_id), self._of(group), self.exchange.target
 

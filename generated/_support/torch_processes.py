@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .torch_peers import PeerMemory
-from .torch_symmetric import Work, finished, foreign, has_fabric, in_a_line, shared
+from .torch_symmetric import Work, finished, foreign, has_fabric, in_a_line, in_group, shared
 from .torch_tensors import (
     capturing,
     check_few,
@@ -112,7 +112,7 @@ class Processes(PeerMemory):
     def reshard(self, shards, group, outs, asked=None, then=list, **more):
         """Return the target shards of this rank as `then` makes them of a list in the order of the
         moves; if the call is `async_op`, what waits for that. `more`: see `call`."""
-        group, asked = dist.group.WORLD if group is None else group, asked or Asked()
+        group, asked = in_group(group), asked or Asked()
         if not asked.async_op:
             return then(finished(self.call(shards, group, outs, asked, **more)))
         given = [each for each in (*shards, *(outs or ())) if each is not None]

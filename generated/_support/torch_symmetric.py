@@ -153,6 +153,15 @@ def on_all(function, group):
     return found, [value for _, value in said]
 
 
+def in_group(group):
+    """Return a process group, by default that of all ranks. Raises ValueError where there is
+    none."""
+    found = dist.group.WORLD if group is None else group
+    if found is None:
+        raise ValueError("no process group: call torch.distributed.init_process_group before")
+    return found
+
+
 def in_a_line(error):
     """Return the first line of an exception's text, after its type where that says more."""
     text = next(iter(str(error).splitlines()), "")

@@ -24,7 +24,7 @@ Ranges along dimension 0:
     7       [0, 2048)  [1792, 2048)  [0, 2048)
 
 Made by
-    shardwright emit --mesh tp=8 --shape 2048x4096 --dtype bfloat16 --source '[{}, {}], unreduced={"tp"}' --target '[{}, {}]' --backends triton_gpu --name all_reduce_8 -o generated
+    shardwright emit --mesh tp=8 --shape 2048x4096 --dtype bfloat16 --source '[{}, {}], unreduced={"tp"}' --target '[{}, {}]' --backends triton_gpu --name all_reduce_8
 """
 
 import os
@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_reduce import Phased, Reduction, Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

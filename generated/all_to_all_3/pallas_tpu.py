@@ -21,7 +21,7 @@ Where shards lie in memory as XLA lays them out by default: 64.00 times more.
 Staging 3,072 bytes of HBM, 385,024 of VMEM.
 
 Made by
-    shardwright emit --mesh x=3 --shape 6x6 --dtype int8 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name all_to_all_3 -o generated
+    shardwright emit --mesh x=3 --shape 6x6 --dtype int8 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name all_to_all_3
 """
 
 import os

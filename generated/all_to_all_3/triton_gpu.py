@@ -16,7 +16,7 @@ Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
     2       [4, 6) x [0, 6)  [0, 6) x [4, 6)  [0, 2) x [4, 6) from 0, [2, 4) x [4, 6) from 1
 
 Made by
-    shardwright emit --mesh x=3 --shape 6x6 --dtype int8 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name all_to_all_3 -o generated
+    shardwright emit --mesh x=3 --shape 6x6 --dtype int8 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name all_to_all_3
 """
 
 import os
@@ -35,7 +35,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -33,7 +33,7 @@ What goes to the device 7 farther on, digit by digit:
 Staging 26,624 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e -o generated
+    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e
 """
 
 import os

@@ -23,7 +23,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [140, 160) x [0, 160)  [0, 160) x [140, 160)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e -o generated
+    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e
 """
 
 import os
@@ -42,7 +42,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -28,7 +28,7 @@ HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Made by
-    shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads -o generated  # pallas_tpu_backward.py, the backward
+    shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads  # pallas_tpu_backward.py, the backward
 """
 
 import os

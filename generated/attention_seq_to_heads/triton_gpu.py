@@ -24,7 +24,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [3584, 4096) x [0, 64)  [0, 4096) x [56, 64)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
-    shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads -o generated
+    shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads
 """
 
 import os
@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -19,7 +19,7 @@ HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 1024x512 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y", "x"}, {}]' --name axis_order_swap -o generated
+    shardwright emit --mesh x=2,y=4 --shape 1024x512 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y", "x"}, {}]' --name axis_order_swap
 """
 
 import os

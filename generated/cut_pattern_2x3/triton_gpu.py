@@ -21,7 +21,7 @@ Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
     5       [6, 12) x [8, 12)  [8, 12) x [6, 12)  [8, 12) x [6, 8) from 4
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 12x12 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name cut_pattern_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 12x12 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name cut_pattern_2x3
 """
 
 import os
@@ -40,7 +40,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -24,7 +24,7 @@ HBM reads and writes 341.83 times the least possible.
 Staging 8,192 bytes of HBM, 81,920 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x"}]' --target '[{}]' --name gather_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x"}]' --target '[{}]' --name gather_2x3
 """
 
 import os

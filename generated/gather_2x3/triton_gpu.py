@@ -19,7 +19,7 @@ Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
     5       [3, 6)  [0, 6)  [0, 3) from 2
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x"}]' --target '[{}]' --name gather_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x"}]' --target '[{}]' --name gather_2x3
 """
 
 import os
@@ -38,7 +38,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

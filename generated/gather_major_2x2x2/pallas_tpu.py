@@ -25,7 +25,7 @@ HBM reads and writes 176.00 times the least possible.
 Staging 1,536 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2 -o generated
+    shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2
 """
 
 import os

@@ -21,7 +21,7 @@ Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
     7       [2, 4) x [6, 8)  [2, 4) x [4, 8)  [2, 4) x [4, 6) from 6
 
 Made by
-    shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2 -o generated
+    shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2
 """
 
 import os
@@ -40,7 +40,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -22,7 +22,7 @@ HBM reads and writes 2048.00 times the least possible.
 Staging 1,536 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y"}]' --name gather_major_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y"}]' --name gather_major_2x3
 """
 
 import os

@@ -24,7 +24,7 @@ HBM reads and writes 138.67 times the least possible.
 Staging 2,048 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 4x6 --dtype int32 --source '[{}, {"x", "y"}]' --target '[{}, {"x"}]' --name gather_minor_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 4x6 --dtype int32 --source '[{}, {"x", "y"}]' --target '[{}, {"x"}]' --name gather_minor_2x3
 """
 
 import os

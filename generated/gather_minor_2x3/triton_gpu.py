@@ -20,7 +20,7 @@ Ranges along dimension 1:
     5       [5, 6)  [3, 6)  [3, 4) from 3, [4, 5) from 4
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 4x6 --dtype int32 --source '[{}, {"x", "y"}]' --target '[{}, {"x"}]' --name gather_minor_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 4x6 --dtype int32 --source '[{}, {"x", "y"}]' --target '[{}, {"x"}]' --name gather_minor_2x3
 """
 
 import os
@@ -39,7 +39,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -37,7 +37,7 @@ Transport: 14 rounds of lax.ppermute, boxes of one shape in each.
 On the wire 1.000 times the exact bytes, 19299840 into the busiest device.
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven -o generated
+    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven
 """
 
 import os

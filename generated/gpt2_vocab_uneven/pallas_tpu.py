@@ -39,7 +39,7 @@ HBM reads and writes 1.89 times the least possible.
 Staging 19,329,024 bytes of HBM, 4,239,360 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven -o generated
+    shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven
 """
 
 import os

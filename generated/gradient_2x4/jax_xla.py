@@ -31,7 +31,7 @@ before and after one step together; what XLA takes within a step is beside that.
 On the wire 4608 bytes into the busiest device.
 
 Made by
-    shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype float32 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --backends jax_xla --name gradient_2x4 -o generated
+    shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype float32 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --backends jax_xla --name gradient_2x4
 """
 
 import os

@@ -20,7 +20,7 @@ Ranges along dimensions 0, 2:
     3       [0, 32) x [6, 8)  [16, 32) x [4, 8)  [16, 32) x [4, 6) from 2
 
 Made by
-    shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2 -o generated
+    shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2
 """
 
 import os
@@ -39,7 +39,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -31,7 +31,7 @@ Transport: 2 rounds of lax.ppermute, padded to one shape in each.
 On the wire 1.000 times the exact bytes, 58720256 into the busiest device.
 
 Made by
-    shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_down_tp_to_fsdp -o generated
+    shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_down_tp_to_fsdp
 """
 
 import os

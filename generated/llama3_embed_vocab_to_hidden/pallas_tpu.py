@@ -27,7 +27,7 @@ HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Made by
-    shardwright emit --mesh x=8 --shape 128256x8192 --dtype bfloat16 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name llama3_embed_vocab_to_hidden -o generated
+    shardwright emit --mesh x=8 --shape 128256x8192 --dtype bfloat16 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name llama3_embed_vocab_to_hidden
 """
 
 import os

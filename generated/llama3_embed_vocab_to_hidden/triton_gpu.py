@@ -23,7 +23,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [112224, 128256) x [0, 8192)  [0, 128256) x [7168, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
-    shardwright emit --mesh x=8 --shape 128256x8192 --dtype bfloat16 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name llama3_embed_vocab_to_hidden -o generated
+    shardwright emit --mesh x=8 --shape 128256x8192 --dtype bfloat16 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name llama3_embed_vocab_to_hidden
 """
 
 import os
@@ -42,7 +42,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -28,7 +28,7 @@ A device sums its products in float32. Partial sums of devices are bfloat16; the
     5       [2, 4) x [0, 8) x [10, 13)  [2, 4) x [10, 13) x [0, 6)  [2, 4) x [0, 8) x [4, 6)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_batch_uneven -o generated
+    shardwright emit manifest.json --name matmul_batch_uneven  # in the folder above this one
 """
 
 import os

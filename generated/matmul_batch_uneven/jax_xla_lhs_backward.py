@@ -26,7 +26,7 @@ A device sums its products in float32.
     5       [2, 4) x [0, 8) x [4, 6)  [2, 4) x [0, 6) x [10, 13)  [2, 4) x [0, 8) x [10, 13)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_batch_uneven -o generated  # jax_xla_lhs_backward.py, a gradient
+    shardwright emit manifest.json --name matmul_batch_uneven  # in the folder above this one; jax_xla_lhs_backward.py, a gradient
 """
 
 import os

@@ -26,7 +26,7 @@ A device sums its products in float32.
     7       [6, 8) x [1024, 2048)  [0, 2048) x [4096, 8192)  [6, 8) x [4096, 8192)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_book_4x2 -o generated
+    shardwright emit manifest.json --name matmul_book_4x2  # in the folder above this one
 """
 
 import os

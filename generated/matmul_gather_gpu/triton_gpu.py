@@ -24,7 +24,7 @@ A device sums its products in float32.
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [7168, 8192)  [0, 8192) x [7168, 8192)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_gather_gpu -o generated
+    shardwright emit manifest.json --name matmul_gather_gpu  # in the folder above this one
 """
 
 import os
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -28,7 +28,7 @@ Parts of A along i go round rings of 8 devices, a half of each up and one down, 
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [7168, 8192)  [0, 8192) x [7168, 8192)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_gather_kernel -o generated
+    shardwright emit manifest.json --name matmul_gather_kernel  # in the folder above this one
 """
 
 import os

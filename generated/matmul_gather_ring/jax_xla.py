@@ -21,7 +21,7 @@ A device sums its products in float32.
     3       [6, 8) x [0, 8)  [6, 8) x [0, 4)  [6, 8) x [0, 4)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_gather_ring -o generated
+    shardwright emit manifest.json --name matmul_gather_ring  # in the folder above this one
 """
 
 import os

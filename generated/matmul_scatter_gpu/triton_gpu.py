@@ -27,7 +27,7 @@ Partial sums of devices are bfloat16; who has the result adds them in float32, i
     7       [0, 4096) x [14336, 16384)  [14336, 16384) x [0, 8192)  [3584, 4096) x [0, 8192)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_scatter_gpu -o generated
+    shardwright emit manifest.json --name matmul_scatter_gpu  # in the folder above this one
 """
 
 import os
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -30,7 +30,7 @@ Partial sums of C along i go round rings of 8 devices, a half of each up and one
     7       [0, 8192) x [7168, 8192)  [7168, 8192) x [0, 8192)  [7168, 8192) x [0, 8192)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_scatter_kernel -o generated
+    shardwright emit manifest.json --name matmul_scatter_kernel  # in the folder above this one
 """
 
 import os

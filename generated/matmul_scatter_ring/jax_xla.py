@@ -22,7 +22,7 @@ A device sums its products in float32. Partial sums of devices are float32; a pa
     3       [0, 8) x [6, 8)  [6, 8) x [0, 4)  [6, 8) x [0, 4)
 
 Made by
-    shardwright emit generated/manifest.json --name matmul_scatter_ring -o generated
+    shardwright emit manifest.json --name matmul_scatter_ring  # in the folder above this one
 """
 
 import os

@@ -36,7 +36,7 @@ HBM reads and writes 448.00 times the least possible.
 Staging 6,144 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=2,z=2,w=2 --shape 4x4x4 --dtype int32 --source '[{"w", "z"}, {}, {"x", "y"}]' --target '[{"x"}, {"y", "z"}, {}]' --name move_four_axes -o generated
+    shardwright emit --mesh x=2,y=2,z=2,w=2 --shape 4x4x4 --dtype int32 --source '[{"w", "z"}, {}, {"x", "y"}]' --target '[{"x"}, {"y", "z"}, {}]' --name move_four_axes
 """
 
 import os

@@ -25,7 +25,7 @@ HBM reads and writes 1664.50 times the least possible.
 Staging 2,048 bytes of HBM, 385,024 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=2,z=2 --shape 4x4 --dtype int8 --source '[{"x"}, {"y", "z"}]' --target '[{"x", "y"}, {"z"}]' --name move_major_2x2x2 -o generated
+    shardwright emit --mesh x=2,y=2,z=2 --shape 4x4 --dtype int8 --source '[{"x"}, {"y", "z"}]' --target '[{"x", "y"}, {"z"}]' --name move_major_2x2x2
 """
 
 import os

@@ -30,7 +30,7 @@ Then XLA reduces: it reads 4 terms of a target shard, and writes it.
 Staging 16,384 bytes of HBM, 73,728 of VMEM.
 
 Made by
-    shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4 -o generated
+    shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4
 """
 
 import os

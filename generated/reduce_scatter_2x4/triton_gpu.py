@@ -24,7 +24,7 @@ Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in all
     7       [0, 64) x [24, 48)  [48, 64) x [24, 48)  [48, 64) x [24, 48) from 1, 3, 5
 
 Made by
-    shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4 -o generated
+    shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4
 """
 
 import os
@@ -43,7 +43,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -20,7 +20,7 @@ Of a part the first 1,048,576 elements go upwards: their terms are combined from
 that of the next device on to that of the one that keeps them; of the others downwards.
 
 Made by
-    shardwright emit --mesh x=4 --shape 8192x1024 --dtype float32 --source '[{}, {}], unreduced={"x"}' --target '[{"x"}, {}]' --backends pallas_tpu --topology torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name reduce_scatter_ring -o generated
+    shardwright emit --mesh x=4 --shape 8192x1024 --dtype float32 --source '[{}, {}], unreduced={"x"}' --target '[{"x"}, {}]' --backends pallas_tpu --topology torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name reduce_scatter_ring
 """
 
 import os

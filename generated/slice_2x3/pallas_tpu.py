@@ -24,7 +24,7 @@ HBM reads and writes 256.50 times the least possible.
 Staging 0 bytes of HBM, 81,920 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3
 """
 
 import os

@@ -28,7 +28,7 @@ Where shards lie in memory as XLA lays them out by default: 4.67 times more.
 Staging 5,120 bytes of HBM, 385,024 of VMEM.
 
 Made by
-    shardwright emit --mesh x=4,y=2 --shape 64x96 --dtype int8 --source '[{"x"}, {}]' --target '[{"x":(1)2}, {"x":(2)2, "y"}]' --name sub_axes_after_reshape -o generated
+    shardwright emit --mesh x=4,y=2 --shape 64x96 --dtype int8 --source '[{"x"}, {}]' --target '[{"x":(1)2}, {"x":(2)2, "y"}]' --name sub_axes_after_reshape
 """
 
 import os

@@ -19,7 +19,7 @@ HBM reads and writes 1195.17 times the least possible.
 Staging 4,096 bytes of HBM, 53,248 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y", "x"}]' --name swap_axes_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y", "x"}]' --name swap_axes_2x3
 """
 
 import os

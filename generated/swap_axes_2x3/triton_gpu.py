@@ -16,7 +16,7 @@ A permutation: every shard goes whole to one device.
     receives from   0  2  4  1  3  5
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y", "x"}]' --name swap_axes_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y", "x"}]' --name swap_axes_2x3
 """
 
 import os
@@ -35,7 +35,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -24,7 +24,7 @@ HBM reads and writes 341.95 times the least possible.
 Staging 8,192 bytes of HBM, 81,920 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=2 --shape 5x3 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"x", "y"}, {}]' --source-split nested --name torch_nested_2x2 -o generated
+    shardwright emit --mesh x=2,y=2 --shape 5x3 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"x", "y"}, {}]' --source-split nested --name torch_nested_2x2
 """
 
 import os

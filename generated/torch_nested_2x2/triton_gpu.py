@@ -20,7 +20,7 @@ Ranges along dimension 0:
     3       [4, 5)  empty   nothing
 
 Made by
-    shardwright emit --mesh x=2,y=2 --shape 5x3 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"x", "y"}, {}]' --source-split nested --name torch_nested_2x2 -o generated
+    shardwright emit --mesh x=2,y=2 --shape 5x3 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"x", "y"}, {}]' --source-split nested --name torch_nested_2x2
 """
 
 import os
@@ -38,7 +38,7 @@ from .._support.boxes import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

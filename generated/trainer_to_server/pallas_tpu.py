@@ -29,7 +29,7 @@ Where shards lie in memory as XLA lays them out by default: 42.67 times more.
 Staging 10,240 bytes of HBM, 221,184 of VMEM.
 
 Made by
-    shardwright emit --mesh data=2,model=2 --shape 10x9 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"tp"}]' --target-mesh '<["tp"=3], device_ids=[4, 5, 6]>' --name trainer_to_server -o generated
+    shardwright emit --mesh data=2,model=2 --shape 10x9 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"tp"}]' --target-mesh '<["tp"=3], device_ids=[4, 5, 6]>' --name trainer_to_server
 """
 
 import os

@@ -23,7 +23,7 @@ Transport: 6 rounds of lax.ppermute, boxes of one shape in each, senders as ROUN
 On the wire 1.000 times the exact bytes, 24 into the busiest device.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3
 """
 
 import os

@@ -26,7 +26,7 @@ Where shards lie in memory as XLA lays them out by default: 64.00 times more.
 Staging 16,384 bytes of HBM, 139,264 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3 -o generated
+    shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3
 """
 
 import os

@@ -35,7 +35,7 @@ HBM reads and writes 554.67 times the least possible.
 Staging 3,072 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6 -o generated
+    shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6
 """
 
 import os

@@ -31,7 +31,7 @@ Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
     11      [3, 6) x [5, 6)  [5, 6) x [3, 6)  [5, 6) x [3, 4) from 9, [5, 6) x [4, 5) from 10
 
 Made by
-    shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6 -o generated
+    shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6
 """
 
 import os
@@ -50,7 +50,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

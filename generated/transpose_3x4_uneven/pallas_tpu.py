@@ -43,7 +43,7 @@ HBM reads and writes 109.45 times the least possible.
 Staging 16,384 bytes of HBM, 139,264 of VMEM.
 
 Made by
-    shardwright emit --mesh x=3,y=4 --shape 16x23 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_3x4_uneven -o generated
+    shardwright emit --mesh x=3,y=4 --shape 16x23 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_3x4_uneven
 """
 
 import os

@@ -42,7 +42,7 @@ Where shards lie in memory as XLA lays them out by default: 25.66 times more.
 Staging 24,576 bytes of HBM, 139,264 of VMEM.
 
 Made by
-    shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven -o generated
+    shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven
 """
 
 import os

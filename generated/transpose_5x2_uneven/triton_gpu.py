@@ -37,7 +37,7 @@ Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
             receives [14, 18) x [12, 14) from 5, [18, 24) x [12, 14) from 7
 
 Made by
-    shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven -o generated
+    shardwright emit --mesh x=5,y=2 --shape 27x14 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_5x2_uneven
 """
 
 import os
@@ -56,7 +56,7 @@ from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b25257ac781b7811", __name__)
+require("triton_gpu", "a05ef72346357543", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 

@@ -46,7 +46,7 @@ Transport: 24 rounds of lax.ppermute, boxes of one shape in each, senders as ROU
 On the wire 1.000 times the exact bytes, 1568 into the busiest device.
 
 Made by
-    shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides -o generated
+    shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides
 """
 
 import os

@@ -42,7 +42,7 @@ HBM reads and writes 34.50 times the least possible.
 Staging 4,096 bytes of HBM, 0 of VMEM.
 
 Made by
-    shardwright emit --mesh x=4,y=2 --shape 16x16x16 --dtype float32 --source '[{"x"}, {"y"}, {}]' --target '[{}, {"x"}, {"y"}]' --name xla_15207 -o generated
+    shardwright emit --mesh x=4,y=2 --shape 16x16x16 --dtype float32 --source '[{"x"}, {"y"}, {}]' --target '[{}, {"x"}, {"y"}]' --name xla_15207
 """
 
 import os
