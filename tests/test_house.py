@@ -358,3 +358,9 @@ def test_every_file_has_a_layer() -> None:
     homeless = [path for path, _ in sources(tree()) if layer(path) == len(LAYERS)]
     assert homeless == ["codegen/__init__.py"]
     assert all(PurePosixPath(path).suffix == ".py" for path in PRIVATE)
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports them by name, and cannot collect both in one run."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted({*names})
