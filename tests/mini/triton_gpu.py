@@ -46,6 +46,7 @@ class Piece(NamedTuple):
     sender: int
     receiver: int
     box: tuple
+    number: None = None
 
 
 class Side(NamedTuple):
@@ -58,7 +59,7 @@ class Side(NamedTuple):
 class Exchange:
     """What moves, as each end knows it."""
 
-    hidden = ()
+    hidden, cut = (), None
     source = Side(range(2), lambda position: source_box(position))
     target = Side(range(2), lambda position: target_box(position))
 
@@ -91,8 +92,8 @@ def copy_rows(source, target, read, write, rows, columns, read_row, write_row, b
 
 @triton.jit
 def pull(peers, out, position, BLOCK: tl.constexpr):  # noqa: N803
-    """Copy the tile that peer `program_id` holds of this device's columns."""
-    peer = tl.program_id(0)
+    """Copy the tile that each peer, this device first, holds of this device's columns."""
+    peer = (tl.program_id(0) + position) % 2
     copy_rows(
         shard_at(peers, peer, out, BLOCK),
         out,

@@ -70,7 +70,7 @@ TRITON: Faults = {
             (
                 "return outputs",
                 "for p, o in enumerate(outputs):\n"
-                "        o[3:] = shards[1][:, 2 * p : 2 * p + 2]\n"
+                "        (o[:3] if p else o[3:])[:] = shards[1 - p][:, 2 * p : 2 * p + 2]\n"
                 "    return outputs",
             ),
         ),
