@@ -18,7 +18,8 @@ class Job:
     `jax_enable_x64` on, or jit's own matmul of the same arrays. `backend` is the one whose compiler
     is asked, `emitted` the one that the module is of. `module` is the file; `files` the path below
     which to save the results, without its ending, or None; `nested` whether a side is split as
-    torch does.
+    torch does; `aside` whether the topology's last device takes the place of the last of the first
+    devices, which the program is for otherwise.
     """
 
     what: What
@@ -28,6 +29,7 @@ class Job:
     target: str
     files: str | None = None
     nested: bool = False
+    aside: bool = False
 
     def to_json(self) -> str:
         """Return one line of JSON; `from_json` reads it back."""

@@ -85,8 +85,7 @@ class _BundleTask:
             return self._report("failed", outcome.error, None, xla)
         if wide is not None and wide.code is None:
             return self._report("failed", f"with jax_enable_x64: {wide.error}", outcome.code, xla)
-        warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
-        return self._report("ok", warning and f"warns: {warning}", outcome.code, xla)
+        return self._report("ok", _warned(outcome), outcome.code, xla)
 
     def skipped(self) -> CompileReport:
         """Return the report on a bundle that has no module for the target."""
@@ -135,9 +134,8 @@ class _GroupTask:
         outcome = outcomes["group"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
-        return CompileReport(
-            self.name, target.name, target.backend, verdict, outcome.error, outcome.code
-        )
+        detail = outcome.error or _warned(outcome)
+        return CompileReport(self.name, target.name, target.backend, verdict, detail, outcome.code)
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,9 @@ class _MatmulTask:
         wide = outcomes.get("x64_matmul", outcome)
         verdict: Verdict = "ok" if outcome.code and wide.code else "failed"
         detail = (
-            f"with jax_enable_x64: {wide.error}" if outcome.code and wide.error else outcome.error
+            f"with jax_enable_x64: {wide.error}"
+            if outcome.code and wide.error
+            else outcome.error or _warned(outcome)
         )
         planned = plan_matmul(
             self.description.matmul(),
@@ -195,6 +195,12 @@ class _MatmulTask:
             outcomes.get("xla_matmul"),
             planned.chosen.cost.received_max,
         )
+
+
+def _warned(outcome: Outcome) -> str:
+    """Return what a module warns of, or the empty string."""
+    warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
+    return warning and f"warns: {warning}"
 
 
 Task = _BundleTask | _GroupTask | _MatmulTask

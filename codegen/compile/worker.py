@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from types import ModuleType
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.contract import NAMES
 from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.report import Code, TpuCode
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir.errors import InputError
@@ -26,6 +28,11 @@ _PREAMBLE = re.compile(
     "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
     r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
 )
+
+REFUSED = "total_device_count % num_participants_per_group == 0"
+"""What XLA says of a collective of devices that are a rectangle of the torus, as 6 of 8."""
+
+Compiled = Callable[[ModuleType, Job], Code]
 
 _COMPILES = {
     "xla": ("run", "compile_xla"),
@@ -51,7 +58,7 @@ def _compiling(backend: str) -> Answer:
         try:
             module = _module(job.module)
             _check_names(module, job)
-            code = compiled(module, job)
+            code = _code(compiled, module, job)
         except InputError as error:
             return {"error": "; ".join(str(error).splitlines())}
         except Exception as error:
@@ -59,6 +66,30 @@ def _compiling(backend: str) -> Answer:
         return {"kind": type(code).__name__, "code": asdict(code)}
 
     return answer
+
+
+def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
+    """Return what the compiler makes of a job. Where XLA refuses a module's collectives on the
+    first devices of a topology, another device takes the place of the last one.
+
+    Raises InputError where it refuses its own program.
+    """
+    try:
+        return compiled(module, job)
+    except Exception as error:
+        if REFUSED not in str(error):
+            raise
+    said = (
+        f"XLA compiles no collective of all devices of this mesh, the first of {job.target}: their "
+        "number does not divide the topology's"
+    )
+    if job.what in ("xla", "xla_matmul"):
+        raise InputError(said)
+    code = compiled(module, replace(job, aside=True))
+    if not isinstance(code, TpuCode):
+        return code
+    said += "; it was compiled with the topology's last device in place of the mesh's last"
+    return replace(code, warning="; ".join(filter(None, (said, code.warning))))
 
 
 def _check_names(module: ModuleType, job: Job) -> None:
