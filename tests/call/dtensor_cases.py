@@ -7,6 +7,7 @@ something is wrong.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -199,7 +200,33 @@ def described(mesh: DeviceMesh) -> None:
         raise AssertionError("takes another order of axes")
 
 
-TASKS = (moves, redistributed, descending, submesh, trained, masked, compiled, described)
+class Said(logging.Handler):
+    """Keeps the messages of a log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def reported(mesh: DeviceMesh) -> None:
+    """A parameter of FSDP2 over tensor parallelism in other layouts (pytorch/pytorch#121062)."""
+    log, said = logging.getLogger("shardwright"), Said()
+    log.addHandler(said)
+    log.setLevel(logging.INFO)
+    whole, line = whole_of((16, 4)), DeviceMesh("cpu", [*range(WORLD)])
+    x = placed(whole, mesh, TP_FIRST, None)
+    for there, target in ((mesh, (R, S0)), (mesh, (R, R)), (mesh, (S1, S0)), (line, (S0,))):
+        for back in (TP_FIRST, (S0, S0)):
+            y = sw.reshard(x, (there, target))
+            assert y.to_local().equal(cut(whole, there, target, None)), target
+            assert sw.reshard(y, (mesh, back)).to_local().equal(cut(whole, mesh, back, None))
+    assert "triton_gpu, the busiest rank receives 64 bytes" in said.messages[0], said.messages[0]
+
+
+TASKS = (moves, redistributed, descending, submesh, trained, masked, compiled, described, reported)
 
 
 def run(rank: int, folder: str) -> None:
