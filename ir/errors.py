@@ -23,6 +23,7 @@ Where = tuple[Hashable, ...]
 
 WIDTH = 100  # columns of an offending line that are shown
 LONGEST_VALUE = 200  # characters of a value that are shown
+LONGEST_EXPECTED = 1000  # characters of what was expected that are shown
 
 
 class InternalError(RuntimeError):
@@ -63,7 +64,7 @@ class InputError(ValueError):
         if self.got is not None:
             lines.append(f"got: {_short(self.got)}")
         if self.expected is not None:
-            lines.append(f"expected: {self.expected}")
+            lines.append(f"expected: {_short(self.expected, LONGEST_EXPECTED)}")
         return "\n".join(lines)
 
     def within(
@@ -148,9 +149,9 @@ def _clipped(line: str, begin: int) -> tuple[str, int]:
     return line[offset : offset + WIDTH], offset
 
 
-def _short(value: object) -> str:
+def _short(value: object, most: int = LONGEST_VALUE) -> str:
     shown = str(value) or "''"
-    return shown if len(shown) <= LONGEST_VALUE else shown[: LONGEST_VALUE - 1] + "…"
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def install(extra: str) -> str:
