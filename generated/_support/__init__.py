@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
-    "pallas_tpu": "abf0169155e22468",
+    "pallas_tpu": "41721209b524fab3",
     "triton_gpu": "a05ef72346357543",
 }
 

@@ -209,7 +209,7 @@ class Slots(Packed):
                 read, write, sent, received, device_id=device, device_id_type=LOGICAL
             )
             pl.when(sends)(copy.start)
-            return jnp.where(sends, self._granules(box), 0)
+            return jnp.where(sends, jnp.int32(self._granules(box)), 0)
 
         if peers.sends:
             come = peers.meet(me, receiver, order, lambda piece: self._granules(piece.box))

@@ -31,7 +31,9 @@ def worst(dtype):
 
 def by_way(way, sizes):
     """Return what is of a way, which is traced where it makes a difference."""
-    return sizes[0] if len(set(sizes)) == 1 else jnp.where(way == 0, *sizes)
+    if len(set(sizes)) == 1:
+        return sizes[0]
+    return jnp.where(way == 0, *map(jnp.int32, sizes))
 
 
 def halves_of(part, ways, unit, block):
