@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cases import describe, random_reshard
+from cases import describe, random_reshard, random_sharding
 from lone import alone, alone_in_form
 from sums import SHARED_ON_TPU, in_two
 from sweeps import swept
@@ -135,9 +136,41 @@ def test_every_dtype_compiles_in_both_widths(dtype: str, tmp_path: Path) -> None
     check_compile(plans, tmp_path)
 
 
+NARROW = [dtype for dtype, size in DTYPES.items() if size <= 2 and dtype not in UNSUPPORTED]
+
+
+def flat(rng: random.Random) -> Plan:
+    """The plan of a flat tensor of 8 or 16 bits on all devices of a topology, which forward it."""
+    axes = ('{"x", "y"}', '{"y", "x"}', '{"x"}', '{"y"}')
+    source, target = (Mesh({"x": 4, "y": 4}).sharding(f"[{dim}]") for dim in rng.sample(axes, 2))
+    size = 16 * rng.choice((100, 512, 1024, 8192))
+    reshard = Reshard((size,), rng.choice(NARROW), source, target)
+    return plan(reshard, "direct", topology=TOPOLOGY)
+
+
+def unsplit(rng: random.Random) -> Plan:
+    """The plan of a tensor that no axis splits along dimension 0, whose extent all tiles have."""
+    dims = ("{}", '{"x"}', '{"y"}', '{"x", "y"}', '{"y", "x"}')
+    mesh = Mesh({"x": 2, "y": 3})
+    source, target = (mesh.sharding(f"[{{}}, {dim}]") for dim in rng.sample(dims, 2))
+    shape = rng.randint(1, 60), rng.randint(100, 400)
+    return plan(Reshard(shape, rng.choice((*NARROW, "float32")), source, target), "direct")
+
+
+def plain_on_six(rng: random.Random, path: Path) -> Job:
+    """A module in plain JAX on six of a topology's eight devices."""
+    mesh, shape = Mesh({"x": 2, "y": 3}), (rng.randint(6, 60), rng.randint(6, 400))
+    source, target = (random_sharding(rng, mesh, 2) for _ in range(2))
+    path.write_text(alone(plan(Reshard(shape, rng.choice(NARROW), source, target)), "jax_xla"))
+    return Job(rng.choice(("module", "x64")), "pallas_tpu", "jax_xla", str(path), "v5e:2x4")
+
+
 @pytest.mark.parametrize("seed", swept(range(40), 10))
 def test_random_reshards_compile_in_both_widths(seed: int, tmp_path: Path) -> None:
-    check_compile([plan(random_reshard(seed))], tmp_path)
+    rng = random.Random(seed)
+    check_compile([plan(random_reshard(seed)), flat(rng), unsplit(rng)], tmp_path)
+    (outcome,) = outcomes([plain_on_six(rng, tmp_path / "plain.py")], 120)
+    assert not outcome.error
 
 
 def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
