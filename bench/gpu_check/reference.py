@@ -75,7 +75,8 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
     number = torch.randint(0, most, (count, *case.shape), generator=rng, device=HOME)
     side = case.source if case.source.unreduced else case.target
     combined = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[side.operator]
-    neutral = sums.identity(case.dtype, side.operator)
+    # Only terms of the target alone are made of none, and these by its own operator.
+    neutral = sums.identity(case.dtype, case.target.operator)
     wanted = [
         combined(number[list(of)], 0) if of else torch.full(case.shape, neutral, device=HOME)
         for of in made

@@ -12,8 +12,11 @@ from types import ModuleType
 from bench.gpu_check import cases, groups, products
 from bench.gpu_check.home import DRY, RANDOM, torch
 from bench.gpu_check.reference import Tensor, bits, case_of, compare, example, placed, shards_of
-from bench.parts.attempt import Job, Row
+from bench.parts.attempt import Job, LeftOutError, Row
 from shardwright.codegen.verify.case import Case
+
+NOT_RUN = 3
+"""The exit status of a self-check that ran nothing."""
 
 FEW_BYTES = 2**26
 """Tensors up to this size are moved by few programs too."""
@@ -70,8 +73,13 @@ def _bundle(bundle: cases.Bundle) -> Row:
 def self_check(name: str) -> Row:
     """Run a module of `generated/` as `python -m` does. It exits with what is wrong."""
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        runpy.run_module(f"generated.{name}.triton_gpu", run_name="__main__")
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_module(f"generated.{name}.triton_gpu", run_name="__main__")
+    except SystemExit as error:
+        if error.code != NOT_RUN:
+            raise
+        raise LeftOutError(said.getvalue().strip()) from None
     if not said.getvalue().startswith("ok: "):
         raise ValueError(f"the self-check said {said.getvalue()!r}")
     return {"said": said.getvalue().strip()}

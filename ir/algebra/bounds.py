@@ -169,7 +169,11 @@ _RULES: dict[type, Callable[[sympy.Expr], Bounds | None]] = {
 
 def is_nonnegative(expr: Value) -> bool:
     """Return whether `expr >= 0` is proved. `expr` may hold indices: their bounds are used."""
-    expr = sympy.sympify(expr)
+    return _is_nonnegative(sympy.sympify(expr))
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_nonnegative(expr: sympy.Expr) -> bool:
     if isinstance(expr, sympy.Integer):
         return bool(expr >= 0)
     if not expr.atoms(Index):
@@ -179,6 +183,10 @@ def is_nonnegative(expr: Value) -> bool:
         return True
     if isinstance(expr, Minimum):
         return all(map(is_nonnegative, expr.args))
+    # Bounds take each part of an expression by itself: of what is left of a chunk that was cut
+    # several times they no longer know that it is no less than what is cut off it.
+    if isinstance(expr, FloorDiv | CeilDiv) and is_nonnegative(expr.args[0]):
+        return True
     return any(map(is_nonnegative, _lowered(expr)))
 
 

@@ -247,4 +247,10 @@ def test_order_is_proved_only_where_it_holds() -> None:
     assert not is_nonnegative(left - Maximum(n * 3, left))
     assert not is_nonnegative(Minimum(m, n) - m)
     assert not is_nonnegative(left - 1 - Minimum(n * 3, left))
+    # What is left of a chunk, cut again and again: its bounds alone would allow less than nothing.
+    for _ in range(5):
+        chunk = CeilDiv(left, 3)
+        left = Minimum(chunk, left - Minimum(Mod(n, 3) * chunk, left))
+        assert is_nonnegative(left)
+    assert not is_nonnegative(left - 1)
     assert is_less(Mod(big, CeilDiv(K, M)), CeilDiv(K, M))
