@@ -97,7 +97,7 @@ def test_a_mesh_of_eleven_times_six(tmp_path: Path) -> None:
     assert (report.verdict, report.devices) == ("ok", 66)
     assert report.detail == (
         "twin 22x11 on 11 devices; at full size: constants, index functions, transfers, copies, "
-        f"text; every element of every target shard (66 devices) {PROOF}"
+        f"order of copies, text; every element of every target shard (66 devices) {PROOF}"
     )
 
 
