@@ -133,7 +133,7 @@ def test_modules_of_any_size_are_followed(tmp_path: Path) -> None:
         module.write_text(wrong)
     small, *others = sorted(verify(tmp_path), key=lambda report: report.verdict != "ok")
     assert (small.name, small.verdict) == ("small", "ok")
-    assert small.checks[-3:] == ("copies", "order of copies", "order of ranks")
+    assert {"copies", "order of copies", "order of ranks"} <= {*small.checks}
     assert [(r.name, r.verdict) for r in others] == [("large", "failed"), ("wide", "failed")]
     for report in others:
         assert re.fullmatch(r"device 3: the kernel does not fill \(.*\)", report.detail)

@@ -64,14 +64,14 @@ def values_of(reshard: Reshard) -> Values:
 @pytest.mark.parametrize("name", RESHARDS)
 def test_calls_in_a_row(name: str, tmp_path: Path) -> None:
     reshard = RESHARDS[name]
-    check_calls(module_of(reshard, tmp_path), values_of(reshard), noted=True)
+    check_calls(module_of(reshard, tmp_path), values_of(reshard), noted=True, interpreted=False)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random(seed: int, tmp_path: Path) -> None:
     reshard = random_reshard(seed)
     try:
-        check_calls(module_of(reshard, tmp_path), values_of(reshard), noted=True)
+        check_calls(module_of(reshard, tmp_path), values_of(reshard), noted=True, interpreted=False)
     except MismatchError as error:
         raise AssertionError(describe(reshard)) from error
 
