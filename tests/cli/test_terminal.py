@@ -105,7 +105,7 @@ def test_details_are_a_line_a_bundle_and_a_legend() -> None:
     assert details(reports) == [
         f"a pallas_tpu, triton_gpu: {twin}",
         "b triton_gpu: device 3 differs",
-        "twin: a smaller tensor of the same form, run in place of one too large for here",
+        "twin: a smaller tensor, or one on fewer devices, run in place of one too large",
     ]
     assert details(reports[2:]) == ["b triton_gpu: device 3 differs"]
 
