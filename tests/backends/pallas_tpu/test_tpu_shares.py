@@ -43,13 +43,13 @@ SHARED_FAULTS = {
         f"{EARLY}|{UNMET}",
     ),
     "what is sent taken for what comes": (
-        "ends.append((moves[first + columns + gets] > 0, copy))",
-        "ends.append((moves[first + columns + 1 - gets] > 0, copy))",
+        "ends.append((moves[first + columns + gets] > 0, make))",
+        "ends.append((moves[first + columns + 1 - gets] > 0, make))",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "a wait for what does not come": (
-        "        pl.when(some)(copy.wait_recv)",
-        "        copy.wait_recv()",
+        "        pl.when(some)(lambda: make().wait_recv())",
+        "        make().wait_recv()",
         r"semaphore 'received\[\d+\]' of rank \d",
     ),
     # At the ends of lines.
