@@ -72,7 +72,7 @@ def _behind(shape: tuple[int, ...], padded: tuple[int, ...]) -> list[tuple[int, 
 
 def _mesh(module: ModuleType, job: Job) -> Any:
     """Return the mesh of lhs over the first devices of a topology, by the order of their ids."""
-    chosen = placed(len(module.IDS), job)
+    chosen = placed(len(module.IDS), job.target, aside=job.aside)
     by_id = dict(zip(sorted(module.IDS), chosen, strict=True))
     return module._LHS.mesh_of([by_id[device] for device in module.IDS])
 

@@ -75,7 +75,7 @@ def _grouped(module: ModuleType, job: Job) -> TpuCode:
     """Return what the compiler makes of `reshard` of a group's arrays."""
     host = module._HOST
     jax.config.update("jax_enable_x64", any(kind.dtype.itemsize == 8 for kind in host.kinds))
-    argument, function = host.compiled_for(placed(len(host.ranks), job))
+    argument, function = host.compiled_for(placed(len(host.ranks), job.target, aside=job.aside))
     program = _Program(function, argument)
     code = replace(_compiled(program), wire_bytes=max(host.wire_bytes()))
     if job.files is not None:
@@ -119,7 +119,7 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
         raise InputError("XLA knows no nested split")
     memory.check(module, job.target, 0)
     _set_widths(module, job)
-    source, target = _meshes(module, job)
+    source, target = _meshes(module, job.target, aside=job.aside)
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
 
     def moved(x: Any) -> Any:
@@ -134,7 +134,7 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
 
 def _whole(module: ModuleType, job: Job) -> _Program:
     """Return `reshard` on the padded global array."""
-    mesh, target_mesh = _meshes(module, job)
+    mesh, target_mesh = _meshes(module, job.target, aside=job.aside)
     return _Program(
         lambda x: module.reshard(x, mesh, target_mesh=target_mesh),
         _argument(module, module.PADDED_SOURCE_SHAPE, module.source_sharding(mesh)),
@@ -146,7 +146,8 @@ def _inner(module: ModuleType, job: Job) -> _Program:
     """Return what `reshard` runs between two lists of devices, which one jit cannot have: the
     program on the union of both meshes, its shards stacked by rank."""
     ranks = _ranks(module)
-    union = Mesh(np.array(placed(len(_ranks(module)), job)), ("device",))
+    chosen = placed(len(_ranks(module)), job.target, aside=job.aside)
+    union = Mesh(np.array(chosen), ("device",))
     shape = (len(ranks), *module.LOCAL_SOURCE_SHAPE)
     rows = NamedSharding(union, PartitionSpec("device"))
     return _Program(lambda x: module._HOST.stacked(x, union), _argument(module, shape, rows))
@@ -213,9 +214,10 @@ def _ranks(module: ModuleType) -> list[int]:
     return sorted({*module.SOURCE_IDS, *module.TARGET_IDS})
 
 
-def _meshes(module: ModuleType, job: Job) -> tuple[Mesh, Mesh]:
-    """Return the source and the target mesh over the first devices of a topology."""
-    by_id = dict(zip(_ranks(module), placed(len(_ranks(module)), job), strict=True))
+def _meshes(module: ModuleType, topology: str, *, aside: bool = False) -> tuple[Mesh, Mesh]:
+    """Return the source and the target mesh over devices of a topology, as `placed` picks them."""
+    ranks = _ranks(module)
+    by_id = dict(zip(ranks, placed(len(ranks), topology, aside=aside), strict=True))
     return (
         _mesh(module.SOURCE_AXES, [by_id[i] for i in module.SOURCE_IDS]),
         _mesh(module.TARGET_AXES, [by_id[i] for i in module.TARGET_IDS]),
@@ -227,11 +229,14 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
     return Mesh(np.array(devices).reshape(sizes), names)
 
 
-def placed(wanted: int, job: Job) -> list[Any]:
-    """Return so many devices of a topology. Raises InputError where there are too few."""
-    _check_placed(wanted, job.target)
-    devices = devices_of(job.target)
-    return [*devices[: wanted - 1], devices[-1]] if job.aside else devices[:wanted]
+def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
+    """Return the first devices of a topology; `aside`: its last one in place of the last of these.
+
+    Raises InputError where there are too few.
+    """
+    _check_placed(wanted, topology)
+    devices = devices_of(topology)
+    return [*devices[: wanted - 1], devices[-1]] if aside else devices[:wanted]
 
 
 def _check_placed(wanted: int, topology: str) -> None:
