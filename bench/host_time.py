@@ -99,7 +99,7 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
     own, home = module._HOST, torch.device("cpu")
     buffer = torch.zeros(-(-own.source_bytes // 16) * 16, dtype=torch.uint8)
     pointers = [buffer.data_ptr()] * len(own.exchange.ranks)
-    handle = SimpleNamespace(barrier=lambda channel, timeout_ms: None)
+    handle = SimpleNamespace(barrier=lambda channel, timeout_ms: None, signal_pad_size=2048)
     kept = own.processes._of(group)
     kept["shared"].workspace = module.Place(buffer, handle, pointers)
     kept[None] = home.type, "symmetric"

@@ -71,12 +71,12 @@ def test_a_row_of_gpu_staging() -> None:
 
 
 def test_a_row_of_gpu_packing() -> None:
-    """Of 32 bytes that leave and 32 that come, the latter go to their place; rows that are added
-    are sent from there too, which packed them before."""
+    """Of 32 bytes that leave and 32 that come, each with 16 of the call's number, the latter go to
+    their place; rows that are added are sent from there too, which packed them before."""
     from bench import gpu_packing
 
     row = gpu_packing.measured(make({"x": 2}, (8, 4), '[{"x"}, {}]', '[{}, {"x"}]'))
-    assert row == gpu_packing.Row((64, 64), (64, 64), (32, 32), (("target",),))
+    assert row == gpu_packing.Row((96, 96), (96, 96), (64, 64), (("target",),))
     added = gpu_packing.measured(make({"x": 2}, (8, 4), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'))
     assert added == gpu_packing.Row((128, 128), (128, 128), (0, 0), (("source", "target"),))
 

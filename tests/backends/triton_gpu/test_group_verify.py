@@ -97,7 +97,8 @@ def test_tensors_too_large_to_run(tmp_path: Path) -> None:
     report = of_group(verify(root / "both"))
     assert (report.verdict, report.detail) == (
         "ok",
-        "twins of its tensors; at full size: text",
+        "twins of its tensors; at full size: text; every element of every target shard (2 tensors, "
+        "2 devices) is written exactly once, from the source element of its index",
     )
     module = root / "both" / "triton_gpu.py"
     module.write_text(module.read_text() + "# mine\n")

@@ -94,7 +94,7 @@ def _check_calls(module: ModuleType, case: MatmulCase) -> None:
         [_shards(case, number, each) for number, each in enumerate((product.lhs, product.rhs))]
         for product in made
     ]
-    wanted, c_bar = None, {}
+    wanted, c_bar = None, list[Any]()
     if case.derivative:
         wanted = cotangents(made[0], case.placements, (case.dtype, case.out_dtype), 0)
         c_bar = _whole_shards(case, 2, wanted.result)
