@@ -78,7 +78,7 @@ def test_a_row_of_gpu_packing() -> None:
     row = gpu_packing.measured(make({"x": 2}, (8, 4), '[{"x"}, {}]', '[{}, {"x"}]'))
     assert row == gpu_packing.Row((96, 96), (96, 96), (64, 64), (("target",),))
     added = gpu_packing.measured(make({"x": 2}, (8, 4), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'))
-    assert added == gpu_packing.Row((128, 128), (128, 128), (0, 0), (("source", "target"),))
+    assert added == gpu_packing.Row((160, 160), (160, 160), (32, 32), (("source", "target"),))
 
 
 HOST_TIME = """
