@@ -30,6 +30,9 @@ BUNDLES = {
 }
 """Five bundles of each backend: direct and forwarded tiles, sums, rings, matmuls."""
 
+NOT_RUN = 3
+"""The exit status of a self-check of a tensor that is too large to move here."""
+
 
 def main() -> None:
     """Make every check and say what passed."""
@@ -37,7 +40,7 @@ def main() -> None:
     _run("-m", "shardwright", "check", cwd=ROOT)
     for backend, names in BUNDLES.items():
         for name in names:
-            _run("-m", f"generated.{name}.{backend}", cwd=ROOT)
+            _run("-m", f"generated.{name}.{backend}", cwd=ROOT, ends=(0, NOT_RUN))
         folders = [str(ROOT / "generated" / name) for name in names]
         _run("-m", "shardwright", "verify", *folders, "--backends", backend, cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
@@ -46,13 +49,13 @@ def main() -> None:
     print("ok: the files of generated/, their self-checks, verify, and README's program")
 
 
-def _run(*words: str, cwd: Path) -> None:
-    """Run this Python; end with its exit code if it fails."""
+def _run(*words: str, cwd: Path, ends: tuple[int, ...] = (0,)) -> None:
+    """Run this Python; end with what it printed unless its exit status is one of `ends`."""
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, *words], cwd=cwd, env=env, text=True, capture_output=True
     )
-    if done.returncode:
+    if done.returncode not in ends:
         sys.exit(f"{' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
 
 
