@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from shardwright.codegen.backends import registry
 
-CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}
+CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.13", "2.13"), "triton": ("3.7.1", "3.9")}
 """The first and the last version of each package; `docs/versions.md` has the same."""
 
 
@@ -34,13 +34,18 @@ def notes(packages: Iterable[str]) -> Iterator[str]:
         if found.get(name) and not _numbers(first) <= found[name] <= _beyond(last):
             yield (
                 f"{name} {version(name)} is installed; "
-                f"verify and compile have been run with {first} to {last}"
+                f"verify and compile have been run with {said(name)}"
             )
     if found.get("triton") and found["triton"] < (3, 7) and _version("numpy") >= (2, 4):
         yield (
             f"the interpreter of triton {version('triton')} fails with numpy "
             f"{version('numpy')}: pip install 'numpy<2.4'"
         )
+
+
+def said(package: str) -> str:
+    """Return the versions of a package in `CHECKED`: the first to the last."""
+    return " to ".join(dict.fromkeys(CHECKED[package]))
 
 
 def _version(package: str) -> tuple[int, ...]:
