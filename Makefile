@@ -11,6 +11,8 @@ EXTRAS ?= test
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(EXTRAS)
 JOBS ?= 2
+# What compilers said of modules that have not changed since.
+export SHARDWRIGHT_COMPILED ?= $(abspath build/compiled)
 # The tests of a file run in one process: what they share, a fixture or a worker, is made once.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 

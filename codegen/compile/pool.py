@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from shardwright.codegen.compile import kept
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
 from shardwright.codegen.compile.targets import compilers
@@ -36,8 +36,11 @@ def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
 
 
 def _outcome(worker: Worker, job: Job, time_limit: float) -> Outcome:
+    answer = kept.recall(job)
     try:
-        answer: dict[str, Any] = worker.ask(job.to_json(), time_limit)
+        if answer is None:
+            answer = worker.ask(job.to_json(), time_limit)
+            kept.keep(job, answer)
     except EndedError as error:
         return Outcome(error=f"the compiler's process {error}")
     except LateError as error:

@@ -1,0 +1,84 @@
+"""What compilers said before: a file for each program, which is asked for again while nothing of
+what decides it has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import sys
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.compile.job import Job
+from shardwright.codegen.compile.saving import save
+
+VARIABLE = "SHARDWRIGHT_COMPILED"
+"""The environment variable that names the folder; where it is not set, nothing is kept."""
+
+_COMPILERS = ("jax", "jaxlib", "libtpu", "torch", "triton")
+_ASKING = (
+    *("compile/*.py", "hardware/*.py", "planner/xla.py", "backends/contract.py"),
+    *("backends/*/compile/*.py", "backends/*/contract.py"),
+)
+"""The files of Shardwright that ask compilers, and read what they say."""
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "SHARDWRIGHT_FAR_SENDS")
+
+
+def recall(job: Job) -> dict[str, Any] | None:
+    """Return the worker's answer to a job that compiled before, or None."""
+    path = _path(job)
+    try:
+        return None if path is None else dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def keep(job: Job, answer: dict[str, Any]) -> None:
+    """Keep the answer to a job that compiled, if it can be written; a failure is tried again."""
+    path = _path(job)
+    if path is None or "error" in answer:
+        return
+    try:
+        save(str(path.with_suffix("")), {"json": json.dumps(answer).encode()})
+    except OSError:
+        return
+
+
+def _path(job: Job) -> Path | None:
+    """Return where the answer to a job stands; None for one that also saves files."""
+    folder = os.environ.get(VARIABLE)
+    if not folder or job.files is not None:
+        return None
+    asked = job.to_json().replace(json.dumps(job.module), json.dumps(Path(job.module).name))
+    digest = hashlib.sha256(f"{_surroundings()}\n{asked}\n".encode())
+    for path in _texts(Path(job.module)):
+        digest.update(path.read_bytes())
+    return Path(folder) / f"{digest.hexdigest()[:32]}.json"
+
+
+def _texts(module: Path) -> list[Path]:
+    """Return the files of a module: itself, those beside it, and what modules have in common."""
+    support = module.parent.parent / "_support"
+    found = [*module.parent.glob("*.py"), *support.glob("*.py")]
+    return sorted({module, *found} if module.exists() else found)
+
+
+@cache
+def _surroundings() -> str:
+    """Return what else decides: versions, variables, and the files that ask the compilers."""
+    found = [sys.version, *(f"{name}={os.environ.get(name)}" for name in _FLAGS)]
+    found += (f"{name} {_version(name)}" for name in _COMPILERS)
+    top = Path(str(files("shardwright.codegen")))
+    asking = [path for pattern in _ASKING for path in sorted(top.glob(pattern))]
+    return "\n".join([*found, *(path.read_text("utf-8") for path in asking)])
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
