@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from cases import describe
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.verify import Case, Report
 from shardwright.codegen.verify.pool import AnyCase, Runner, missing
+from shardwright.codegen.verify.run import _jobs
 from shardwright.ir.plan import Plan
 
 MOST_DEVICES = 18
@@ -50,3 +52,14 @@ def check(backend: str, plans: list[Plan], folder: Path) -> None:
     assert plans, "no plans: nothing would be checked"
     failed = [report for report in ran(backend, plans, folder) if report.verdict != "ok"]
     assert not failed, "\n".join(f"{report.name}\n    {report.detail}" for report in failed)
+
+
+def verified(root: Path, *backends: str) -> list[Report]:
+    """What `verify` says of the bundles below a folder, by the workers that stay."""
+    jobs = _jobs([root], backends or None)
+    assert jobs, "no bundles: nothing would be checked"
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            job.report(runner(job.backend), Path(folder) / str(number))
+            for number, job in enumerate(jobs)
+        ]

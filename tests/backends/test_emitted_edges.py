@@ -113,15 +113,14 @@ MIXED = (
 OF_SUB_AXES = "{'x:(1)2': 2, 'x:(2)2': 2, 'y': 2}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reshard", "said"),
     [
-        (SAME_AXES, ""),
-        (OTHER_AXES, MIXED.format("{'t': 8}")),
+        pytest.param(SAME_AXES, "", marks=pytest.mark.exhaustive),
+        pytest.param(OTHER_AXES, MIXED.format("{'t': 8}"), marks=pytest.mark.exhaustive),
         pytest.param(SUB_AXES, MIXED.format(OF_SUB_AXES), marks=pytest.mark.slow),
-        pytest.param(reverse(OTHER_AXES), "", marks=pytest.mark.slow),
-        pytest.param(reverse(SUB_AXES), "", marks=pytest.mark.slow),
+        pytest.param(reverse(OTHER_AXES), "", marks=pytest.mark.exhaustive),
+        pytest.param(reverse(SUB_AXES), "", marks=pytest.mark.exhaustive),
     ],
     ids=["same axes", "other axes", "sub-axes", "from other axes", "from sub-axes"],
 )

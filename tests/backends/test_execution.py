@@ -57,7 +57,6 @@ def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
         Reshard((), "float32", Sharding(alone, ()), Sharding(pair, ())),
         Reshard((), "int8", Sharding(pair, ()), Sharding(alone, ())),
         Reshard((5,), "bool", pair.sharding('[{"x"}]'), alone.sharding("[{}]")),
-        Reshard((1, 3), "float32", alone.sharding("[{}, {}]"), pair.sharding('[{"x"}, {}]')),
         Reshard((4,), "float32", alone.sharding("[{}]"), alone.sharding("[{}]")),
     ]
     check_modules(backend, reshards, tmp_path)
@@ -65,13 +64,13 @@ def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", registry.NAMES)
 def test_rank_eight(backend: str, tmp_path: Path) -> None:
-    mesh = Mesh({"x": 2, "y": 3})
-    source = mesh.sharding('[{}, {"x"}, {}, {}, {"y"}, {}, {}, {}]')
-    target = mesh.sharding('[{"y"}, {}, {}, {}, {}, {}, {"x"}, {}]')
-    check_modules(backend, [Reshard((3, 2, 1, 2, 5, 1, 3, 2), "int16", source, target)], tmp_path)
+    mesh = Mesh({"x": 3})
+    source = mesh.sharding('[{}, {"x"}, {}, {}, {}, {}, {}, {}]')
+    target = mesh.sharding('[{}, {}, {}, {}, {}, {}, {"x"}, {}]')
+    check_modules(backend, [Reshard((3, 2, 1, 2, 1, 1, 3, 2), "int16", source, target)], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", registry.NAMES)
 def test_every_dtype(backend: str, tmp_path: Path) -> None:
     """Every dtype the backend takes, uneven, with replicas that share the sending."""
@@ -94,7 +93,7 @@ def test_windows_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tpu_windows, "MAX_WINDOW", 64 * 256)
     mesh, replicated = Mesh({"x": 2, "y": 3}), Mesh({"x": 4, "y": 2})
     matrix = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
-    reshards = [Reshard((90, 410), dtype, *matrix) for dtype in DTYPES if dtype != "float64"]
+    reshards = [Reshard((90, 410), dtype, *matrix) for dtype in ("int8", "float32")]
     for shape, source, target in (
         ((2, 70, 290), '[{}, {"x"}, {}]', '[{"y"}, {}, {"x"}]'),
         ((70, 290), '[{"y"}, {}]', '[{}, {"x"}]'),
@@ -112,16 +111,6 @@ def test_windows_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_pieces_that_start_within_a_block(tmp_path: Path) -> None:
     """Tiles that are aligned, but whose pieces, one from each holder, are not where blocks are."""
-    first, second = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2})
-    reshards = [
-        Reshard(
-            (223, 767), "int8", first.sharding('[{"x"}, {}]'), first.sharding('[{"y":(2)2}, {}]')
-        ),
-        Reshard(
-            (320, 434),
-            "bfloat16",
-            second.sharding('[{}, {"y"}]'),
-            second.sharding('[{"z"}, {"x"}]'),
-        ),
-    ]
-    check_modules("pallas_tpu", reshards, tmp_path)
+    mesh = Mesh({"x": 2, "y": 4})
+    sides = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{"y":(2)2}, {}]')
+    check_modules("pallas_tpu", [Reshard((223, 767), "int8", *sides)], tmp_path)

@@ -1,10 +1,11 @@
 """Faults in sums, by every way that makes them: what catches an addition left out, one twice, and
 another order on one replica.
 
-Of the other ways: kernels of one exchange in `test_tpu_sums.py` and `test_gpu_sums.py`, rings, with
-steps skipped and slots reused too soon, in `test_tpu_rings.py`; what torch adds among processes and
-memory that others still read in `test_sums_over_gloo.py`. Parts that are copied to replicas are
-added on one device each, so that no replica can have another order.
+Of the other ways: kernels of one exchange in `test_tpu_sums.py` and `test_gpu_sums.py`, terms that
+a JAX module adds twice in `test_xla_steps.py`, rings, with steps skipped and slots reused too soon,
+in `test_tpu_rings.py`; what torch adds among processes and memory that others still read in
+`test_sums_over_gloo.py`. Parts that are copied to replicas are added on one device each, so that no
+replica can have another order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardwright.codegen.planner import plan
 from shardwright.codegen.verify.case import Case
 from shardwright.ir.plan import Plan
 
-SUM = make({"x": 2, "y": 4}, (16, 9), '[{}, {}], unreduced={"x", "y"}', "[{}, {}]")
+SUM = make({"x": 2, "y": 2}, (8, 5), '[{}, {}], unreduced={"x", "y"}', "[{}, {}]")
 SMALL = make({"x": 2, "y": 3}, (6, 5), '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
 IN_TWO = plan(SUM, "direct", topology=QUICK)
 BY_COLLECTIVES = plan(SMALL, "basis")
@@ -33,20 +34,13 @@ FAULTS: dict[tuple[str, str], tuple[Plan, str, str, str]] = {
     ("pallas_tpu", "left out"): (
         IN_TWO, "for number in range(1, count):", "for number in range(1, count - 1):", VALUES,
     ),
-    ("pallas_tpu", "twice"): (
-        IN_TWO, "for number in range(1, count):", "for number in (*range(1, count), 1):", VALUES,
-    ),
-    ("triton_gpu", "left out"): (IN_TWO, "static_range(8)", "static_range(7)", VALUES),
+    ("triton_gpu", "left out"): (IN_TWO, "static_range(4)", "static_range(3)", VALUES),
     ("triton_gpu", "twice"): (
         IN_TWO, "total += read_once", "total += (1 + (term == 1)) * read_once", VALUES,
     ),
     ("jax_xla", "left out"): (
         BY_COLLECTIVES,
         'lax.psum(x, "y")', 'lax.psum(jnp.where(lax.axis_index("y") == 2, 0, x), "y")', VALUES,
-    ),
-    ("jax_xla", "twice"): (
-        BY_COLLECTIVES,
-        'lax.psum(x, "y")', 'lax.psum(jnp.where(lax.axis_index("y") == 2, 2 * x, x), "y")', VALUES,
     ),
     # Exact numbers have the same sum in any order; random floats show that replicas differ.
     ("jax_xla", "another order on one replica"): (

@@ -226,7 +226,10 @@ def test_within_a_jit(home: Path, backend: str) -> None:
 @pytest.mark.parametrize(
     ("name", "devices"),
     [
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("same", 8), ("apart", 12))),
+        *(
+            pytest.param(*each, marks=pytest.mark.exhaustive)
+            for each in (("same", 8), ("apart", 12))
+        ),
         ("overlapping", 12),
     ],
 )
@@ -245,7 +248,7 @@ def verified(home: Path, name: str, backend: str) -> tuple[str, str]:
     return report.verdict, report.detail
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
 def test_they_are_verified(home: Path, backend: str) -> None:
     assert verified(home, "overlapping", backend) == ("ok", "")
@@ -263,7 +266,7 @@ def test_a_wrong_module_is_found(home: Path) -> None:
     assert (verdict, detail.partition(":")[0]) == ("failed", "layer0_wq")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_groups_of_tpu_modules_compile(home: Path) -> None:
     """Ahead of time, in one program, and between stacks where one jit cannot have both meshes."""
     pytest.importorskip("libtpu")

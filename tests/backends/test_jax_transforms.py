@@ -50,8 +50,13 @@ def differing(folders: list[Path]) -> str:
     return run.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("jax_xla", marks=pytest.mark.slow),
+        pytest.param("pallas_tpu", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_transformations(backend: str, tmp_path: Path) -> None:
     for name, reshard in CASES.items():
         emit(reshard, (backend,), "direct", gradient=True).write(tmp_path / name)

@@ -83,14 +83,14 @@ def test_all_pairs(operator: str, number: int, backend: str, tmp_path: Path) -> 
     check(backend, [direct(replace(pairs[number], source=source, target=target))], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMED)
 def test_forms(name: str, backend: str, tmp_path: Path) -> None:
     check(backend, [direct(*NAMED[name])], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bundles_with_derivatives(tmp_path: Path) -> None:
     """The cotangent of a value is that of the term that has it."""
     for name in ("alone", "reduced_too", "kept_too"):

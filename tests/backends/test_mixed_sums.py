@@ -19,6 +19,7 @@ APART = {("kept", "another order"), ("narrow floats", "integers")}
 """Features that no reshard has both of."""
 
 
+@pytest.mark.exhaustive
 def test_features_meet() -> None:
     """Every two of them in some reshard, each in a good part."""
     assert len({repr(Description.of(reshard, "each")) for reshard in MIXED}) == COUNT == 200

@@ -48,8 +48,10 @@ RESHARDS = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "processes",
+    [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.exhaustive)],
+)
 def test_processes(processes: int, tmp_path: Path) -> None:
     """Values, gradients and padding of every way in which boxes travel; three devices idle last."""
     cases = [written(reshard, tmp_path / f"case{n}") for n, (_, reshard) in enumerate(RESHARDS)]
@@ -71,6 +73,7 @@ MATMULS = (
 """All four cases, and loops."""
 
 
+@pytest.mark.slow
 def test_matmuls_in_two_processes(tmp_path: Path) -> None:
     """Integers, bit by bit; evenly split and not."""
     cases = []

@@ -66,7 +66,7 @@ def random_floats(rng: random.Random, batch: int) -> sw.Matmul:
     return sw.Matmul(dtype, *given, made.out, rng.choice((None, "float32")))
 
 
-@pytest.mark.parametrize("seed", swept(range(8), 4))
+@pytest.mark.parametrize("seed", swept(range(8), 8))
 def test_random_gradients(seed: int, tmp_path: Path) -> None:
     rng = random.Random(700 + seed)
     matmuls = [random_floats(rng, n % 2) for n in range(4)]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeps import sampled
 from test_new_terms import plans_of
 from test_xla_steps import check
 
@@ -30,8 +29,15 @@ CASES = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", sampled(DTYPES, "bfloat16", "float32"))
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(
+            dtype, marks=pytest.mark.slow if dtype == "bfloat16" else pytest.mark.exhaustive
+        )
+        for dtype in DTYPES
+    ],
+)
 def test_signaling_nans_arrive(dtype: str, tmp_path: Path) -> None:
     """By both strategies."""
     made = (

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from lone import alone
 from programs import SELF_CHECKS, output, started
-from running import reports_of
+from running import reports_of, verified
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import OPERATORS, ids_differ, pairs_with_terms, placed
+from sweeps import sampled
 from test_xla_steps import check, make, of_steps
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
 from shardwright.codegen.emit.modules import backward_of, parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, verify
+from shardwright.codegen.verify import Case
 from shardwright.codegen.verify.case import placement
 from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard
@@ -36,7 +37,7 @@ def plans_of(reshards: list[Reshard]) -> list[Plan]:
 
 def test_plans_of_new_terms() -> None:
     """Every step of a plan's JSON, carried out, by both strategies."""
-    reshards = [replace(reshard, dtype="int64") for reshard in placed(range(120))]
+    reshards = [replace(reshard, dtype="int64") for reshard in placed(range(60))]
     made = plans_of(reshards)
     assert len({each.ops for each in made}) > 6
     for each in made:
@@ -54,6 +55,7 @@ def test_more_new_terms_of_random_reshards(half: int, tmp_path: Path) -> None:
     check(plans_of(placed(range(200 + half, 400, 2))), tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_pairs_with_new_terms(tmp_path: Path) -> None:
     check(plans_of(pairs_with_terms()[::5]), tmp_path)
 
@@ -74,7 +76,7 @@ def test_all_pairs_with_new_terms(operator: str, tmp_path: Path) -> None:
     check(plans_of(sides), tmp_path)
 
 
-@pytest.mark.parametrize("operator", ["min", "max"])
+@pytest.mark.parametrize("operator", sampled(["min", "max"], "min"))
 def test_new_extrema_of_every_integer(operator: str, tmp_path: Path) -> None:
     """Terms without a value have the end of the dtype, which Python's integers in JAX may not
     reach."""
@@ -132,13 +134,11 @@ def test_bundles_with_derivatives(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     reshards = (
         make('[{"x"}, {"y"}]', '[{"y"}, {}], unreduced={"x"}', (5, 6)),
-        make('[{}, {}], unreduced={"y"}', '[{}, {"y"}], unreduced={"x"}', (8, 8), "bfloat16"),
         make('[{}, {}], unreduced={"y":(1)2}', '[{"x"}, {}], unreduced={"y"}', (4, 3), "float16"),
-        make('[{"y":(2)2}, {}], unreduced={"x"}', '[{}, {}], unreduced={"y":(2)2}', (3, 2)),
     )
     for number, reshard in enumerate(reshards):
         sw.emit(reshard, backends=("jax_xla",), gradient=True).write(tmp_path / f"new{number}")
-    for report in verify(tmp_path):
+    for report in verified(tmp_path):
         assert (report.verdict, report.detail) == ("ok", ""), report.name
         assert {"derivative", "backward"} <= set(report.checks)
 

@@ -43,16 +43,16 @@ def all_right(matmuls: list[sw.Matmul], root: Path, loop: str = "never") -> Coun
 @pytest.mark.parametrize("y", sampled([2, 3], 3))
 def test_matmuls_of_matrices_equal_numpy(y: int, tmp_path: Path) -> None:
     mesh = sw.Mesh({"x": 2, "y": y})
-    cases = all_right(some_matmuls(mesh, 8, seed=y), tmp_path / "generated")
+    cases = all_right(some_matmuls(mesh, 4, seed=y), tmp_path / "generated")
     assert len(cases) > 1
 
 
 def test_random_matmuls_with_batch_dimensions(tmp_path: Path) -> None:
     rng = random.Random(3)
-    all_right([random_matmul(rng, batch) for batch in (1, 2, 1, 0)], tmp_path / "generated")
+    all_right([random_matmul(rng, batch) for batch in (2, 1)], tmp_path / "generated")
 
 
-@pytest.mark.parametrize("seed", swept(range(20), 4))
+@pytest.mark.parametrize("seed", swept(range(20), 20))
 def test_more_random_matmuls_with_batch_dimensions(seed: int, tmp_path: Path) -> None:
     rng = random.Random(100 + seed)
     all_right([random_matmul(rng, n % 3) for n in range(10)], tmp_path / "generated")
@@ -76,11 +76,9 @@ SEED = {
     ("name", "loop", "wanted"),
     [
         ("basic", "never", ("", "", "all_reduce")),
-        ("allgather", "never", ("", "all_gather", "")),
         ("allgather", "one", ("", "all_gather", "")),
         ("allgather", "both", ("", "all_gather", "")),
         ("psumscatter", "never", ("", "", "reduce_scatter")),
-        ("psumscatter", "one", ("", "", "reduce_scatter")),
         ("psumscatter", "both", ("", "", "reduce_scatter")),
     ],
 )
@@ -139,15 +137,14 @@ def test_loops_along_axes_in_another_order_than_the_meshs(tmp_path: Path) -> Non
         ('[{}, {"x", "y"}]', '[{"x", "y"}, {}]', split),
     ]
     shapes = [rows, rows, ((12, 12), (12, 8))]
-    for loop in ("one", "both"):
-        matmuls = [
-            sw.Matmul("float32", (lhs_shape, lhs), (rhs_shape, rhs), out, mesh=mesh)
-            for (lhs, rhs, out), (lhs_shape, rhs_shape) in zip(sides, shapes, strict=True)
-        ]
-        plans = [plan_matmul(matmul, loop=loop, listed=0) for matmul in matmuls]
-        texts = [sw.emit(plan).modules("a test")["jax_xla.py"] for plan in plans]
-        assert any("rings = groups_along(6, (1, 3), (3, 2))" in text for text in texts)
-        all_right(matmuls, tmp_path / loop / "generated", loop)
+    matmuls = [
+        sw.Matmul("float32", (lhs_shape, lhs), (rhs_shape, rhs), out, mesh=mesh)
+        for (lhs, rhs, out), (lhs_shape, rhs_shape) in zip(sides, shapes, strict=True)
+    ]
+    plans = [plan_matmul(matmul, loop="both", listed=0) for matmul in matmuls]
+    texts = [sw.emit(plan).modules("a test")["jax_xla.py"] for plan in plans]
+    assert any("rings = groups_along(6, (1, 3), (3, 2))" in text for text in texts)
+    all_right(matmuls, tmp_path / "generated", "both")
 
 
 def test_loops_round_cycles_of_a_torus(tmp_path: Path) -> None:
@@ -156,15 +153,13 @@ def test_loops_round_cycles_of_a_torus(tmp_path: Path) -> None:
         sw.Matmul("int8", ((16, 16), "P('i')"), ((16, 16), "P()"), "P()", mesh=mesh),
         sw.Matmul("int8", ((16, 16), "P(None, 'i')"), ((16, 16), "P('i')"), "P('i')", mesh=mesh),
     ]
-    for loop in ("one", "both"):
-        found = list(verified(matmuls, tmp_path / loop / "generated", loop, "v5e:2x4"))
-        for _, plan, report in found:
-            assert plan.chosen.loop is not None
-            assert plan.chosen.loop.order
-            assert report.verdict == "ok", report.detail
+    for _, plan, report in verified(matmuls, tmp_path / "generated", "both", "v5e:2x4"):
+        assert plan.chosen.loop is not None
+        assert plan.chosen.loop.order
+        assert report.verdict == "ok", report.detail
 
 
-@pytest.mark.parametrize("seed", swept(range(12), 6))
+@pytest.mark.parametrize("seed", swept(range(12), 12))
 def test_random_loops(seed: int, tmp_path: Path) -> None:
     rng, sizes = random.Random(seed), (6, 12, 24)
     mesh = sw.Mesh(rng.choice([{"x": 2, "y": 3}, {"x": 2, "y": 2}, {"x": 2, "y": 3, "z": 1}]))
@@ -201,7 +196,7 @@ def test_collectives_for_a_processor_are_along_a_first_dimension(tmp_path: Path)
         assert text in module.read_text()
 
 
-@pytest.mark.parametrize("loop", ["one", "both"])
+@pytest.mark.parametrize("loop", sampled(["one", "both"], "both"))
 def test_rings_of_more_than_16_devices_are_rolled(loop: str, tmp_path: Path) -> None:
     """Gathers of a part of j, which products add, and of k, which they stand beside; a scatter."""
     mesh = sw.Mesh({"i": 18})

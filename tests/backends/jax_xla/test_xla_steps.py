@@ -25,7 +25,7 @@ from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case, verify
+from shardwright.codegen.verify import Case
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import Plan
 
@@ -74,6 +74,7 @@ def pairs(count: int) -> list[Reshard]:
     return [r for axes, shape in MATRICES for r in rng.sample(all_pairs(axes, shape), count)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", range(len(MATRICES)))
 def test_steps_of_matrices(number: int, tmp_path: Path) -> None:
     """Meshes of up to eight devices, extents that divide and that do not."""
@@ -110,9 +111,7 @@ def test_programs_of_steps_move_the_bytes(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     reshards = [
         make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]'),
-        make('[{}, {"x"}], unreduced={"y"}', '[{}, {"x"}]'),
         make('[{}, {"x"}], unreduced={"y"}', '[{"y"}, {"x"}]', (5, 6)),
-        make('[{"x"}, {"y"}]', '[{"y"}, {}]', (16, 24)),
         make('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (7, 9)),
         SEED[1],
     ]
@@ -135,7 +134,7 @@ def test_derivatives(tmp_path: Path) -> None:
     for number, (reshard, dtype) in enumerate(zip(reshards, dtypes, strict=True)):
         bundle = sw.emit(replace(reshard, dtype=dtype), ("jax_xla",), "basis", gradient=True)
         bundle.write(tmp_path / f"bundle{number}")
-    for report in verify(tmp_path):
+    for report in running.verified(tmp_path):
         assert (report.verdict, report.detail) == ("ok", ""), report.name
         assert {"derivative", "backward"} <= set(report.checks)
 
@@ -230,13 +229,13 @@ def test_a_topology_that_picks_steps(tmp_path: Path) -> None:
     bundle = sw.emit(small, backends=("jax_xla",), topology="switch", memory_limit=512)
     assert bundle.plan.strategy == "basis"
     bundle.write(tmp_path / "small")
-    assert [report.verdict for report in verify(tmp_path)] == ["ok"]
+    assert [report.verdict for report in running.verified(tmp_path)] == ["ok"]
     text = (tmp_path / "small" / "jax_xla.py").read_text()
     assert "(the limit is 512)" in text
     assert "## Steps" in (tmp_path / "small" / "README.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_tpu_compiler_takes_steps(tmp_path: Path) -> None:
     """Its collectives are those of the plan where shards are whole tiles of its memory."""
     pytest.importorskip("libtpu")
@@ -282,7 +281,7 @@ def test_a_bundle_whose_plan_there_is_none_of(tmp_path: Path) -> None:
     sw.emit(reshard, backends=("jax_xla",)).write(tmp_path / "moved")
     manifest = tmp_path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"strategy": "auto"', '"strategy": "basis"'))
-    (report,) = verify(tmp_path)
+    (report,) = running.verified(tmp_path)
     assert (report.verdict, report.detail) == (
         "failed",
         "would not be emitted now: strategy: the steps of the basis need one set of devices before "
@@ -292,7 +291,7 @@ def test_a_bundle_whose_plan_there_is_none_of(tmp_path: Path) -> None:
 
 def test_texts_are_formatted(tmp_path: Path) -> None:
     """Modules of steps, of sums, of nothing to do, among axes and boxes, with their backwards."""
-    reshards = [random_reshard(seed) for seed in range(12)] + [reduction(s) for s in range(12)]
+    reshards = [random_reshard(seed) for seed in range(6)] + [reduction(s) for s in range(6)]
     reshards.append(make('[{"x"}, {}]', '[{"x"}, {}]'))
     for number, made in enumerate(of_steps(reshards)):
         for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):

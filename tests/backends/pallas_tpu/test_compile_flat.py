@@ -44,8 +44,16 @@ def errors(made: Plan, folder: Path) -> list[str]:
     return [outcome.error for outcome in outcomes(jobs, 300) if outcome.error]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float16", "float32"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param("bfloat16", marks=pytest.mark.slow),
+        *(
+            pytest.param(dtype, marks=pytest.mark.exhaustive)
+            for dtype in ("int8", "float16", "float32")
+        ),
+    ],
+)
 def test_flat_tensors_are_forwarded(dtype: str, tmp_path: Path) -> None:
     """A slot's number was an index along a tiled dimension."""
     assert errors(flat(dtype, 65536), tmp_path) == []

@@ -11,7 +11,6 @@ import pytest
 from cases import describe, random_reshard, random_sharding
 from lone import alone, alone_in_form
 from sums import SHARED_ON_TPU, in_two
-from sweeps import swept
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
@@ -29,14 +28,7 @@ TOPOLOGY = "v5e:4x4"  # has the devices of two meshes of eight
 FOUR = Mesh({"x": 4})
 # A table of ids, and closed forms of ids that are consecutive.
 OTHERS = (Mesh({"x": 4}, [2, 0, 3, 1]), Mesh({"x": 4}, [3, 4, 5, 6]))
-SWEPT = ("bfloat16", "int64")
-"""What the long sweep takes of dtypes: a narrow one, and one of two words; the others are
-exhaustive."""
-OF_ANY = [
-    pytest.param(dtype, marks=pytest.mark.slow if dtype in SWEPT else pytest.mark.exhaustive)
-    for dtype in DTYPES
-    if dtype not in UNSUPPORTED
-]
+OF_ANY = [dtype for dtype in DTYPES if dtype not in UNSUPPORTED]
 ROWS, COLUMNS = '[{"x"}, {}]', '[{}, {"x"}]'
 
 
@@ -81,6 +73,38 @@ def check_compile(plans: list[Plan], folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
+def test_one_module_of_each_form_compiles(tmp_path: Path) -> None:
+    """In one of both widths, by turns: what reshards go by, sums in one exchange, in two, round
+    rings, and a matmul."""
+    skip_without_the_compiler()
+    found: dict[str, str] = {}
+    gather = between(FOUR, "float32", (64, 512), ROWS)
+    whole = Reshard((64, 512), "float32", gather.source, FOUR.sharding("[{}, {}]"))
+    v5e = (plan(each, "direct", topology="v5e:2x2") for each in (gather, whole))
+    uneven = plan(between(OTHERS[1], "int64", (5, 31), "[{}, {}]"))
+    for made in (plan(between(FOUR, "bfloat16", (37, 300))), *v5e, uneven):
+        for form, text in texts(made):
+            found.setdefault(form.rstrip("0123456789"), text)
+    every = {"direct", "windows", "slots", "routed", "relayed", "gathered", "spread"}
+    assert found.keys() == every
+    found["two exchanges"] = alone(in_two(SHARED_ON_TPU["unaligned"]), "pallas_tpu")
+    source = Mesh({"x": 8}).sharding('[{}, {}], unreduced={"x"}')
+    ring = Reshard((64, 40), "float32", source, Mesh({"x": 8}).sharding('[{"x"}, {}]'))
+    made = plan(ring, "direct", topology="torus:8,wrap=1,bandwidth=1e6,latency=1e-12")
+    found["ring"] = alone(made, "pallas_tpu")
+    assert " = Ring(" in found["ring"]
+    jobs = []
+    for number, (name, text) in enumerate(found.items()):
+        path = tmp_path / f"{name.replace(' ', '_')}.py"
+        path.write_text(text)
+        wide = number % 2 or 'DTYPE = "int64"' in text
+        what: What = "x64" if wide else "module"
+        jobs.append(Job(what, "pallas_tpu", "pallas_tpu", str(path), TOPOLOGY))
+    said = {name: each.error for name, each in zip(found, outcomes(jobs, 120), strict=True)}
+    assert said == dict.fromkeys(found, "")
+
+
+@pytest.mark.exhaustive
 def test_every_form_compiles_in_both_widths(tmp_path: Path) -> None:
     reshards = [
         between(FOUR, "float32"),
@@ -110,12 +134,13 @@ def summed(dtype: str, shape: tuple[int, int], operator: str = "") -> Plan:
     return plan(reshard, "direct", in_two=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sums_compile_in_both_widths(tmp_path: Path) -> None:
     plans = [summed("bfloat16", (16, 512)), summed("int64", (5, 30)), summed("bool", (4, 6), "max")]
     assert {"direct", "windows", "slots"} <= check_compile(plans, tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", OF_ANY)
 def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) -> None:
     operators = ["max", "min"] if dtype == "bool" else ["", "max", "min"]
@@ -125,6 +150,7 @@ def test_sums_of_every_dtype_compile_in_both_widths(dtype: str, tmp_path: Path) 
     check_compile(plans, tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", OF_ANY)
 def test_every_dtype_compiles_in_both_widths(dtype: str, tmp_path: Path) -> None:
     plans = [
@@ -165,7 +191,8 @@ def plain_on_six(rng: random.Random, path: Path) -> Job:
     return Job(rng.choice(("module", "x64")), "pallas_tpu", "jax_xla", str(path), "v5e:2x4")
 
 
-@pytest.mark.parametrize("seed", swept(range(40), 10))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(40))
 def test_random_reshards_compile_in_both_widths(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     check_compile([plan(random_reshard(seed)), flat(rng), unsplit(rng)], tmp_path)
@@ -173,6 +200,7 @@ def test_random_reshards_compile_in_both_widths(seed: int, tmp_path: Path) -> No
     assert not outcome.error
 
 
+@pytest.mark.slow
 def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     skip_without_the_compiler()
     sw.emit(between(OTHERS[0], "bfloat16"), ("pallas_tpu",), single_file=True).write(tmp_path / "a")
@@ -191,7 +219,7 @@ def test_a_module_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     assert dataclasses.asdict(report.code)["code_bytes"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["kept", "aligned", "unaligned"])
 def test_sums_in_two_exchanges_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     skip_without_the_compiler()

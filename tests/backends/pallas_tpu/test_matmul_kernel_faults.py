@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import running
-from matmul_kernels import along_j, gathers, of_several_blocks, scatters
+from matmul_kernels import along_j, gathers, of_several_blocks
 from matmuls import write_module
+from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.planner.matmul.plan import plan_matmul
@@ -191,15 +192,22 @@ QUICKLY = (
     *("blocks are waited for after their product", "blocks at the ends are not cut"),
     "what comes is waited for without the rest of its tiles",
 )
-"""Each check of events and of what they make; a fault of both kinds in the first. The long sweep
-plants all in all."""
+"""Each check of events and of what they make. The long sweep plants all, each in the first kernel
+that can have it, `make exhaustive` in the other one too."""
 assert {*QUICKLY} <= {*FAULTS}
+
+
+def marked(name: str, *, again: bool) -> list[pytest.MarkDecorator]:
+    """Which run plants a fault; `again`: in a second kernel."""
+    if again:
+        return [pytest.mark.exhaustive]
+    return [] if name in QUICKLY else [pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        pytest.param(name, kind, marks=[pytest.mark.slow] if again or name not in QUICKLY else [])
+        pytest.param(name, kind, marks=marked(name, again=again > 0))
         for name, (where, *_) in FAULTS.items()
         for again, kind in enumerate(KINDS if where == "both" else [where])
     ],
@@ -226,7 +234,7 @@ def plant(right: str, wrong: str, root: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("side", ["a", pytest.param("b", marks=pytest.mark.exhaustive)])
 def test_what_is_behind_the_end_of_an_operand_is_found(
     side: str, runner: Runner, tmp_path: Path
 ) -> None:
@@ -261,12 +269,9 @@ def test_sums_of_what_nothing_wrote_are_found(
     assert (report.verdict, said in report.detail) == ("failed", True), report.detail
 
 
-@pytest.mark.parametrize("made", [gathers, scatters])
-def test_a_product_that_is_added_to_nothing_is_found(
-    made: Any, runner: Runner, tmp_path: Path
-) -> None:
+def test_a_product_that_is_added_to_nothing_is_found(runner: Runner, tmp_path: Path) -> None:
     """Where one product is all of a block's sums, nothing begins them."""
-    plan = plan_matmul(made("int8", (32, 24, 10)), loop="both", listed=0)
+    plan = plan_matmul(gathers("int8", (32, 24, 10)), loop="both", listed=0)
     case = replace(write_module(plan, "m", tmp_path, backend="pallas_tpu"), execute=False)
     assert runner.run(case).verdict == "ok"
     plant("(put_product if of.is_whole else add_product)", "add_product", tmp_path)
@@ -281,7 +286,7 @@ COUPLES = {
 }
 
 
-@pytest.mark.parametrize("kind", COUPLES)
+@pytest.mark.parametrize("kind", sampled(COUPLES, "scatter"))
 def test_rings_of_other_devices_are_found(kind: str, runner: Runner, tmp_path: Path) -> None:
     """Without moving anything: the boxes of a module say whose parts belong together."""
     lhs, rhs, out = COUPLES[kind]

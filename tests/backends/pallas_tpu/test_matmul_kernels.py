@@ -12,7 +12,7 @@ import pytest
 import running
 from matmul_kernels import RING, WHOLE, along_j, gathers, of_several_blocks, scatters
 from matmuls import matrix_shardings, verified, write_module
-from sweeps import swept
+from sweeps import sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import STRETCH, LocalProduct
@@ -35,7 +35,7 @@ def plans() -> dict[str, MatmulPlan]:
     return of_several_blocks()
 
 
-@pytest.mark.parametrize("loop", ["one", "both"])
+@pytest.mark.parametrize("loop", sampled(["one", "both"], "both"))
 def test_gathers_and_scatters_equal_numpy(loop: str, tmp_path: Path) -> None:
     """Integers bit by bit. Nothing races, no semaphore is left, events keep the rules."""
     matmuls = [gathers("int8", (32, 24, 10)), scatters("int8", (32, 40, 10))]
@@ -146,19 +146,18 @@ def in_small_blocks(case: MatmulCase, rng: random.Random) -> None:
     case.module.write_text(text)
 
 
-@pytest.mark.parametrize("seed", swept(range(16), 4))
-def test_random_kernels_equal_numpy(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", swept(range(16), 8))
+def test_random_kernels_equal_numpy(seed: int, runner: Runner, tmp_path: Path) -> None:
     """All that may travel, along all factors, on 2 to 8 devices, in large blocks and small ones."""
     rng = random.Random(seed)
-    with Runner("pallas_tpu", 8) as runner:
-        for number in range(2):
-            matmul, topology, loop = drawn(rng)
-            plan = plan_matmul(matmul, topology, loop=loop, listed=0)
-            case = write_module(plan, f"m{number}", tmp_path, backend="pallas_tpu")
-            if number:
-                in_small_blocks(case, rng)
-            report = runner.run(case)
-            assert report.verdict == "ok", f"{matmul} {topology} {loop}: {report.detail}"
+    for number in range(2):
+        matmul, topology, loop = drawn(rng)
+        plan = plan_matmul(matmul, topology, loop=loop, listed=0)
+        case = write_module(plan, f"m{number}", tmp_path, backend="pallas_tpu")
+        if number:
+            in_small_blocks(case, rng)
+        report = runner.run(case)
+        assert report.verdict == "ok", f"{matmul} {topology} {loop}: {report.detail}"
 
 
 @pytest.mark.slow
@@ -180,11 +179,10 @@ def test_types_that_kernels_do_not_multiply_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_gradients_travel_too(tmp_path: Path) -> None:
+def test_gradients_travel_too(runner: Runner, tmp_path: Path) -> None:
     """The matmuls of cotangents are kernels of their own where a loop is taken."""
     plan = plan_matmul(scatters("float32", (16, 40, 8)), loop="both", listed=0)
-    with Runner("pallas_tpu", 4) as runner:
-        case = write_module(plan, "m", tmp_path, gradient=True, backend="pallas_tpu")
-        report = runner.run(case)
+    case = write_module(plan, "m", tmp_path, gradient=True, backend="pallas_tpu")
+    report = runner.run(case)
     assert report.verdict == "ok", report.detail
     assert "derivative" in report.checks

@@ -20,7 +20,8 @@ ROWS, COLUMNS, WHOLE = '[{"i"}, {}]', '[{}, {"i"}]', "[{}, {}]"
 GATHER = sw.Matmul("bfloat16", ((256, 256), ROWS), ((256, 128), WHOLE), WHOLE, mesh=RING)
 SCATTER = sw.Matmul("bfloat16", ((256, 512), COLUMNS), ((512, 128), ROWS), ROWS, mesh=RING)
 ALONG_J = sw.Matmul("int8", ((32, 1024), COLUMNS), ((1024, 128), WHOLE), WHOLE, mesh=RING)
-CASES = (
+Case = tuple[str, sw.Matmul, str]
+CASES: tuple[Case, ...] = (
     ("gather", GATHER, "one"),
     ("gather", GATHER, "both"),
     ("scatter", SCATTER, "one"),
@@ -36,13 +37,20 @@ def skip_without_the_compiler() -> None:
         pytest.skip(" ".join(str(error).split()))
 
 
-@pytest.mark.slow
-def test_matmul_kernels_compile_in_both_widths(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param((("scatter", SCATTER, "both"),), marks=pytest.mark.slow),
+        pytest.param(CASES, marks=pytest.mark.exhaustive),
+    ],
+    ids=["one", "all"],
+)
+def test_matmul_kernels_compile_in_both_widths(cases: tuple[Case, ...], tmp_path: Path) -> None:
     """Parts that are gathered, scattered and added to one sum, one way round rings and both, in
     blocks of which one is all that a part has, and in many."""
     skip_without_the_compiler()
     jobs, said = [], []
-    for name, matmul, loop in CASES:
+    for name, matmul, loop in cases:
         plan = plan_matmul(matmul, TOPOLOGY, loop=loop, listed=0)
         assert plan.chosen.loop is not None
         case = write_module(plan, f"{name}_{loop}", tmp_path, backend="pallas_tpu")
@@ -60,7 +68,7 @@ def test_matmul_kernels_compile_in_both_widths(tmp_path: Path) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_matmul_that_compiles_in_one_width_only_fails(tmp_path: Path) -> None:
     skip_without_the_compiler()
     bundle = sw.emit(GATHER, ("pallas_tpu",), loop="both", topology=TOPOLOGY)

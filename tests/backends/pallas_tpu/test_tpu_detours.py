@@ -173,7 +173,7 @@ def test_what_may_pay_is_tried() -> None:
         assert detours_of(moved(made), DTYPES["float32"], torus) == names
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_modules_that_turn_off_move_what_they_should(tmp_path: Path) -> None:
     """Every form that forwards, chosen or not, against the oracle, with races on."""
     pytest.importorskip("jax")
@@ -311,14 +311,13 @@ def test_planted_faults_are_found(name: str, tmp_path: Path) -> None:
         check_module(wrong)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "mesh"),
     [
-        ("v5p:2x2x2", FLAT),
-        ("v6e:4x4", Mesh({"x": 4, "y": 4})),
+        pytest.param("v5p:2x2x2", FLAT, marks=pytest.mark.slow),
+        pytest.param("v6e:4x4", Mesh({"x": 4, "y": 4}), marks=pytest.mark.exhaustive),
         # Along whole rings at once.
-        pytest.param("v6e:16x16", Mesh({"x": 16, "y": 16}), marks=pytest.mark.slow),
+        pytest.param("v6e:16x16", Mesh({"x": 16, "y": 16}), marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_tpu_compiler_takes_what_turns_off(topology: str, mesh: Mesh, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from lone import alone, alone_in_form
 from running import reports_of
-from sweeps import slow, swept
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
@@ -90,13 +89,24 @@ def kind(form: Routed) -> tuple[object, ...]:
     return form.name, bool(form.lines), bool(form.slot.own), form.chunks > 1
 
 
-@pytest.mark.parametrize("seed", [*range(8), *slow(8, 24)])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *(0, 7),
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, 10, 17, 23)),
+        *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(24, 48)),
+    ],
+)
 def test_random_forms_keep_the_protocol(seed: int, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     check_forms(random_plan(seed), tmp_path)
 
 
-@pytest.mark.parametrize("shape", [(1000, 17, 512), (394, 2048)], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [(394, 2048), pytest.param((1000, 17, 512), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_halves_that_meet_on_their_way_keep_it(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Over a v5e:4x4, from one axis to the other: tiles of one offset differ by some rows."""
     pytest.importorskip("jax")
@@ -108,8 +118,13 @@ def test_halves_that_meet_on_their_way_keep_it(shape: tuple[int, ...], tmp_path:
     check_forms(made, tmp_path)
 
 
-@pytest.mark.parametrize("dims", ["8x16", "16x16"])
-@pytest.mark.parametrize("target", ['[{}, {"x", "y"}]', "[{}, {}]"])
+@pytest.mark.parametrize(
+    ("dims", "target"),
+    [
+        ("16x16", "[{}, {}]"),
+        pytest.param("8x16", '[{}, {"x", "y"}]', marks=pytest.mark.slow),
+    ],
+)
 def test_modules_of_large_slices_can_be_reviewed(dims: str, target: str, tmp_path: Path) -> None:
     """A way a tile, and none of source shards. What is said is what is meant."""
     pytest.importorskip("jax")
@@ -175,7 +190,7 @@ def check_forms(made: DirectPlan, tmp_path: Path) -> None:
         check_halves([(each, events) for each in range(2)])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_kinds_are_among_them() -> None:
     made = (random_plan(seed) for seed in range(48))
     found = {kind(choice.form) for each in made for choice in forms(each)}  # type: ignore[arg-type]
@@ -184,12 +199,18 @@ def test_all_kinds_are_among_them() -> None:
     assert {("relayed", a, False, b) for a in (False, True) for b in (False, True)} <= found
 
 
-@pytest.mark.parametrize("batch", swept(range(8), 4))
-def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [
+        pytest.param(0, 3, marks=pytest.mark.slow),
+        *(pytest.param(6 * n, 6, marks=pytest.mark.exhaustive) for n in range(8)),
+    ],
+)
+def test_random_forms_in_the_interpreter(first: int, count: int, tmp_path: Path) -> None:
     """Against the oracle, bit by bit, with races on."""
     pytest.importorskip("jax")
-    rng, cases = random.Random(batch), []
-    for seed in range(6 * batch, 6 * batch + 6):
+    rng, cases = random.Random(first), []
+    for seed in range(first, first + count):
         made = random_plan(seed)
         every = [*forms(made)]
         for choice in rng.sample(every, min(2, len(every))):
@@ -201,7 +222,7 @@ def test_random_forms_in_the_interpreter(batch: int, tmp_path: Path) -> None:
     assert not failed, "\n".join(f"{r.name}\n    {r.detail}" for r in failed)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_each_kind_compiles_in_both_widths(tmp_path: Path) -> None:
     """On a v5e, of tiles of several sizes and of one."""
     topology = "v5e:2x4"

@@ -13,7 +13,6 @@ from gpu_cases import make
 from lone import alone
 from running import ran, runner
 from style import FORMATTED, LINTED
-from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.timeline import ring_of, timeline
@@ -33,7 +32,9 @@ SLOW_LINKS = "torus:8,wrap=1,bandwidth=1e6,latency=1e-12"
 CHAIN = "torus:2x4,wrap=0x0,bandwidth=1e6,latency=1e-12"
 
 LINE = {"x": 8}
+FOUR = "torus:4,wrap=1,bandwidth=1e6,latency=1e-12"
 SHARED = {
+    "few": (make({"x": 4}, (64, 40), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), FOUR),
     "sum": (make(LINE, (64, 40), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), SLOW_LINKS),
     "narrow": (
         make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', '[{}, {"x"}]', dtype="bfloat16"),
@@ -78,21 +79,31 @@ def text_of(made: Plan) -> str:
     return parts(made, "pallas_tpu", "shardwright emit", single_file=True)[0].text
 
 
-@pytest.mark.parametrize("name", sampled(SHARED, "two_axes", "all_reduce"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "few",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("two_axes", "kept")),
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("sum", "narrow", "largest", "all_reduce")
+        ),
+    ],
+)
 def test_rings(name: str, tmp_path: Path) -> None:
     (report,) = ran("pallas_tpu", [ringed(*SHARED[name])], tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
     assert {"races", "semaphores", "protocol"} <= set(report.checks)
     assert ("sums in order" in report.checks) == (
-        name in ("sum", "narrow", "two_axes", "all_reduce")
+        name in ("few", "sum", "narrow", "two_axes", "all_reduce")
     )
 
 
 COMPILED = ("sum", "largest", "two_axes", "all_reduce")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sampled(COMPILED, "largest", "two_axes"))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", COMPILED)
 def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     skip_without_the_compiler()
     path, widths = tmp_path / f"{name}.py", list[What](["module", "x64"])
@@ -101,7 +112,7 @@ def test_they_compile_in_both_widths(name: str, tmp_path: Path) -> None:
     assert [outcome.error for outcome in outcomes(jobs, 120)] == ["", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_large_sum_for_a_v5e(tmp_path: Path) -> None:
     """Which rings suit: each hop is one that it sends directly. It is compiled for it, and verified
     on a twin of the same form."""
@@ -172,6 +183,7 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
         {"        pl.when(step >= 2)(lambda: self._gone(d, turn).wait())\n": ""},
         "Semaphore .* has non-zero count .*",
     ),
+    # Of numbers of 16 bits.
     "rounded_each_time": ({"wide = jnp.float32 if": "wide = dtype if"}, "sums in the order .*"),
 }
 """By name: words of a module with what stands there instead, and what is said."""
@@ -180,7 +192,7 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_faults(name: str, tmp_path: Path) -> None:
     edits, expected = FAULTS[name]
-    which = SHARED["narrow" if name == "rounded_each_time" else "sum"]
+    which = SHARED["narrow" if name == "rounded_each_time" else "few"]
     text = text_of(ringed(*which))
     for words, instead in edits.items():
         assert words in text, "nothing is planted"

@@ -137,6 +137,10 @@ def test_less_than_a_tile_is_found_at_full_size(name: str, tmp_path: Path) -> No
         check_deliveries(*programs_of(wrong), events)
 
 
+RIGHT = set[str]()
+"""Texts without a fault that have been checked."""
+
+
 @pytest.mark.parametrize(
     ("name", "own"),
     [*((name, False) for name in SHARED_FAULTS), *((name, True) for name in OWN_FAULTS)],
@@ -154,9 +158,11 @@ def test_planted_faults_are_found_where_not_all_send(name: str, own: bool, tmp_p
     assert old in text
     for file, written_ in ("right.py", text), ("wrong.py", text.replace(old, new)):
         (tmp_path / file).write_text(written_)
-    right = load(tmp_path / "right.py")
-    check_protocol(events_of(right, 8))
-    check_deliveries(*programs_of(right), events_of(right, 8))
+    if text not in RIGHT:
+        right = load(tmp_path / "right.py")
+        check_protocol(events_of(right, 8))
+        check_deliveries(*programs_of(right), events_of(right, 8))
+        RIGHT.add(text)
     with pytest.raises(MismatchError, match=f"^({said})"):
         check_protocol(events_of(load(tmp_path / "wrong.py"), 8))
 

@@ -135,9 +135,9 @@ def overlaps(text: str) -> list[bool]:
 @pytest.mark.parametrize(
     ("name", "target", "x64"),
     [
-        ("some keep a tile", "v6e:2x4", "0"),
+        pytest.param("some keep a tile", "v6e:2x4", "0", marks=pytest.mark.exhaustive),
         pytest.param("whole shards", "explicit v6e:2x4", "1", marks=pytest.mark.slow),
-        pytest.param("all keep a tile", "v5p:2x2x2", "0", marks=pytest.mark.slow),
+        pytest.param("all keep a tile", "v5p:2x2x2", "0", marks=pytest.mark.exhaustive),
     ],
 )
 def test_work_is_scheduled_between_start_and_end(

@@ -84,9 +84,10 @@ SCATTERED = make(
     {"x": 2, "y": 4}, (8, 12), '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {"y"}]', dtype="bfloat16"
 )
 REPLICATED = make({"x": 2, "y": 4}, (6, 5), '[{"x"}, {}], unreduced={"y"}', "[{}, {}]")
+SMALL = make({"x": 3}, (4, 3), '[{}, {}], unreduced={"x"}', "[{}, {}]")
 ALIGNED = make({"x": 4}, (16, 512), '[{}, {}], unreduced={"x"}', '[{}, {"x"}]')
 UNALIGNED = make({"x": 4}, (70, 300), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]', dtype="bfloat16")
-MANY = make({"x": 12}, (5,), '[{}], unreduced=max{"x"}', "[{}]", dtype="float16")
+MANY = make({"x": 9}, (5,), '[{}], unreduced=max{"x"}', "[{}]", dtype="float16")
 
 
 def test_the_forms() -> None:
@@ -98,7 +99,11 @@ def test_the_forms() -> None:
     assert [each and each[1] for each in said] == ["direct", "windows", "slots"]
 
 
-@pytest.mark.parametrize("reshard", [ALIGNED, UNALIGNED, MANY], ids=["direct", "windows", "many"])
+@pytest.mark.parametrize(
+    "reshard",
+    [ALIGNED, pytest.param(UNALIGNED, marks=pytest.mark.slow), MANY],
+    ids=["direct", "windows", "many"],
+)
 def test_each_form(reshard: Reshard, tmp_path: Path) -> None:
     (report,) = ran("pallas_tpu", [direct(reshard)], tmp_path)
     assert (report.verdict, report.detail) == ("ok", "")
@@ -106,6 +111,7 @@ def test_each_form(reshard: Reshard, tmp_path: Path) -> None:
     assert ("sums in order" in report.checks) == (reshard is not MANY)
 
 
+@pytest.mark.slow
 def test_forwarded_terms(tmp_path: Path) -> None:
     """Where a v5e does not send directly."""
     made = plan(REPLICATED, "direct", topology="v5e:2x4", in_two=False)
@@ -148,7 +154,7 @@ def test_bytes_beside_xla() -> None:
     """What XLA moves for a sum is never less than the bound. Where values have no replicas an
     exchange is at most twice the bound, as a device that holds no term of a value gets both, and
     less than XLA moves."""
-    pairs = [each for each in PAIRS[::61] if is_even(each)]  # as JAX has arrays
+    pairs = [each for each in PAIRS[::183] if is_even(each)]  # as JAX has arrays
     asked = [
         json.dumps((axes_of(r.source), (2, *r.shape), spec_of(r.source), spec_of(r.target)))
         for r in pairs
@@ -168,7 +174,7 @@ def test_bytes_beside_xla() -> None:
     assert max(ratios) < 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bundles(tmp_path: Path) -> None:
     """Verified with gradients and beside Triton's module, of one plan."""
     for number, reshard in enumerate((SCATTERED, REPLICATED)):
@@ -201,14 +207,8 @@ def test_the_backward_of_a_reduce_scatter_is_an_all_gather() -> None:
 
 
 FAULTS = {
-    "left_out": (
-        REPLICATED,
-        r"for number in range\(1, count\):",
-        "for number in range(1, count - 1):",
-        "device 0: .*wrong; element.*",
-    ),
     "twice": (
-        REPLICATED,
+        SMALL,
         r"for number in range\(1, count\):",
         "for number in (*range(1, count), 1):",
         "device 0: .*wrong; element.*",
@@ -220,18 +220,18 @@ FAULTS = {
         "sums in the order of their terms: .*wrong; element.*",
     ),
     "another_order_on_all": (
-        REPLICATED,
+        SMALL,
         r"for number in range\(1, count\):",
         "for number in reversed(range(1, count)):",
         "sums in the order of their terms: .*wrong; element.*",
     ),
     "another_order_on_one_replica": (
-        REPLICATED,
+        SMALL,
         r"    total, count = terms\[0\]",
-        "    turned = jnp.where(jnp.int32(lax.axis_index(('x', 'y'))) == 5, 1, 0)\n"
+        "    turned = jnp.where(jnp.int32(lax.axis_index('x')) == 2, 1, 0)\n"
         "    terms = jnp.roll(terms, turned, 0)\n"
         "    total, count = terms[0]",
-        "sums in the order of their terms: device 5: .*wrong; element.*",
+        "sums in the order of their terms: device 2: .*wrong; element.*",
     ),
     "a_slot_of_another": (
         ALIGNED,

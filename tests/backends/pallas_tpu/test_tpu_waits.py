@@ -40,7 +40,7 @@ def made(name: str) -> Plan:
     return plan(CASES[name], "direct")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_they_run_right(tmp_path: Path) -> None:
     for name in CASES:
         text = alone(made(name), "pallas_tpu")
@@ -49,7 +49,7 @@ def test_they_run_right(tmp_path: Path) -> None:
     check("pallas_tpu", [made(name) for name in CASES], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("topology", ["v5e:4x4", "v5p:2x2x2"])
 def test_they_compile_in_both_widths(
     topology: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
