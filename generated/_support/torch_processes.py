@@ -85,14 +85,18 @@ class Processes(PeerMemory):
 
     def _pulled(self, device_id):
         """Yield the entries of a device's target shards out of shards: a memory a tensor and source
-        position, and one a tensor."""
-        positions = len(self.exchange.source.ids)
-        receiver = self.exchange.target_position(device_id)
+        position, and one a tensor. Devices begin with different shards, and end with their own."""
+        positions, receiver = (
+            len(self.exchange.source.ids),
+            self.exchange.target_position(device_id),
+        )
+        own = self.exchange.source_position(device_id)
+        first = receiver if own < 0 else own + 1
         for number, move in enumerate(self.moves):
-            into = move.exchange.target.box(receiver)
-            for piece in move.exchange.incoming(receiver):
-                held, memory = move.exchange.source.box(piece.sender), positions * number
-                memory += piece.sender
+            exchange, pieces = move.exchange, move.exchange.incoming(receiver)
+            into = exchange.target.box(receiver)
+            for piece in sorted(pieces, key=lambda piece: (piece.sender - first) % positions):
+                held, memory = exchange.source.box(piece.sender), positions * number + piece.sender
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
     def listed_puller(self, addresses, outs, device_id, programs=None):

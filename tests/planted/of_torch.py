@@ -18,6 +18,10 @@ TORCH = {
         "both", "torch_wire.py",
         "size, held = self.moves[number].itemsize", "size, held = self.moves[0].itemsize", "",
     ),
+    "all ranks of a group read one shard first": _torch(
+        "both", "torch_processes.py", "(piece.sender - first) % positions", "piece.sender",
+        "wrong order of tiles",
+    ),
     "kept in the first result": _torch(
         "both", "torch_wire.py", ".itemsize, number, number)", ".itemsize, number, 0)", "",
     ),

@@ -25,6 +25,7 @@ from shardwright.codegen.backends.triton_gpu.verify.planted import missed
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.backends.triton_gpu.verify.rounding import rounded_to_nearest
 from shardwright.codegen.backends.triton_gpu.verify.sample import sample
+from shardwright.codegen.backends.triton_gpu.verify.turns import check_listed_turns
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.compare import MismatchError, Run
@@ -99,7 +100,8 @@ def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
             for case, each in zip(group.members, planes, strict=True)
         ]
         _move_at_once(moves, module.reshard_local)
-    return (*CHECKS, *check_group_calls(module, group))
+    check_listed_turns(module._HOST)
+    return (*CHECKS, "order of copies", *check_group_calls(module, group))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.compare import MismatchError
 
 Box = tuple[int, ...]
@@ -45,13 +47,51 @@ def check_turns(host: Any, copied: Turns) -> bool:
     that is known."""
     if not _is_numbered(host.exchange):
         return False
-    expected = planned_turns(host.exchange).longest
-    if copied.longest > expected:
+    _check_longest(copied, planned_turns(host.exchange))
+    return True
+
+
+def check_listed_turns(host: Any) -> None:
+    """Check in which order the kernel of a group reads the shards of each tensor: a device begins
+    with the shard after its own, or, if it has none, with that of its number, and goes round.
+
+    Raises MismatchError, with the tensor, where links are busy for longer than in that order.
+    """
+    count = len(host.exchange.source.ids)
+    tensors = range(len(host.names))
+    copied, expected = ([Turns() for _ in tensors] for _ in range(2))
+    for receiver, device in enumerate(host.exchange.target.ids):
+        read: dict[tuple[int, int], int] = {}
+        for entry in host.processes.listed(device, "cpu").entries:
+            tensor, sender = divmod(entry.source, count)
+            size = host.processes.moves[tensor].itemsize
+            elements = entry.columns * entry.rows // size
+            read[tensor, sender] = read.get((tensor, sender), 0) + elements
+        own = host.exchange.source_position(device)
+        first = receiver if own < 0 else own + 1
+        for tensor in tensors:
+            order = [(sender, elements) for (at, sender), elements in read.items() if at == tensor]
+            _add_others(copied[tensor], order, own)
+            order.sort(key=lambda each: (each[0] - first) % count)
+            _add_others(expected[tensor], order, own)
+    for name, found, least in zip(host.names, copied, expected, strict=True):
+        with compare.said_of(name):
+            _check_longest(found, least)
+
+
+def _add_others(turns: Turns, order: Sequence[tuple[int, int]], own: int) -> None:
+    """Note what the senders of a device give it, one after another, but for its own shard."""
+    for turn, (sender, elements) in enumerate(order):
+        if sender != own:
+            turns.add(turn, sender, elements)
+
+
+def _check_longest(copied: Turns, expected: Turns) -> None:
+    if copied.longest > expected.longest:
         raise MismatchError(
             f"wrong order of tiles: turn by turn, the busiest senders give {copied.longest} "
-            f"elements in all, expected at most {expected}, as in the plan's order"
+            f"elements in all, expected at most {expected.longest}, as in the plan's order"
         )
-    return True
 
 
 def _is_numbered(exchange: Any) -> bool:
