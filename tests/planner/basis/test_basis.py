@@ -39,20 +39,29 @@ TOPOLOGIES = ("switch", "torus:2x4", "hierarchical:2x4")
 
 @pytest.mark.parametrize(("axes", "shape"), MATRICES)
 def test_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
-    """A part of all ordered pairs; the slow test takes them all."""
-    pairs = all_pairs(axes, shape)
-    for number, reshard in enumerate(pairs[:: 1 + len(pairs) // 60]):
-        check(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
+    check_pairs(axes, shape, 60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("axes", "shape"), MATRICES)
+def test_more_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
+    check_pairs(axes, shape, 300)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("axes", "shape"), MATRICES)
 def test_all_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[int, ...]) -> None:
-    for number, reshard in enumerate(all_pairs(axes, shape)):
+    check_pairs(axes, shape, 10**6)
+
+
+def check_pairs(axes: dict[str, int], shape: tuple[int, ...], most: int) -> None:
+    """So many of all ordered pairs, or a few more."""
+    pairs = all_pairs(axes, shape)
+    for number, reshard in enumerate(pairs[:: max(len(pairs) // most, 1)]):
         check(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_reshards(seed: int) -> None:
     """Sub-axes, both splits, uneven extents, other axes, permuted devices; where the devices are
@@ -110,7 +119,7 @@ def two_meshes(rng: random.Random) -> tuple[Mesh, Mesh]:
     return source, target
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
 def test_up_to_sixteen_devices(seed: int) -> None:
     """Any strategy, ranks 1 to 3, sub-axes, uneven extents in either split, one mesh or two of the

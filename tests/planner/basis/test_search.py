@@ -7,7 +7,6 @@ import heapq
 import itertools
 import math
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from cases import all_pairs, describe, random_sharding
 from simulate import check
+from sweeps import swept
 
 from shardwright.codegen.cli.plan import _rounded_down
 from shardwright.codegen.hardware.topology import Floats
@@ -229,21 +229,17 @@ FOUR_FACTORS = [
 
 
 @pytest.mark.parametrize(("sizes", "topology"), FOUR_FACTORS)
-def test_the_exact_search_is_quick(sizes: tuple[int, ...], topology: str) -> None:
-    """Four prime factors, rank 3: under 100 ms where all are two, here half of the cases in 250 ms
-    (of mixed primes in a second), whatever else runs; of 685 shardings, few are looked on from."""
+def test_the_exact_search_is_led(sizes: tuple[int, ...], topology: str) -> None:
+    """Four prime factors, rank 3: of 685 shardings, few are looked on from."""
     mesh = Mesh(dict(zip("xyzw", sizes, strict=True)))
-    rng, times, counts = random.Random(5), [], []
+    rng, counts = random.Random(5), []
     for _ in range(9):
         sides = (random_sharding(rng, mesh, 3) for _ in range(2))
         search = searched(Reshard((512, 256, 128), "float32", *sides), topology)
-        start = time.process_time()
         led = Guided(search.basis, search.estimates, search.permutes, search.allowed)
         search.known = led.run()
         search.run()
-        times.append(time.process_time() - start)
         counts.append(len(search.expanded))
-    assert sorted(times)[4] < (0.25 if set(sizes) == {2} else 1.0)
     assert sum(counts) < 0.3 * 9 * 685, counts
 
 
@@ -318,7 +314,7 @@ def test_a_bound_is_one_whatever_the_memory(
     assert 0 < least <= seconds
 
 
-SEEDS = (*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 250)))
+SEEDS = (*range(8), *swept(range(100, 252), 4))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
