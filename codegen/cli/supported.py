@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from shardwright.codegen.backends import registry
 
-CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.13", "2.13"), "triton": ("3.7.1", "3.9")}
+CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}
 """The first and the last version of each package; `docs/versions.md` has the same."""
 
 

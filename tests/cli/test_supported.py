@@ -46,6 +46,7 @@ def test_numpy_that_an_interpreter_fails_with(
 
 def test_one_version_is_no_range(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, torch="2.11.0")
+    monkeypatch.setitem(supported.CHECKED, "torch", ("2.13", "2.13"))
     said = "torch 2.11.0 is installed; verify and compile have been run with 2.13"
     assert [*supported.notes(["torch"])] == [said]
 
