@@ -1,19 +1,24 @@
 """Processes of a gloo group: run emitted modules and report what they received.
 
-Arguments: world size, a folder, a file of JSON cases. The processes are forked here, so that torch
-is imported once. Each case names a `task` of this file and has what that takes; its result goes as
-one JSON line to the file `rank.jsonl` in the folder. Exit code 1 if a process failed; its traceback
-is on stderr.
+A worker, which imports torch once and forks the processes of every group; `gloo_group.py` asks it.
+A question has the world size, a folder and cases. Each case names a `task` of this file and has
+what that takes; its result goes as one JSON line to the file `rank.jsonl` in the folder. What
+processes print goes to the file `said` there, as the traceback of one that failed.
 """
 
 from __future__ import annotations
 
+import _imp
 import contextlib
 import datetime
 import gc
 import importlib
+import io
+import itertools
 import json
+import marshal
 import os
+import signal
 import sys
 import threading
 import time
@@ -21,8 +26,9 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -32,6 +38,30 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify.load import load as packaged
+from shardwright.codegen.workers.serve import serve
+
+LATER = (
+    "gloo_faults",
+    "gloo_gradients",
+    "gloo_matmul",
+    "torch.distributed._functional_collectives",
+    "torch.distributed._symmetric_memory",
+    "triton.experimental.gluon.language",
+    "shardwright.codegen.verify.worker",
+)
+"""What is imported when modules are called, by each process if not before it is forked."""
+VERIFIER = "shardwright.codegen.backends.triton_gpu.verify.run"
+NEEDED = {
+    "dtensors": "torch._dynamo",
+    "gloo_faults:unexpected": "torch.distributed.tensor",
+    "gradients": "torch.fx.experimental.symbolic_shapes",
+    "group_gradients": "torch.fx.experimental.symbolic_shapes",
+    "gloo_gradients:by_hand": "torch.fx.experimental.symbolic_shapes",
+    "matmul_memory": "torch.fx.experimental.symbolic_shapes",
+}
+"""By task, what takes so long to import that others do without."""
+CODE: dict[bytes, bytes] = {}
+"""What texts are compiled to, by the worker, not again by each process."""
 
 SENT: list[int] = []
 EACH: list[list[int]] = []
@@ -39,23 +69,73 @@ SAID = 16
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def main(world: int, folder: Path, cases: list[dict]) -> int:
-    """Fork the processes and wait for them."""
-    children = {}
+TIME_LIMIT = 250.0
+"""Seconds that the processes of a group may take."""
+
+
+def main() -> None:
+    """Serve groups."""
+    serve(_prepared)
+
+
+def _prepared() -> Callable[[str], dict]:
+    """Import what processes would import, each of them, and answer by the processes that failed."""
+    for name in (*LATER, VERIFIER) if INTERPRETED else LATER:
+        importlib.import_module(name)
+    SourceFileLoader.source_to_code = _compiled  # type: ignore[assignment, method-assign]
+    return lambda line: {"failed": _forked(**json.loads(line))}
+
+
+def _compiled(loader: object, text: bytes, path: str) -> CodeType:
+    """The code of a module, compiled once for all files with this text."""
+    if text not in CODE:
+        CODE[text] = marshal.dumps(compile(text, path, "exec", dont_inherit=True))
+    code: CodeType = marshal.loads(CODE[text])
+    _imp._fix_co_filename(code, path)  # type: ignore[attr-defined]
+    return code
+
+
+def _foresee(case: dict) -> None:
+    """Import and compile what the processes of a case will, as far as it says that."""
+    if case.get("task") in NEEDED:
+        # Of what is installed the bytecode is right.
+        none, sys.pycache_prefix = sys.pycache_prefix, None
+        importlib.import_module(NEEDED[case["task"]])
+        sys.pycache_prefix = none
+    lists = (each if isinstance(each, list) else [each] for each in case.values())
+    named = itertools.chain.from_iterable(lists)
+    for path in (Path(name) for name in named if isinstance(name, str) and name.endswith(".py")):
+        for file in (path, *path.parent.parent.glob("_support/*.py")):
+            if file.is_file():
+                _compiled(None, file.read_bytes(), str(file))
+
+
+def _forked(world: int, folder: str, cases: list[dict]) -> int:
+    """Fork the processes and wait for them; return how many failed, or did not end."""
+    for case in cases:
+        _foresee(case)
+    children = set()
     for rank in range(world):
         child = os.fork()
         if child == 0:
-            os._exit(_serve(rank, world, folder, cases))
-        children[child] = rank
-    failed = 0
-    for _ in children:
-        _, status = os.wait()
+            os._exit(_serve(rank, world, Path(folder), cases))
+        children.add(child)
+    failed, end = 0, time.monotonic() + TIME_LIMIT
+    while children and time.monotonic() < end:
+        child, status = os.waitpid(-1, os.WNOHANG)
         failed += status != 0
-    return min(failed, 1)
+        children.discard(child)
+        time.sleep(0 if child else 0.005)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return failed + len(children)
 
 
 def _serve(rank: int, world: int, folder: Path, cases: list[dict]) -> int:
     try:
+        os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        os.dup2(2, 1)
         torch.set_num_threads(1)
         store = dist.FileStore(str(folder / "store"), world)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
@@ -865,8 +945,26 @@ def group_gradients(rank: int, case: dict) -> dict:
     return {"device": device, "gradients": found, "exchanges": len(EACH)}
 
 
+def script(rank: int, case: dict) -> dict:
+    """What a script prints, with the words that it is called with, in a folder."""
+    sys.argv, sys.path[:0] = ["script", *case["words"]], [case["folder"]]
+    os.chdir(case["folder"])
+    with contextlib.redirect_stdout(io.StringIO()) as lines:
+        exec(compile(case["code"], "script", "exec"), {"__name__": "__main__"})
+    return {"printed": lines.getvalue()}
+
+
+def verified(rank: int, case: dict) -> dict:
+    """The verdict on a module, as `verify` gives it."""
+    from shardwright.codegen.verify import worker
+
+    return worker._verdict(worker._runner("triton_gpu"), worker._case_of(json.dumps(case["case"])))
+
+
 TASKS: dict[str, Callable[[int, dict], dict]] = {
     "moved": moved,
+    "verified": verified,
+    "script": script,
     "repeated": repeated,
     "faults": faults,
     "gradients": gradients,
@@ -890,5 +988,4 @@ TASKS: dict[str, Callable[[int, dict], dict]] = {
 
 
 if __name__ == "__main__":
-    listed = json.loads(Path(sys.argv[3]).read_text())
-    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), listed))
+    main()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gloo_group import run_group
 from gpu_cases import make
 from matmuls import write_module
-from test_distributed import check_exchange, run_group
+from test_distributed import check_exchange
 from test_gpu_processes import sides, written
 
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of
@@ -42,7 +43,7 @@ def test_whatever_one_rank_raises_is_an_error_on_all(tmp_path: Path) -> None:
     case |= {"matmul": multiplied(tmp_path / "two"), "folder": str(tmp_path)}
     why = "rank 1: OddError: the disk is full"
     case |= {"shards": sides(TWO)[0]}
-    ranks = run_group(2, [case], tmp_path, TRITON_INTERPRET="1")
+    ranks = run_group(2, [case], tmp_path, interpreted=True)
     for rank, (found,) in enumerate(ranks):
         assert found["found"] == {
             "a shard": f"ValueError: {why}",

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from gloo_group import printed, run_group
 from gpu_cases import layer
-from test_distributed import run_group
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
@@ -102,15 +102,8 @@ def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_p
     reshards, module = refits[which]
     cases = tmp_path / "cases.json"
     cases.write_text(json.dumps({name: sides(reshard) for name, reshard in reshards.items()}))
-    run = subprocess.run(
-        [sys.executable, "-c", LOCAL, str(module), str(cases)],
-        env={"TRITON_INTERPRET": interpreted, "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    assert run.stdout == "8\n"
+    words = [str(module), str(cases)]
+    assert printed(LOCAL, words, tmp_path, interpreted=interpreted == "1") == "8\n"
 
 
 def test_it_checks_itself(tmp_path: Path) -> None:
@@ -124,8 +117,17 @@ def test_it_checks_itself(tmp_path: Path) -> None:
     right = path.read_text()
     instead = "def senders(receiver):\n    return []\n\n\ndef right(receiver):"
     path.write_text(right.replace("def senders(receiver):", instead))
-    wrong = "conv, device 2: pieces have 0 elements, the target shard 384\n"
-    assert checked(tmp_path) == ("", wrong, 1)
+    wrong = "conv, device 2: pieces have 0 elements, the target shard 384"
+    assert printed(CHECK, [], tmp_path).strip() == wrong
+
+
+CHECK = """
+import bundles.layer.triton_gpu as module
+try:
+    print(module._HOST.self_check())
+except SystemExit as error:
+    print(error)
+"""
 
 
 def checked(folder: Path) -> tuple[str, str, int]:
@@ -147,7 +149,9 @@ def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_p
     case = {"task": "grouped", "module": str(module)}
     case["members"] = {name: source for name, (source, _) in given.items()}
     world = plan(reshards["q_proj"]).devices
-    ranks = [lines[0] for lines in run_group(world, [case], tmp_path, TRITON_INTERPRET=interpreted)]
+    ranks = [
+        lines[0] for lines in run_group(world, [case], tmp_path, interpreted=interpreted == "1")
+    ]
     for rank in ranks:
         wanted = {name: target.get(rank["device"]) for name, (_, target) in given.items()}
         assert rank["results"] == wanted

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import running
+from gloo_group import multiplied, verified
 from matmuls import write_module
-from places import TESTS
-from ranks import answered
 from sweeps import sampled
 
 import shardwright as sw
@@ -227,17 +226,17 @@ sweep plants all."""
 
 
 @pytest.mark.parametrize("fault", sampled(FAULTS, *QUICKLY))
-def test_planted_faults_are_found(fault: str, runner: Runner, tmp_path: Path) -> None:
+def test_planted_faults_are_found(fault: str, tmp_path: Path) -> None:
     kind, file, texts, said = FAULTS[fault]
     case = small(kind, tmp_path)
     for right, wrong in texts:
         plant(right, wrong, tmp_path / "_support" / f"{file}.py")
-    report = runner.run(case)
-    assert report.verdict == "failed", fault
-    assert said in report.detail
+    verdict, detail = verified(case, tmp_path)
+    assert verdict == "failed", fault
+    assert said in detail
 
 
-def test_the_number_of_a_call_in_a_graph(runner: Runner, tmp_path: Path) -> None:
+def test_the_number_of_a_call_in_a_graph(tmp_path: Path) -> None:
     """A host that gives kernels the number of a call: right in every call, wrong where a graph
     makes launches again, all of call 3. By a flag that no call sets so."""
     case = small("gather", tmp_path)
@@ -255,9 +254,9 @@ def test_the_number_of_a_call_in_a_graph(runner: Runner, tmp_path: Path) -> None
     launch = "announce[(1,)](self.announced, self.state, len(self.partners), len(self.of.ids))"
     counted = launch[:-1] + ", int(self.state[0]))"
     plant(launch, counted, support / f"{HOST}.py")
-    report = runner.run(case)
-    assert report.verdict == "failed"
-    assert "call 3 waits in vain" in report.detail
+    verdict, detail = verified(case, tmp_path)
+    assert verdict == "failed"
+    assert "call 3 waits in vain" in detail
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,13 +266,12 @@ def test_without_a_fault_nothing_is_found(kind: str, runner: Runner, tmp_path: P
     assert "order" in report.checks
 
 
-def test_processes_say_who_waits_for_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_say_who_waits_for_what(tmp_path: Path) -> None:
     """Parts are there, and a flag is not: every rank gives up, and says for which part."""
-    monkeypatch.setenv("MATMUL_POLLS", "100_000")
     case = small("gather", tmp_path)
     file = tmp_path / "_support" / f"{KERNELS}.py"
     plant("for job in range(number)", "for job in range(number - 1)", file)
-    for rank, answers in enumerate(answered(TESTS / "matmul_process.py", 2, [case], tmp_path, 2)):
+    for rank, answers in enumerate(multiplied([case], 2, tmp_path, 100_000)):
         assert len(answers) == 1
         assert f"device {rank}, " in answers[0]
         other = "[8, 16)" if rank == 0 else "[0, 8)"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from cases import describe, devices, random_reshard
+from gloo_group import run_group
 from gpu_cases import make
-from test_distributed import asked, run_group
+from test_distributed import asked
 from test_sums_over_gloo import planted
 
 from shardwright.codegen.planner import plan
@@ -58,7 +59,7 @@ def check_pushes(reshards: list[Reshard], folder: Path, interpreted: str) -> Non
         case_of(each, folder / f"case{number}.py", {}, slow=0, late=0)
         for number, each in enumerate(reshards)
     ]
-    ranks = run_group(4, [case for case, _ in cases], folder, TRITON_INTERPRET=interpreted)
+    ranks = run_group(4, [case for case, _ in cases], folder, interpreted=interpreted == "1")
     for number, (reshard, (_, wanted)) in enumerate(zip(reshards, cases, strict=True)):
         for found in (lines[number] for lines in ranks):
             first = wanted[found["device"]]
@@ -91,7 +92,7 @@ def test_nobody_is_ahead(tmp_path: Path) -> None:
         case_of(TURNED, tmp_path / f"case{number}.py", edits, slow=0.05, late=0.1)
         for number, edits in enumerate(({}, NEXT))
     ]
-    ranks = run_group(4, [case for case, _ in cases], tmp_path, TRITON_INTERPRET="1")
+    ranks = run_group(4, [case for case, _ in cases], tmp_path, interpreted=True)
     for number, (_, wanted) in enumerate(cases):
         found = [lines[number] for lines in ranks]
         expected = [[bits, turned(bits), bits] for bits in map(wanted.__getitem__, range(4))]

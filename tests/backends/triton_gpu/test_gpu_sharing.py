@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gloo_group import run_group
 from gpu_cases import make
-from test_distributed import run_group
 from test_gpu_processes import sides, written
 from test_sums_over_gloo import planted
 
@@ -45,7 +45,7 @@ def test_modules_share_memory(tmp_path: Path) -> None:
     case = {"task": "sharing", "modules": paths, "folder": str(tmp_path)}
     case |= {"shards": sides(GATHER)[0], "others": sides(LARGER)[0]}
     wanted, others, next_ones = sides(GATHER)[1], sides(LARGER)[1], more(GATHER, 1)
-    for rank, lines in enumerate(run_group(4, [case], tmp_path, TRITON_INTERPRET="1")):
+    for rank, lines in enumerate(run_group(4, [case], tmp_path, interpreted=True)):
         found = lines[0]
         assert (found["one"], found["again"]) == (wanted[rank], wanted[rank])
         assert found["other"] == others[rank]
@@ -72,7 +72,7 @@ def test_a_graph_reads_the_workspace_of_its_capture(tmp_path: Path) -> None:
         case = {"task": "captured", "modules": paths, "folder": str(folder)}
         cases.append(case | {"shards": sides(GATHER)[0], "others": sides(LARGER)[0]})
     wanted = more(GATHER, 1)
-    for rank, lines in enumerate(run_group(4, cases, tmp_path, TRITON_INTERPRET="1")):
+    for rank, lines in enumerate(run_group(4, cases, tmp_path, interpreted=True)):
         expected = {"grown": True, "result": wanted[rank]}
         assert lines == [expected | {"kept": True}, expected | {"kept": False}]
 
@@ -107,7 +107,7 @@ def test_calls_that_are_waited_for_later(name: str, by: str, tmp_path: Path) -> 
     wanted, next_ones = sides(TURNED)[1], more(TURNED, 1)
     ranks = []
     try:
-        ranks = run_group(4, [case | {"shards": sides(TURNED)[0]}], tmp_path, TRITON_INTERPRET="1")
+        ranks = run_group(4, [case | {"shards": sides(TURNED)[0]}], tmp_path, interpreted=True)
     except AssertionError:
         assert name == "nothing is waited for"
     right = [

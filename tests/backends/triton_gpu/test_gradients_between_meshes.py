@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import ok
-from test_distributed import run_group
+from gloo_group import run_group
 
 from shardwright.codegen.spec.config import read_config
 from shardwright.codegen.verify.case import placement

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import ok
-from test_distributed import run_group
+from gloo_group import run_group
 from test_gpu_processes import sides
 
 from shardwright.codegen.spec.config import read_config
@@ -96,7 +96,7 @@ def test_weights_to_a_server(name: str, interpreted: str, home: Path, tmp_path: 
     each = {member: sides(reshard) for member, reshard in members(home, name).items()}
     case = {"task": "synced", "module": str(home / "generated" / name / "triton_gpu.py")}
     case["members"] = {member: source for member, (source, _) in each.items()}
-    ranks = run_group(WORLD, [case], tmp_path, TRITON_INTERPRET=interpreted)
+    ranks = run_group(WORLD, [case], tmp_path, interpreted=interpreted == "1")
     received_by = np.zeros(WORLD, int)
     for (rank,) in ranks:
         wanted = {member: target.get(rank["device"]) for member, (_, target) in each.items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_distributed import run_group
+from gloo_group import run_group
 from test_gpu_calls import module_of
 from test_gpu_exchange import WAYS, random_calls
 from test_gpu_processes import written

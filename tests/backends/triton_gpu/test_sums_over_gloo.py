@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from cases import describe, summed_pairs
+from gloo_group import run_group
 from gpu_cases import make
 from mixed_sums import COUNT, MIXED, direct
 from sums import OPERATORS, QUICK, pairs_with_terms, placed
-from sweeps import swept
-from test_distributed import asked, check_exchange, check_exchanges, rounded, run_group
+from sweeps import sampled
+from test_distributed import asked, check_exchange, check_exchanges, rounded
 
 from shardwright.codegen.planner import plan
 from shardwright.ir import Reshard
@@ -27,11 +28,13 @@ GROUPS = 16
 """Sets of eight processes, each for so large a part of the pairs."""
 
 
+@pytest.mark.slow
 def test_some_pairs_of_the_cube(tmp_path: Path) -> None:
     check_exchange(PAIRS[::202], tmp_path)
 
 
-@pytest.mark.parametrize("number", swept(range(GROUPS), GROUPS))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", range(GROUPS))
 def test_pairs_of_the_cube(number: int, tmp_path: Path) -> None:
     """Every sharding of a matrix that leaves an axis unreduced, to every one."""
     assert len(PAIRS) == 1617
@@ -55,11 +58,13 @@ def test_new_terms(first: int, tmp_path: Path) -> None:
     check_exchange(placed(range(first, first + 100)), tmp_path)
 
 
+@pytest.mark.slow
 def test_some_mixed(tmp_path: Path) -> None:
     check_exchanges([direct(number) for number in range(0, COUNT, 25)], tmp_path)
 
 
-@pytest.mark.parametrize("first", swept(range(4), 4))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("first", range(4))
 def test_mixed(first: int, tmp_path: Path) -> None:
     check_exchanges([direct(number) for number in range(first, COUNT, 4)], tmp_path)
 
@@ -70,11 +75,12 @@ def rounds(reshard: Reshard) -> bool:
     return added and is_floating(reshard.dtype)
 
 
-def test_sums_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", sampled([3, 100], 3))
+def test_sums_in_order(count: int, tmp_path: Path) -> None:
     """Of random floats, bit by bit: the order in which a module says that it adds."""
     plans = [direct(number) for number, each in enumerate(MIXED) if rounds(each)]
     assert len(plans) > 10
-    check_exchanges(plans, tmp_path, given=rounded)
+    check_exchanges(plans[:count], tmp_path, given=rounded)
 
 
 REPLICATED = plan(
@@ -137,5 +143,5 @@ def test_memory_that_others_read(tmp_path: Path) -> None:
     their turn. A wait that is left out is found in `test_gpu_order`, whoever comes first."""
     case, wanted = asked(FOUR, tmp_path / "four.py")
     slow = {"task": "symmetric", "folder": str(tmp_path), "slow": 0.2, "late": 0.2, "idle": 1}
-    for (found,) in run_group(4, [case | slow], tmp_path, TRITON_INTERPRET="1"):
+    for (found,) in run_group(4, [case | slow], tmp_path, interpreted=True):
         assert found["results"] == [wanted[found["device"]]] * 3
