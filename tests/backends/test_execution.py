@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import all_pairs, random_reshard
 from running import check
+from sweeps import sampled
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
@@ -49,7 +50,7 @@ def test_64_bits_of_which_one_device_has_all(tmp_path: Path) -> None:
     check_modules("pallas_tpu", reshards, tmp_path)
 
 
-@pytest.mark.parametrize("backend", registry.NAMES)
+@pytest.mark.parametrize("backend", sampled(registry.NAMES, "triton_gpu", "jax_xla"))
 def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
     alone = Mesh({}, [3])
     pair = Mesh({"x": 2}, [3, 5])
@@ -62,12 +63,12 @@ def test_scalars_and_single_devices(backend: str, tmp_path: Path) -> None:
     check_modules(backend, reshards, tmp_path)
 
 
-@pytest.mark.parametrize("backend", registry.NAMES)
+@pytest.mark.parametrize("backend", sampled(registry.NAMES, "triton_gpu", "jax_xla"))
 def test_rank_eight(backend: str, tmp_path: Path) -> None:
-    mesh = Mesh({"x": 3})
+    mesh = Mesh({"x": 2})
     source = mesh.sharding('[{}, {"x"}, {}, {}, {}, {}, {}, {}]')
     target = mesh.sharding('[{}, {}, {}, {}, {}, {}, {"x"}, {}]')
-    check_modules(backend, [Reshard((3, 2, 1, 2, 1, 1, 3, 2), "int16", source, target)], tmp_path)
+    check_modules(backend, [Reshard((1, 2, 1, 2, 1, 1, 3, 2), "int16", source, target)], tmp_path)
 
 
 @pytest.mark.exhaustive

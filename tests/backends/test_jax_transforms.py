@@ -63,6 +63,7 @@ def test_transformations(backend: str, tmp_path: Path) -> None:
     assert differing([tmp_path / name for name in CASES]) == ""
 
 
+@pytest.mark.slow
 def test_a_fault_is_found(tmp_path: Path) -> None:
     """Padding that adds instead of moving, and a batch that is moved in another order."""
     emit(CASES["nested"], ("jax_xla",), "direct", single_file=True).write(tmp_path / "nested")

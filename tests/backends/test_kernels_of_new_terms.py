@@ -143,9 +143,13 @@ FAULTS = {
     ),
 }
 """By backend and name: words of a module, and what stands there instead."""
+SWEPT = {("pallas_tpu", "another_value"), ("pallas_tpu", "not_filled"), ("triton_gpu", "on_all")}
 
 
-@pytest.mark.parametrize(("backend", "name"), FAULTS)
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [each if each not in SWEPT else pytest.param(*each, marks=pytest.mark.slow) for each in FAULTS],
+)
 def test_planted_faults(backend: str, name: str, tmp_path: Path) -> None:
     """Another value than the lowest, on another term, or none: by the values of devices."""
     words, instead = FAULTS[backend, name]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from lone import alone
 from matmuls import write_module
+from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.planner import plan
@@ -26,7 +27,7 @@ def ended(*words: str, cwd: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-@pytest.mark.parametrize("backend", ["triton_gpu", "pallas_tpu"])
+@pytest.mark.parametrize("backend", sampled(["triton_gpu", "pallas_tpu"], "triton_gpu"))
 def test_nothing_that_did_not_run_is_ok(backend: str, tmp_path: Path) -> None:
     sides = LINE.sharding('[{"x"}, {}]'), LINE.sharding('[{}, {"x"}]')
     module = tmp_path / "module.py"
@@ -46,7 +47,7 @@ def test_a_store_behind_a_target_shard(tmp_path: Path) -> None:
     assert (status, out, errors) == (1, "", "a kernel stores behind a target shard")
 
 
-@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("wrong", sampled([False, True], True))
 def test_large_matmuls_run_scaled_down(wrong: bool, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     pairs = ((1024, 1000), '[{}, {"x"}]'), ((1000, 2048), '[{"x"}, {}]')

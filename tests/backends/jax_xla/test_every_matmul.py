@@ -34,10 +34,10 @@ DTYPES = {1: "float32", 2: "int32"}
 PARTS = 12
 
 
-def parts(sampled: int) -> list[Any]:
+def parts(number: int) -> list[Any]:
     """Slices of all matmuls, with which of two next to each other is uneven: a sample of the long
-    sweep, which has number `sampled` of two, and all."""
-    found = [pytest.param(sampled, slice(sampled, None, 45), marks=pytest.mark.slow, id="sample")]
+    sweep, which has one number of two, and all."""
+    found = [pytest.param(number, slice(number, None, 45), marks=pytest.mark.slow, id="sample")]
     for uneven, part in itertools.product(range(2), range(PARTS)):
         taken, name = slice(part, None, PARTS), f"uneven{uneven}-part{part}"
         found.append(pytest.param(uneven, taken, marks=pytest.mark.exhaustive, id=name))
@@ -65,6 +65,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_planted_faults_are_found(processes: int, tmp_path: Path) -> None:
     """Padding holds what no sum may have: what is poisoned is seen where it is read."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from matmuls import random_matmul, verified, write_module
 from running import reports_of
-from sweeps import swept
+from sweeps import sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.emit.matmul import backward_matmuls
@@ -53,8 +53,11 @@ def test_backward_matmuls_have_replicas_where_there_are_terms() -> None:
     ]
 
 
-def test_gradients_where_terms_are_or_the_result_is_of_another_dtype(tmp_path: Path) -> None:
-    for _, _, report in verified(UNREDUCED.values(), tmp_path / "generated", gradient=True):
+@pytest.mark.parametrize("name", sampled(UNREDUCED, "all", "wide, unreduced"))
+def test_gradients_where_terms_are_or_the_result_is_of_another_dtype(
+    name: str, tmp_path: Path
+) -> None:
+    for _, _, report in verified([UNREDUCED[name]], tmp_path / "generated", gradient=True):
         assert report.verdict == "ok", report.detail
         assert report.checks[-1] == "derivative"
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from matmuls import write_module
 
 import shardwright as sw
@@ -68,6 +69,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_results_in_programs_have_their_types(tmp_path: Path) -> None:
     """Operands sharded as asked, and replicated; values and gradients; with the mesh set, and
     without."""

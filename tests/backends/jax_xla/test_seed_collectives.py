@@ -7,7 +7,7 @@ import json
 
 import pytest
 from lone import alone
-from programs import output, started
+from sessions import session
 
 import shardwright as sw
 from shardwright.ir.reshard import Reshard
@@ -37,14 +37,14 @@ EXAMPLES: dict[str, Reshard] = {
 }
 
 SCRIPT = """
-import importlib.util, json, sys
+import importlib.util, json
 from functools import partial
 from pathlib import Path
 import jax, numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
-folder = Path(sys.argv[1])
+folder = Path(folder)
 devices = np.array(jax.devices()[:4])
 line, square = Mesh(devices, ("i",)), Mesh(devices.reshape(2, 2), ("i", "j"))
 long = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 1, 2], np.int32)
@@ -154,7 +154,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
     for name, reshard in EXAMPLES.items():
         made = sw.plan(reshard, backends=("jax_xla",))
         (folder / f"{name}.py").write_text(alone(made, "jax_xla"))
-    printed = output(started(SCRIPT, 4, folder))
+    printed = session().run(SCRIPT, folder=str(folder))
     found: dict[str, list] = json.loads(printed.splitlines()[-1])
     return found
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import kept_reshard
-from programs import output, started
 from running import reports_of, verified
+from sessions import session
 from simulate import check as check_plan
 from strategies import exactly, message
 from sums import reduction
@@ -251,14 +251,13 @@ def test_a_maximum_of_kept_terms_has_a_derivative() -> None:
 
 
 GRADIENT = """
-import importlib.util, sys
+from pathlib import Path
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh
+from shardwright.codegen.verify.load import load
 
-spec = importlib.util.spec_from_file_location("emitted", sys.argv[1])
-m = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(m)
-mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+m = load(Path(path))
+mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
 x = jax.device_put(jnp.ones(m.PADDED_SOURCE_SHAPE), m.source_sharding(mesh))
 try:
     jax.grad(lambda x: m.reshard(x, mesh).sum())(x)
@@ -276,7 +275,7 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
     made = plan(make('[{}, {"x"}], unreduced=max{"y"}', '[{"y"}, {"x"}]'))
     for part in parts(made, "jax_xla", "shardwright emit", gradient=True, single_file=True):
         (tmp_path / part.file).write_text(part.text)
-    said = output(started(GRADIENT, 8, tmp_path / "jax_xla.py"))
+    said = session().run(GRADIENT, path=str(tmp_path / "jax_xla.py"))
     assert said.splitlines() == [
         "the maximum or minimum of terms has no derivative where terms are equal: "
         "stop_gradient(x) before reshard, or use a function of your own that has one",

@@ -43,7 +43,7 @@ def all_right(matmuls: list[sw.Matmul], root: Path, loop: str = "never") -> Coun
 @pytest.mark.parametrize("y", sampled([2, 3], 3))
 def test_matmuls_of_matrices_equal_numpy(y: int, tmp_path: Path) -> None:
     mesh = sw.Mesh({"x": 2, "y": y})
-    cases = all_right(some_matmuls(mesh, 4, seed=y), tmp_path / "generated")
+    cases = all_right(some_matmuls(mesh, 3, seed=y), tmp_path / "generated")
     assert len(cases) > 1
 
 
@@ -150,7 +150,6 @@ def test_loops_along_axes_in_another_order_than_the_meshs(tmp_path: Path) -> Non
 def test_loops_round_cycles_of_a_torus(tmp_path: Path) -> None:
     mesh = sw.Mesh({"i": 8})
     matmuls = [
-        sw.Matmul("int8", ((16, 16), "P('i')"), ((16, 16), "P()"), "P()", mesh=mesh),
         sw.Matmul("int8", ((16, 16), "P(None, 'i')"), ((16, 16), "P('i')"), "P('i')", mesh=mesh),
     ]
     for _, plan, report in verified(matmuls, tmp_path / "generated", "both", "v5e:2x4"):
@@ -196,7 +195,8 @@ def test_collectives_for_a_processor_are_along_a_first_dimension(tmp_path: Path)
         assert text in module.read_text()
 
 
-@pytest.mark.parametrize("loop", sampled(["one", "both"], "both"))
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", ["one", "both"])
 def test_rings_of_more_than_16_devices_are_rolled(loop: str, tmp_path: Path) -> None:
     """Gathers of a part of j, which products add, and of k, which they stand beside; a scatter."""
     mesh = sw.Mesh({"i": 18})
@@ -247,6 +247,7 @@ def test_planted_faults_are_found(tmp_path: Path) -> None:
         assert said in report.detail
 
 
+@pytest.mark.slow
 def test_a_module_checks_itself(tmp_path: Path) -> None:
     mesh, lhs, rhs, out = SEED["psumscatter"]
     plan = plan_matmul(sw.Matmul("int8", lhs, rhs, out, mesh=mesh), listed=0)

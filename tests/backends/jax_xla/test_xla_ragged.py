@@ -182,7 +182,9 @@ def test_modules_against_the_oracle(tmp_path: Path) -> None:
     ("right", "wrong"),
     [
         ("box.write[axis]", "box.write[axis] + (box.sender == 1)"),
-        ("box.read[axis]", "box.read[axis] + (box.receiver == 2)"),
+        pytest.param(
+            *("box.read[axis]", "box.read[axis] + (box.receiver == 2)"), marks=pytest.mark.slow
+        ),
         ("box.shape[axis]", "box.shape[axis] - (box.sender == 0)"),
         ("at(sizes.T, me)", "at(sizes, me)"),
         (
@@ -190,7 +192,9 @@ def test_modules_against_the_oracle(tmp_path: Path) -> None:
             "y = jnp.ones(shape, x.dtype)\n        return lax.r",
         ),
         ("rows < size", "rows <= size"),
-        ("np.roll(table, distance)", "np.roll(table, -distance)"),
+        pytest.param(
+            *("np.roll(table, distance)", "np.roll(table, -distance)"), marks=pytest.mark.slow
+        ),
         ("at(reads, me) + rows", "at(writes, me) + rows"),
     ],
 )
@@ -259,6 +263,7 @@ def test_the_tpu_compiler_takes_it(tmp_path: Path) -> None:
     assert done.stdout == "1 0\n" * len(names)
 
 
+@pytest.mark.slow
 def test_a_large_tensor_is_verified_on_a_twin_that_takes_it_too(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     large = nested((100_001, 128), "int32")

@@ -59,6 +59,7 @@ def test_flat_tensors_are_forwarded(dtype: str, tmp_path: Path) -> None:
     assert errors(flat(dtype, 65536), tmp_path) == []
 
 
+@pytest.mark.slow
 def test_flat_tensors_that_are_forwarded_arrive(tmp_path: Path) -> None:
     """Shards of half a tile of memory, which stand a tile apart in slots."""
     check("pallas_tpu", [flat("bfloat16", 8 * 2048)], tmp_path)

@@ -39,6 +39,7 @@ def halves(folder: Path) -> Path:
     return write_module(made, "halves", folder, backend="pallas_tpu").module
 
 
+@pytest.mark.slow
 def test_sizes_that_emission_knows_compile_with_64_bits(tmp_path: Path) -> None:
     try:
         targets.require(targets.parse_targets([TOPOLOGY]), saving=False)

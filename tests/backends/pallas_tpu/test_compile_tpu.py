@@ -310,6 +310,7 @@ for topology in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_compiler_knows_the_chips_as_they_are_stated(tmp_path: Path) -> None:
     """Devices, extents of the torus, VMEM that a kernel may ask for, HBM of a device."""
     skip_without_the_compiler()

@@ -38,14 +38,16 @@ def plans() -> dict[str, MatmulPlan]:
 @pytest.mark.parametrize("loop", sampled(["one", "both"], "both"))
 def test_gathers_and_scatters_equal_numpy(loop: str, tmp_path: Path) -> None:
     """Integers bit by bit. Nothing races, no semaphore is left, events keep the rules."""
-    matmuls = [gathers("int8", (32, 24, 10)), scatters("int8", (32, 40, 10))]
+    matmuls = [scatters("int8", (32, 40, 10))]
+    if loop == "one":  # in the long sweep
+        matmuls.insert(0, gathers("int8", (32, 24, 10)))
     sides = []
     for _, plan, report in verified(matmuls, tmp_path, loop, backend="pallas_tpu"):
         assert report.verdict == "ok", report.detail
         assert {"values", "races", "semaphores", "protocol"} <= set(report.checks)
         assert plan.chosen.loop is not None
         sides.append(plan.chosen.loop.side)
-    assert sides == ["lhs", "out"]
+    assert sides == ["lhs", "out"][-len(matmuls) :]
 
 
 @pytest.mark.parametrize("kind", ["gather", "scatter"])

@@ -60,7 +60,8 @@ def test_matmul_kernels_compile_in_both_widths(cases: tuple[Case, ...], tmp_path
         small.write_text(re.sub(r"blocks=\([\d, ]*\)", blocks, text))
         asked: tuple[What, ...] = ("matmul", "x64_matmul")
         for path in (case.module, small):
-            for what in asked:
+            # Of one matmul the whole blocks in one width, the small ones in the other.
+            for what in asked if len(cases) > 1 else asked[path == small :][:1]:
                 jobs.append(Job(what, "pallas_tpu", "pallas_tpu", str(path), TOPOLOGY))
                 said.append(f"{name} {loop} {path.stem} {what}")
     done = zip(said, outcomes(jobs, 120), strict=True)

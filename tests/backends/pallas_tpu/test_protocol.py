@@ -111,7 +111,7 @@ def test_a_missing_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     assert " after 0 of " in found
 
 
-@in_every_form
+@pytest.mark.parametrize("reshard", [THIN, COPIED], ids=["slots", "replicas"])
 def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     found = fault(
         reshard,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from running import check
 
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard
 
 
+@pytest.mark.slow
 def test_what_a_device_lacks_is_counted_by_its_rank(tmp_path: Path) -> None:
     """The last column is nobody's: two positions lack nothing, which are not the last ids."""
     mesh = Mesh({"x": 2, "y": 3}, [3, 4, 2, 1, 5, 0])

@@ -13,6 +13,7 @@ from gpu_cases import make
 from lone import alone
 from running import ran, runner
 from style import FORMATTED, LINTED
+from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.timeline import ring_of, timeline
@@ -187,9 +188,10 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
     "rounded_each_time": ({"wide = jnp.float32 if": "wide = dtype if"}, "sums in the order .*"),
 }
 """By name: words of a module with what stands there instead, and what is said."""
+SWEPT = ("twice", "rounded_each_time")
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", sampled(FAULTS, *(name for name in FAULTS if name not in SWEPT)))
 def test_planted_faults(name: str, tmp_path: Path) -> None:
     edits, expected = FAULTS[name]
     which = SHARED["narrow" if name == "rounded_each_time" else "few"]
@@ -204,7 +206,7 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
     assert re.fullmatch(expected, report.detail), report.detail
 
 
-@pytest.mark.parametrize("name", ["left_out", "twice", "another_part", "three_slots_of_two"])
+@pytest.mark.parametrize("name", ["twice", "another_part", "three_slots_of_two"])
 def test_events_at_full_size_tell(name: str, tmp_path: Path) -> None:
     """Without anything moved."""
     edits, _ = FAULTS[name]

@@ -162,7 +162,7 @@ def busiest(schedule: RoutedSchedule, torus: Torus, ids: np.ndarray, size: int) 
     ("dims", "whole", "halves"),
     [
         ((16,), 8.0, 7.5),
-        ((16, 16), 128.0, 64.0),
+        pytest.param((16, 16), 128.0, 64.0, marks=pytest.mark.slow),
         ((8, 16), 72.0, None),
         ((4, 8), 44.0, 28.0),
         ((2, 4), 8.0, 5.0),
@@ -215,7 +215,11 @@ def test_links_carry_little_more_than_if_all_were_sent_directly(
 
 
 @pytest.mark.parametrize(
-    ("dims", "most"), [((4,), 1.0), ((2, 4), 1.0), ((4, 4), 1.04), ((4, 8), 1.02), ((8, 16), 1.1)]
+    ("dims", "most"),
+    [
+        *(((4,), 1.0), ((2, 4), 1.0), ((4, 4), 1.04), ((4, 8), 1.02)),
+        pytest.param((8, 16), 1.1, marks=pytest.mark.slow),
+    ],
 )
 def test_along_lines_links_carry_what_they_would_directly(
     dims: tuple[int, ...], most: float

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lone import alone_in_form
+from sweeps import sampled
 from test_tpu_routing import (
     EARLY,
     MESH_8,
@@ -113,7 +114,7 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", sampled(SHORT, "less of the last dimension"))
 def test_less_than_a_tile_is_found_at_full_size(name: str, tmp_path: Path) -> None:
     """Where both ends are told too little, so that semaphores agree."""
     pytest.importorskip("jax")
@@ -137,13 +138,23 @@ def test_less_than_a_tile_is_found_at_full_size(name: str, tmp_path: Path) -> No
         check_deliveries(*programs_of(wrong), events)
 
 
+QUICKLY = (
+    *("all send at every hop", "a wait for what does not come"),
+    *("a signal to a device that is not there", "lines that go on"),
+    *("as much as the largest tile", "what another offset takes"),
+)
+"""One of who sends, of who waits, of the ends of lines, of how much; the long sweep plants all."""
 RIGHT = set[str]()
 """Texts without a fault that have been checked."""
 
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [*((name, False) for name in SHARED_FAULTS), *((name, True) for name in OWN_FAULTS)],
+    [
+        pytest.param(name, own, marks=[] if name in QUICKLY else [pytest.mark.slow])
+        for faults, own in ((SHARED_FAULTS, False), (OWN_FAULTS, True))
+        for name in faults
+    ],
 )
 def test_planted_faults_are_found_where_not_all_send(name: str, own: bool, tmp_path: Path) -> None:
     """Along lines; where they send as much as the largest tile takes, and as much as theirs do."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lone import write_bundle
 from places import TESTS
+from sweeps import sampled
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
@@ -55,7 +56,7 @@ def traced(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> HalvesTra
     return HalvesTraces(starts, ends, trace(module, program, 8))
 
 
-@pytest.mark.parametrize("name", RESHARDS)
+@pytest.mark.parametrize("name", sampled(RESHARDS, "some keep a tile", "all keep a tile"))
 def test_halves_keep_the_protocol(name: str, tmp_path: Path) -> None:
     """Two under way, with a whole one before the end of the first."""
     halves = traced(RESHARDS[name], tmp_path)

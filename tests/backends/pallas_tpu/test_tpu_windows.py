@@ -76,7 +76,7 @@ def test_as_many_chunks_travel_as_there_are_slots(reshard: Reshard, tmp_path: Pa
         assert (travel, most) == (0, SLOTS)
 
 
-@in_both
+@pytest.mark.parametrize("reshard", [CASES["vector"]], ids=["vector"])
 @pytest.mark.parametrize(
     ("edits", "buffer"),
     [
