@@ -11,15 +11,41 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-Clock = dict[int, int]
 E = TypeVar("E")
 
 
-def join(clock: Clock, other: Clock) -> None:
-    """Bring a clock forward to another."""
-    for number, time in other.items():
-        if time > clock.get(number, 0):
-            clock[number] = time
+class Clock:
+    """Up to which time of each of those who act all is known to be over: 0 where nothing is."""
+
+    def __init__(self) -> None:
+        self._times = np.zeros(0, dtype=np.int64)
+
+    def copy(self) -> Clock:
+        """Return another that knows the same."""
+        other = Clock()
+        other._times = self._times.copy()
+        return other
+
+    def know(self, number: int, time: int) -> None:
+        """Come to know what one has done up to a time."""
+        self._reach(number + 1)
+        self._times[number] = max(time, self._times[number])
+
+    def join(self, other: Clock) -> None:
+        """Come to know what another clock does."""
+        size = len(other._times)
+        self._reach(size)
+        np.maximum(self._times[:size], other._times, out=self._times[:size])
+
+    def of(self, numbers: Any) -> Any:
+        """Return the time that is known of each of some numbers from 0 on."""
+        self._reach(int(numbers.max(initial=-1)) + 1)
+        return self._times[numbers]
+
+    def _reach(self, size: int) -> None:
+        """Have room for numbers below `size`."""
+        if size > len(self._times):
+            self._times = np.pad(self._times, (0, size - len(self._times)))
 
 
 def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
@@ -92,13 +118,9 @@ class Watched:
 
 def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
     """Return the race with what others did at times, where the actor does not know of that."""
-    if not len(others):
-        return None
-    clock = actor.clock | {actor.number: actor.time}
-    numbers, told = (np.fromiter(each, dtype=np.int64) for each in (clock, clock.values()))
-    known = np.zeros(max(numbers.max(), others.max()) + 1, dtype=np.int64)
-    known[numbers] = told
-    late = np.flatnonzero((others < 0) | (times > known[others]))
+    unwritten = others < 0
+    known = actor.clock.of(np.where(unwritten, 0, others))
+    late = np.flatnonzero(unwritten | (others != actor.number) & (times > known))
     if not len(late):
         return None
     return Race(does, int(others[late[0]]), did, int(times[late[0]]))

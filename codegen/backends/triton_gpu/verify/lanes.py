@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwright.codegen.backends.triton_gpu.verify.addresses import Addresses
-from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched, carry_out, join
+from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched, carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
 NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
@@ -81,8 +81,8 @@ class Lanes:
     def __init__(self, lanes: Sequence[Lane], memory: Sequence[Watched]) -> None:
         self._lanes, self._memory = lanes, sorted(memory, key=lambda each: each.start)
         self._starts = np.array([each.start for each in self._memory], dtype=np.uint64)
-        self._met: dict[Hashable, dict[int, Clock]] = defaultdict(dict)
-        self._told: dict[Hashable, Clock] = {}
+        self._met: dict[Hashable, dict[int, list[Clock]]] = defaultdict(dict)
+        self._told: dict[Hashable, list[Clock]] = {}
 
     def check(self) -> None:
         """Raise MismatchError for a race, and where a lane waits in vain."""
@@ -95,29 +95,40 @@ class Lanes:
     def _step(self, number: int, event: Event) -> bool:
         """Carry out an event if it can be; whether it was."""
         lane = self._lanes[number]
-        clock = dict(lane.knows[-1]) if lane.knows else {}
-        clock[number] = len(lane.knows) + 1
-        match event:
-            case Access():
-                self._access(Actor(number, clock[number], clock), event)
-            case Follow(other, events):
-                if len(other.knows) < events:
-                    return False
-                join(clock, other.knows[events - 1] if events else {})
-            case Meet(name, lanes):
-                self._met[name][number] = clock
-                if len(self._met[name]) < lanes:
-                    return False
-                for other_clock in self._met[name].values():
-                    join(clock, other_clock)
-            case Tell(name):
-                self._told[name] = clock
-            case Take(name):
-                if name not in self._told:
-                    return False
-                join(clock, self._told[name])
+        learnt = self._learnt(number, event)
+        if learnt is None:
+            return False
+        clock = lane.knows[-1].copy() if lane.knows else Clock()
+        time = len(lane.knows) + 1
+        clock.know(number, time)
+        for other in learnt:
+            clock.join(other)
+        if isinstance(event, Access):
+            self._access(Actor(number, time, clock), event)
         lane.knows.append(clock)
         return True
+
+    def _learnt(self, number: int, event: Event) -> Sequence[Clock] | None:
+        """Return the clocks that a lane learns by an event; None while it cannot be carried out."""
+        own = self._lanes[number].knows[-1:]
+        match event:
+            case Follow(other, events):
+                return (
+                    other.knows[max(events - 1, 0) : events] if len(other.knows) >= events else None
+                )
+            case Meet(name, lanes):
+                met = self._met[name]
+                met[number] = own
+                return (
+                    [clock for each in met.values() for clock in each]
+                    if len(met) == lanes
+                    else None
+                )
+            case Tell(name):
+                self._told[name] = own
+            case Take(name):
+                return self._told.get(name)
+        return []
 
     def _access(self, actor: Actor, access: Access) -> None:
         for addresses, use in ((access.reads, Watched.read), (access.writes, Watched.write)):

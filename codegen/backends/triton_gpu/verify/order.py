@@ -25,7 +25,7 @@ import torch
 from triton.runtime import interpreter
 
 from shardwright.codegen.backends.triton_gpu.verify.addresses import accessed, extent_of, spread
-from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched, join
+from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched
 from shardwright.codegen.verify.compare import MismatchError
 
 SMS = 5
@@ -57,19 +57,19 @@ class _Timed:
     happens is noted."""
 
     made: list[Callable[[], object]]
-    clock: Clock = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
 
     def wait_stream(self, other: _Timed) -> None:
         """Come after what another stream has had so far."""
-        self.made.append(partial(join, self.clock, other.clock))
-        join(self.clock, other.clock)
+        self.made.append(partial(self.clock.join, other.clock))
+        self.clock.join(other.clock)
 
 
 class Order:
     """The calls of some devices, watched while `watching`."""
 
     def __init__(self, members: list[Any]) -> None:
-        self._programs = [_Clocked(0, "the host", {})]
+        self._programs = [_Clocked(0, "the host", Clock())]
         self._flags: dict[int, Clock] = {}
         self._made: list[Callable[[], object]] = []
         self._streams = [_Timed(self._made) for _ in members]
@@ -167,7 +167,8 @@ class Order:
                 first = len(self._programs)
                 found = original(grid, *args, **kwargs)
                 for program in self._programs[first:]:
-                    join(stream.clock, {**program.clock, program.number: program.time})
+                    stream.clock.join(program.clock)
+                    stream.clock.know(program.number, program.time)
                 return found
 
             self._made.append(again)
@@ -179,7 +180,7 @@ class Order:
         def begin(x: int, y: int, z: int) -> None:
             original(x, y, z)
             said = f"{self._kernel} {self._device}"
-            clock = dict(self._stream.clock)
+            clock = self._stream.clock.copy()
             self._programs.append(_Clocked(len(self._programs), said, clock))
 
         return begin
@@ -193,12 +194,13 @@ class Order:
         def atomic(how: Any, ptr: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
             found = original(how, ptr, value, mask, sem, scope)
             if "SYSTEM" in str(scope):
-                flag = self._flags.setdefault(int(ptr.data.ravel()[0]), {})
+                flag = self._flags.setdefault(int(ptr.data.ravel()[0]), Clock())
                 program, said = self._programs[-1], str(sem)
                 if "RELEASE" in said:
-                    join(flag, {**program.clock, program.number: program.met})
+                    flag.join(program.clock)
+                    flag.know(program.number, program.met)
                 if "ACQUIRE" in said:
-                    join(program.clock, flag)
+                    program.clock.join(flag)
             return found
 
         return atomic
