@@ -89,7 +89,8 @@ TORCH = {
     # One address space.
     "members that share memories": _torch(
         "both", "torch_processes.py",
-        "piece.sender), positions * number\n", "piece.sender), 0\n", VALUES,
+        "piece.sender), positions * number + piece.sender\n",
+        "piece.sender), piece.sender\n", VALUES,
     ),
     "the size of another dtype": _torch(
         "apart", "torch_gpu.py",
