@@ -1,6 +1,8 @@
-"""The golden option, and what hypothesis holds tests to."""
+"""The golden option, what hypothesis holds tests to, and workers that stay."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,3 +19,15 @@ settings.load_profile("shardwright")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_workers() -> Iterator[None]:
+    """Let workers of `verify` wait for the next test."""
+    from kept_workers import KeptWorker
+
+    from shardwright.codegen.verify import pool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "Worker", KeptWorker)
+        yield

@@ -16,8 +16,6 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
 os.environ["JAX_PLATFORMS"] = "cpu"
-if "bytes" not in sys.argv[1:2]:  # code need not be fast, but compiled soon
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 if sys.argv[1:2] == ["product"] and int(sys.argv[2]) % 16:  # the more so: half the time
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
@@ -35,6 +33,9 @@ import record_trees
 
 import shardwright as sw
 from shardwright.codegen.partition.local.steps import moves_of
+
+if "bytes" not in sys.argv[1:2]:  # code need not be fast, but compiled soon
+    jax.config.update("jax_disable_most_optimizations", True)
 
 SWEPT = ("2x2", "2x4", "2x2x2", "1")
 """Meshes of the sweep over random functions."""

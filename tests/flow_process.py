@@ -13,8 +13,6 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
-if "bytes" not in sys.argv[1:2]:  # XLA's code need not be fast, but compiled soon
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import emitted
 import flow_cases
@@ -25,6 +23,9 @@ import models
 import random_flow
 
 import shardwright as sw
+
+if "bytes" not in sys.argv[1:2]:  # code need not be fast, but compiled soon
+    jax.config.update("jax_disable_most_optimizations", True)
 
 SWEPT = ("2x2", "2x4", "1x1", "4x2")
 """Meshes of the sweep over random functions."""

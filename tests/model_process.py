@@ -15,15 +15,17 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
-if "bytes" not in sys.argv[1:2]:  # XLA's code need not be fast, but compiled soon
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import emitted
+import jax
 import model_cases
 import models
 
 import shardwright as sw
 from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
+
+if "bytes" not in sys.argv[1:2]:  # code need not be fast, but compiled soon
+    jax.config.update("jax_disable_most_optimizations", True)
 
 SMALL = model_cases.Sizes(3, 8, 16, 64, 16, 4)
 

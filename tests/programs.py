@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+import sessions
 from places import TESTS
 
 
@@ -50,13 +51,6 @@ for path in sys.argv[1:]:
 
 def findings(script: str, *words: str) -> Any:
     """What a script of the tests finds, which is the JSON on the last line that it prints."""
-    done = subprocess.run(
-        [sys.executable, str(TESTS / script), *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(sessions.printed(TESTS / script, *words).splitlines()[-1])
     assert found
     return found

@@ -9,7 +9,6 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import emitted
 import jax
@@ -21,6 +20,8 @@ from jax.sharding import PartitionSpec as P
 from report_cases import CALL, PROGRAMS
 
 import shardwright as sw
+
+jax.config.update("jax_disable_most_optimizations", True)
 
 ZIGZAG = np.arange(64, dtype=np.int32).reshape(8, 8)[[0, 7, 1, 6, 2, 5, 3, 4]].reshape(-1)
 """Of 64 rows over four devices: device r gets blocks r and 7 - r of eight."""

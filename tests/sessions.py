@@ -1,4 +1,5 @@
-"""A process with JAX on CPU devices that stays: programs run in it one after another."""
+"""Processes with JAX that stay. One runs programs one after another on its CPU devices. Another has
+imported all and forks: a script then starts at once and has a process of its own."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from functools import cache
+from pathlib import Path
 
 import pytest
+from places import TESTS
 
 DEVICES = 13
 """One more than any program has: TPU interpret mode needs a thread that runs no device."""
@@ -28,6 +32,34 @@ for line in sys.stdin:
     print(json.dumps([out.getvalue(), error]), file=answers, flush=True)
 """
 
+IMPORTED = (
+    "import emitted, models; from jax._src import xla_bridge; assert not xla_bridge._backends"
+)
+FORK = """
+import json, os, runpy, sys, traceback
+child = os.fork()
+if not child:
+    code = 1
+    try:
+        with open(said, "w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+        os.environ.clear()
+        os.environ.update(json.loads(environment))
+        sys.argv = [script, *json.loads(words)]
+        runpy.run_path(script, run_name="__main__")
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
 
 class Session:
     """A process that runs programs, each with variables of its own."""
@@ -36,7 +68,7 @@ class Session:
         flags = f"--xla_force_host_platform_device_count={DEVICES}"
         self._process = subprocess.Popen(
             [sys.executable, "-c", SERVER],
-            env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+            env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(TESTS)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -56,10 +88,32 @@ class Session:
         self._process.communicate()
 
 
-@cache
-def session() -> Session:
-    """The process, until the tests end."""
+def _staying() -> Session:
     pytest.importorskip("jax")
     made = Session()
     atexit.register(made.close)
     return made
+
+
+@cache
+def session() -> Session:
+    """The process that runs programs, until the tests end."""
+    return _staying()
+
+
+@cache
+def _forking() -> Session:
+    made = _staying()
+    made.run(IMPORTED)
+    return made
+
+
+def printed(script: Path, *words: str) -> str:
+    """What a script of the tests prints in a process of its own; it must succeed."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder) / "said"
+        variables = {"script": str(script), "words": json.dumps(words), "said": str(said)}
+        code = _forking().run(FORK, environment=json.dumps(dict(os.environ)), **variables)
+        text = said.read_text()
+    assert code == "0\n", text[-3000:]
+    return text

@@ -52,7 +52,7 @@ def test_the_commands(folder: Path) -> None:
 PROGRAMS = [block for block in blocks("python") if block.startswith("import")]
 
 
-@pytest.mark.parametrize("number", sampled(range(len(PROGRAMS)), *range(5)))
+@pytest.mark.parametrize("number", sampled(range(len(PROGRAMS)), 0, 2, 3, 4))
 def test_the_python(number: int, tmp_path: Path) -> None:
     """Each program alone, that of torch in six processes, in the folder of whoever reads it."""
     program = tmp_path / "program.py"

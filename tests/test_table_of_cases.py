@@ -15,7 +15,7 @@ from fuzz.table import COSTLY, drawn, pairs, rows
 
 from shardwright.codegen.verify.pool import missing
 
-QUICK = {"pallas_tpu": 52, "triton_gpu": 96, "jax_xla": 92}
+QUICK = {"pallas_tpu": 36, "triton_gpu": 104, "jax_xla": 100}
 """Rows of each backend for every run: fewest of those that take longest."""
 SWEEP = {"pallas_tpu": 160, "triton_gpu": 370, "jax_xla": 370}
 """Rows of each backend in every run and the long sweep; `make fuzz` has others."""

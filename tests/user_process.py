@@ -18,7 +18,6 @@ from typing import Any
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import emitted
 import jax
@@ -30,6 +29,8 @@ import user_flow
 from user_cases import UserCase
 
 import shardwright as sw
+
+jax.config.update("jax_disable_most_optimizations", True)
 
 MESHES = ((2,), (4,), (8,), (2, 2), (2, 4), (4, 2), (2, 2, 2))
 

@@ -89,6 +89,7 @@ assert again < 20, again  # 7 to 8 where nothing else runs
 """
 
 
+@pytest.mark.slow
 def test_host_time() -> None:
     """A launch a call reaches the faked driver; what came before takes less than what is new."""
     done = subprocess.run(

@@ -36,6 +36,7 @@ REFUSED = (
 ASIDE = "; it was compiled with the topology's last device in place of the mesh's last"
 
 
+@pytest.mark.slow
 def test_six_of_eight_devices(tmp_path: Path) -> None:
     try:
         targets.require(targets.parse_targets([TARGET]), saving=False)

@@ -31,7 +31,7 @@ def test_holders_are_the_devices_whose_intervals_have_the_element(
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_so_they_are_of_more(case: tuple[Sharding, tuple[int, ...]]) -> None:
     check_holders(*case)
 

@@ -28,6 +28,7 @@ def test_every_op_can_be_lowered_as_it_is_emitted() -> None:
     assert every - set(found["kinds"]) == set()
 
 
+@pytest.mark.slow
 def test_ops_that_were_wrong_have_one_devices_values() -> None:
     words = ("betainc", "barrier of 2", "along an axis of vmap", "bits of keys", "(4, 9) to (6, 6)")
     assert run("values", "as_shardy", *words)["wrong"] == {}

@@ -41,6 +41,7 @@ def step(layers: int, strategy: str, mode: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_more_layers_make_no_longer_module() -> None:
     few, many = (step(layers, "fsdp", "cheapest") for layers in (4, 8))
     assert many["ops"] > 1.8 * few["ops"]

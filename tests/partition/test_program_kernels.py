@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from places import TESTS
+from programs import findings
 
 import shardwright as sw
 
@@ -22,11 +20,7 @@ ROWS, COLUMNS = '[{"t"}, {}]', '[{}, {"t"}]'
 
 
 def run(*words: str) -> dict[str, str]:
-    command = [sys.executable, str(TESTS / "kernel_process.py"), *words]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, str] = findings("kernel_process.py", *words)
     return found
 
 

@@ -87,6 +87,7 @@ def test_modules_have_the_same_form(backend: str) -> None:
         assert [form(part.text) for part in modules] == [form(part.text) for part in emitted]
 
 
+@pytest.mark.slow
 def test_a_mesh_of_eleven_times_six(tmp_path: Path) -> None:
     """Neither factor is a power of two."""
     pytest.importorskip("triton")
