@@ -50,6 +50,7 @@ def test_a_share_is_of_what_takes_longer() -> None:
     assert (busy.in_loop, busy.at_least) == (0.5, 8 / 20)
 
 
+@pytest.mark.slow
 def test_a_kernel_through_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small one; its bundles make as many products as its blocks have."""
     try:

@@ -259,7 +259,7 @@ def placed(draw: st.DrawFn, sizes: tuple[int, ...], rank: int, strided: bool) ->
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_placements_are_where_torch_puts_them(tensor: Any, data: st.DataObject) -> None:
     """By what torch says of every rank's shard, for extents that divide and that do not; as
@@ -296,7 +296,7 @@ def test_placements_are_where_torch_puts_them(tensor: Any, data: st.DataObject) 
         assert [list(each) for each in held[device]] == [list(each) for each in wanted]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_strided_placements_are_exact_or_refused(tensor: Any, data: st.DataObject) -> None:
     """By torch's order of axes, chunk after chunk; where it has none, by what its placements leave

@@ -121,7 +121,7 @@ def test_all_pairs_of_shardings_of_a_matrix(axes: dict[str, int], shape: tuple[i
         check_plan(reshard)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_reshards(seed: int) -> None:
     """Sub-axes, both splits, other axes, permuted ids, other device sets."""
@@ -132,7 +132,7 @@ def test_random_reshards(seed: int) -> None:
         raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**9))
 def test_loads_are_what_the_transfers_carry(seed: int) -> None:
     """The load of every sender under every candidate rule, against enumeration."""

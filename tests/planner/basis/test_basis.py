@@ -61,7 +61,7 @@ def check_pairs(axes: dict[str, int], shape: tuple[int, ...], most: int) -> None
         check(plan(reshard, "basis", topology=TOPOLOGIES[number % 3]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_reshards(seed: int) -> None:
     """Sub-axes, both splits, uneven extents, other axes, permuted devices; where the devices are
@@ -77,7 +77,7 @@ def test_random_reshards(seed: int) -> None:
         raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_reductions(seed: int) -> None:
     reshard = reduction(seed)
@@ -87,7 +87,7 @@ def test_random_reductions(seed: int) -> None:
         raise AssertionError(f"seed {seed}: {describe(reshard)}") from error
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_terms(seed: int) -> None:
     """Axes that stay unreduced, as they are; where the basis refuses, the exchange does not."""
@@ -119,7 +119,7 @@ def two_meshes(rng: random.Random) -> tuple[Mesh, Mesh]:
     return source, target
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**9))
 def test_up_to_sixteen_devices(seed: int) -> None:
     """Any strategy, ranks 1 to 3, sub-axes, uneven extents in either split, one mesh or two of the
