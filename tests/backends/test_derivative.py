@@ -226,13 +226,12 @@ def test_without_the_reverse_reshard(reshard: Reshard, tmp_path: Path) -> None:
     path = emitted(reshard, tmp_path, "jax_xla")
     backward = tmp_path / "jax_xla_backward.py"
     backward.write_text(path.read_text())
-    assert ran(reshard, FAILING, path) == (
-        f"ImportError: not the reverse of this reshard: {backward}\n"
-    )
+    module, said = r"\S+\.jax_xla_backward", "ImportError: {}\n"
+    wrong = said.format(f"not the reverse of this reshard: {module}")
+    assert re.fullmatch(wrong, ran(reshard, FAILING, path))
     backward.unlink()
-    assert ran(reshard, FAILING, path) == (
-        f"ImportError: the derivative of reshard needs the reverse reshard: {backward} is missing\n"
-    )
+    wrong = said.format(f"the derivative of reshard needs the reverse reshard: {module} is missing")
+    assert re.fullmatch(wrong, ran(reshard, FAILING, path))
 
 
 PULLED = """
