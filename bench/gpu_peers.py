@@ -69,10 +69,8 @@ def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float
         "exchange": seconds(lambda: module.reshard(shard, out=out, transport="exchange"), home)
     }
     wire = module.Wire([module._HOST], device, home, by_pairs=False)
-    (packed, arrived), sizes = wire.buffers(), (wire.received, wire.sent)
-    found["all_to_all alone"] = seconds(
-        lambda: dist.all_to_all_single(arrived, packed, *sizes), home
-    )
+    given = wire.at_once(*wire.buffers())
+    found["all_to_all alone"] = seconds(lambda: dist.all_to_all_single(*given), home)
     if home.type == "cuda":
         inside = module.symmetric_source()
         found["symmetric"] = seconds(

@@ -197,12 +197,16 @@ def large() -> Reshard:
     return Reshard((4099, 512), "float32", source, target)
 
 
+PROOF = (
+    "every element of every target shard (4 devices) is written exactly once, from the source "
+    "element of its index"
+)
 DETAILS = {
     "pallas_tpu": "twin 35x256; at full size: constants, index functions, transfers, hints, "
-    "windows, protocol, text, backward",
+    f"windows, protocol, text, backward; {PROOF}",
     "triton_gpu": (
         "twin 11x4; at full size: constants, index functions, transfers, sampled programs, "
-        "copies, text, backward"
+        f"copies, order of copies, text, backward; {PROOF}"
     ),
 }
 
