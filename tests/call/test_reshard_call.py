@@ -36,7 +36,7 @@ def said(run: subprocess.Popen[str]) -> str:
     return printed
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
 def test_arrays(count: int, tmp_path: Path) -> None:
     """Random shardings, in a jit and not, of Auto and Explicit axes; modules and XLA do some each,
     and nothing else is printed."""

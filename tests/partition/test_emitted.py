@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from programs import findings
-from sweeps import sampled
+from sweeps import kept, sampled
 
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")
 MODES = ("as_shardy", "cheapest")
@@ -25,8 +25,7 @@ def test_a_step_has_one_devices_values(mode: str) -> None:
     assert wrong(run("models", mode, "mlp_step:fsdp+tp")) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_in_every_strategy(model: str, mode: str) -> None:
     names = [f"{model}:{strategy}" for strategy in STRATEGIES]
@@ -50,8 +49,7 @@ def test_what_was_joined_is_split() -> None:
     assert wrong(run("joined")) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("start", [0, 80, 160])
+@pytest.mark.parametrize("start", kept((0, 80, 160), 0, 80))
 def test_the_sweep_of_random_functions(start: int) -> None:
     """Of 200 functions some, most with their gradients, each in one mode on one of four meshes."""
     assert wrong(run("sweep", str(start), str(start + 8))) == {}
@@ -73,8 +71,7 @@ def test_tensors_come_to_other_shardings() -> None:
     assert any("exchange" in name for name in found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("start", [0, 100])
+@pytest.mark.parametrize("start", kept((0, 100), 0))
 def test_more_tensors_come_to_other_shardings(start: int) -> None:
     assert wrong(run("reshards", str(start), str(start + 36))) == {}
 
@@ -92,8 +89,7 @@ def test_more_random_functions(kind: str, mode: str) -> None:
     assert wrong(run("random", mode, kind, "100", "104", "2x2x4")) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_other_models_and_loops(mode: str) -> None:
     assert wrong(run("more", mode)) == {}
 
@@ -115,20 +111,17 @@ def test_the_bytes_reported_are_those_of_the_hlo(mode: str) -> None:
     assert wrong(run("bytes", mode, "mlp_step:fsdp+tp", "mlp:dp+tp+sp")) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_the_bytes_of_every_step_are_those_of_the_hlo(mode: str) -> None:
     names = [f"layer_step:{strategy}" for strategy in STRATEGIES]
     assert wrong(run("bytes", mode, *names)) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_layers_that_are_functions_have_one_devices_values(mode: str) -> None:
     assert wrong(run("layers", mode, "4", "fsdp+tp")) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_layers_in_every_strategy(mode: str) -> None:
     assert wrong(run("layers", mode, "3", "dp", "fsdp", "tp")) == {}

@@ -8,6 +8,7 @@ import jax
 import pytest
 from jax.experimental import io_callback
 from programs import findings
+from sweeps import kept
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_spmd.expressions import FUNCTIONS, INFIX
@@ -50,7 +51,6 @@ def test_callbacks_that_give_numbers_are_refused() -> None:
     assert "got: io_callback, " in str(caught.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_every_op_has_one_devices_values(mode: str) -> None:
     assert run("values", mode)["wrong"] == {}

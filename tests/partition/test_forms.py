@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 from programs import findings
-from sweeps import swept
+from sweeps import kept, swept
 
 import shardwright as sw
 
@@ -31,8 +31,7 @@ def test_forms_have_one_devices_values_and_few_bytes() -> None:
     assert set(found) == set(QUICK)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_every_form_has_one_devices_values_and_few_bytes(mode: str) -> None:
     assert wrong(run("values", mode)) == {}
 

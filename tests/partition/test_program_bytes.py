@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 import pytest
 from places import ROOT, TESTS
+from sweeps import kept
 
 from shardwright.codegen.compile.totals import ENVIRONMENT
 from shardwright.codegen.verify.program import AS_WRITTEN
@@ -46,8 +47,7 @@ def test_of_a_step_and_of_patterns(mode: str) -> None:
     assert differing(read(mode, "cpu", "mlp_step fsdp+tp", *PATTERNS)) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 @pytest.mark.parametrize("model", ["mlp_step", "layer_step"])
 def test_of_every_strategy(model: str, mode: str) -> None:
     assert differing(read(mode, "cpu", *(f"{model} {each}" for each in STRATEGIES))) == {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from cases import describe
+from sweeps import kept
 
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.plan import network_of
@@ -18,8 +19,9 @@ XLA_BLOCK = 10  # which takes longer to compile
 
 
 def blocks(count: int) -> tuple[object, ...]:
-    """Blocks of seeds: the first is always run."""
-    later = (pytest.param(number, marks=pytest.mark.slow) for number in range(1, count))
+    """Blocks of seeds: the first is always run, the long sweep has every other one."""
+    marks = pytest.mark.slow, pytest.mark.exhaustive
+    later = (pytest.param(number, marks=marks[number % 2]) for number in range(1, count))
     return (0, *later)
 
 
@@ -30,8 +32,7 @@ def every_step_moves(made: Plan) -> bool:
     return all(taken > 0 or step.op == "slice" for step, taken in steps)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(10))
+@pytest.mark.parametrize("block", kept(range(10), 0, 2, 4, 6, 8))
 def test_basis_is_never_above_shardy(block: int) -> None:
     pytest.importorskip("jaxlib")
     peers, beside = (pytest.importorskip(f"bench.{name}") for name in ("peers", "beside"))
