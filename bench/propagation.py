@@ -1,4 +1,4 @@
-"""How long propagation takes on a training step of many layers, beside Shardy's passes in jaxlib.
+"""How long propagation and emission take on a training step of many layers, beside Shardy's passes.
 
 The model is GPT-2-like (`tests/gpt2.py`): embeddings, transformer layers one after the other,
 unrolled, a tied head and cross entropy, with a step of Adam, sharded as FSDP and tensor parallelism
@@ -30,12 +30,15 @@ module = sdy_peer.module_of(step, avals, **shardings)
 times.append(time.perf_counter())
 sdy_peer.propagated(module)
 times.append(time.perf_counter())
+program = sw.partition(step, *avals, mesh=mesh, mode="cheapest", **shardings)
+sw.emit(program).files("step")
+times.append(time.perf_counter())
 print(count, *(b - a for a, b in zip(times, times[1:])))
 """
 
 
 def measured(layers: int) -> list[float]:
-    """How many values there are; seconds to trace, to propagate, and the same of the peer."""
+    """How many values there are; seconds to trace, to propagate, the same of the peer; to emit."""
     env = {
         **os.environ,
         "PYTHONPATH": str(TESTS),
@@ -53,7 +56,8 @@ def main() -> None:
     from rich.table import Table
 
     table = Table(title="A GPT-2-like training step, unrolled: seconds")
-    for column in ("layers", "values", "tracing", "propagation", "jax's lowering", "Shardy's"):
+    columns = ("layers", "values", "tracing", "propagation", "jax's lowering", "Shardy's", "module")
+    for column in columns:
         table.add_column(column, justify="right")
     for layers in LAYERS:
         count, *times = measured(layers)

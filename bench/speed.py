@@ -1,4 +1,4 @@
-"""How long emission, enumeration and imports take."""
+"""How long emission, enumeration and imports take, of one reshard and of a whole checkpoint."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 import shardwright as sw
+from shardwright.codegen.spec.config import read_config
 from shardwright.ir.transfers import enumerate_transfers
 
 REPEATS = 3
@@ -130,8 +132,60 @@ def imports() -> Table:
     return table
 
 
+CHECKPOINT = Path(__file__).resolve().parent.parent / "corpus" / "checkpoint.toml"
+# In a process each, after the imports of what is written with, or of what the modules import.
+WRITTEN = """
+import time
+from shardwright.codegen.backends import registry
+from shardwright.codegen.cli import app
+import shardwright.codegen.cli.emit, shardwright.codegen.emit.emit, shardwright.codegen.emit.group
+
+registry.every()
+start = time.process_time()
+app(["emit", "checkpoint.toml", "-o", "weights"], standalone_mode=False)
+print(time.process_time() - start)
+"""
+LOADED = """
+import json, time
+import torch, triton, torch.distributed, torch.distributed._symmetric_memory
+import jax, jax.numpy, jax.experimental.pallas
+
+start = time.process_time()
+import weights
+names = ["weights"] if "weights" in weights.MODULES else [*weights.MODULES]
+for backend in ("triton_gpu", "jax_xla"):
+    for name in names:
+        weights.load(name, backend)
+print(time.process_time() - start)
+"""
+
+
+def checkpoint() -> Table:
+    """CPU seconds to write the modules of 723 tensors, and to load them."""
+    table = Table(title="The weights of an 80-layer model")
+    for column in ("form", "written", "loaded"):
+        table.add_column(column, justify="left" if column == "form" else "right")
+    reshards = read_config(CHECKPOINT).reshards
+    single = "".join("\n".join(["[[reshard]]", *each.lines(), ""]) for each in reshards)
+    for form, text in (("one group", CHECKPOINT.read_text()), ("single reshards", single)):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "checkpoint.toml").write_text(text)
+            cells = [
+                subprocess.run(
+                    [sys.executable, "-c", program],
+                    cwd=folder,
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout.splitlines()[-1]
+                for program in (WRITTEN, LOADED)
+            ]
+        table.add_row(form, *(f"{float(cell):.2f}" for cell in cells))
+    return table
+
+
 def main() -> None:
     """Print the tables."""
     console = Console()
-    for table in (emission(), enumeration(), imports()):
+    for table in (emission(), checkpoint(), enumeration(), imports()):
         console.print(table)

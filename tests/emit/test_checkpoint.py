@@ -1,5 +1,5 @@
-"""The weights of an 80-layer model, as one group and as single reshards: what is written of them,
-how fast, and what changes."""
+"""The weights of an 80-layer model, as one group and as single reshards: what is written, and what
+changes."""
 
 from __future__ import annotations
 
@@ -38,32 +38,14 @@ def config_of(form: str) -> str:
     return "\n".join("[[reshard]]\n" + "\n".join(each.lines()) + "\n" for each in reshards)
 
 
-EMITTED = """
-import sys, time
-import shardwright.codegen.cli.emit, shardwright.codegen.emit.emit, shardwright.codegen.emit.group
-from shardwright.codegen.backends import registry
-from shardwright.codegen.cli import app
-
-registry.every()
-start = time.process_time()
-app(["emit", *sys.argv[1:]], standalone_mode=False)
-assert time.process_time() - start < 4
-"""
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the checkpoint, emitted as a group and as single reshards, each in less than 4
-    seconds after imports."""
+    """A folder with the checkpoint, emitted as a group and as single reshards."""
     home = tmp_path_factory.mktemp("home")
     for form in FORMS:
         config = home / f"{form}.toml"
         config.write_text(config_of(form))
-        words = [str(config), "-o", str(home / form)]
-        done = subprocess.run(
-            [sys.executable, "-c", EMITTED, *words], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+        run("emit", config, "-o", home / form)
     return home
 
 
@@ -105,26 +87,19 @@ def test_another_mesh_changes_few_lines(form: str, home: Path, tmp_path: Path) -
 
 
 IMPORTED = """
-import time
-import torch, triton, torch.distributed, torch.distributed._symmetric_memory
-import jax, jax.numpy, jax.experimental.pallas
-start = time.process_time()
 from group import load
 both = [load("weights", backend) for backend in ("triton_gpu", "jax_xla")]
 assert all(len(module.NAMES) == 723 for module in both)
-assert time.process_time() - start < 1
 import single
-start = time.process_time()
 every = [single.load(name, backend) for backend in ("triton_gpu", "jax_xla")
          for name in single.MODULES]
-assert time.process_time() - start < 1
 assert len(every) == 2 * 723 and len({*every}) == 2 * 7
 host = both[1]._HOST
 print(max(host.wire_bytes()), sum(host.wire_bytes()))
 """
 
 
-def test_it_is_imported_fast_and_moves_what_its_plan_says(home: Path) -> None:
+def test_it_is_imported_and_moves_what_its_plan_says(home: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     done = subprocess.run(
