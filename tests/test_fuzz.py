@@ -143,7 +143,8 @@ def test_planted_faults_are_found(kind: str) -> None:
         assert says in made.detail, made
 
 
-@pytest.mark.parametrize("door", sampled(["group", "dtensor"], "group"))
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["group", "dtensor"])
 def test_faults_of_doors_are_found(door: str) -> None:
     need("torch")
     case, faults = plain("triton_gpu", door), [f for f in FAULTS_OF_DOORS if f[0] == door]

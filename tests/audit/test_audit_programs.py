@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from commands import ok
 from places import ROOT
+from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.audit.audit import audit
@@ -53,7 +54,7 @@ def audited(platform: str, name: str, mesh: str) -> AuditReport:
     return audit(programs(platform)[name], Mesh.parse(mesh))
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("platform", sampled(PLATFORMS, "cpu"))
 def test_involuntary_rematerialization(platform: str, tmp_path: Path) -> None:
     """openxla/xla#15207, jax-ml/jax#21562: named, with the reshard that is wanted, which `emit`
     takes, and what it saves."""

@@ -48,6 +48,7 @@ def checked(folder: Path, **variables: str) -> tuple[int, str, dict[str, bool | 
     return done.returncode, done.stdout + done.stderr, {row["name"]: row["ok"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_reported(tmp_path: Path) -> None:
     reshard = sw.Reshard((4, 4), "uint8", '[{"x"}, {}]', '[{}, {"x"}]', mesh="x=2")
     bundle = sw.emit(reshard, backends=("triton_gpu",))

@@ -95,6 +95,7 @@ def test_rows_of_time() -> None:
     assert len(lines) == 6
 
 
+@pytest.mark.slow
 def test_programs_of_jit_that_give_no_product_are_counted() -> None:
     """One that moves less than there is to move, beside the same with its rows in mesh order."""
     wrong, right = (

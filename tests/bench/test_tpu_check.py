@@ -36,6 +36,7 @@ def checked(folder: Path, **variables: str) -> tuple[int, str, dict[str, bool | 
     return done.returncode, said, {f"{row['part']}: {row['name']}": row["ok"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_wrong_module_is_reported(tmp_path: Path) -> None:
     for name, devices in (("right", 2), ("wrong", 2), ("large", 3)):
         reshard = sw.Reshard((6, 6), "int16", "P('x', None)", "P(None, 'x')", mesh=f"x={devices}")

@@ -16,6 +16,7 @@ from shardwright.ir.torch_placements import placed_of
 TASKS = ("moves", "redistributed", "descending", "submesh", "trained", "masked", "compiled")
 
 
+@pytest.mark.slow
 def test_dtensors_of_torchs_tests(tmp_path: Path) -> None:
     """Four processes: orders of axes, FSDP2, descending ranks, a submesh, what torch alone does."""
     pytest.importorskip("torch")

@@ -343,6 +343,7 @@ def run(*words: str | Path) -> SimpleNamespace:
     return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)
 
 
+@pytest.mark.slow
 def test_the_command(root: Path) -> None:
     skip_without(("sm_90", "gfx942"))
     result = run(root / "uneven", "--for", "sm_90", "--for", "gfx942", "--for", "sm_90")

@@ -113,7 +113,7 @@ def test_the_header_is_the_command_of_the_bundle() -> None:
         assert command in bundle.files("a")[name]
 
 
-@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+@pytest.mark.parametrize("seed", ["0", "4711"])
 def test_hash_seeds_do_not_matter(seed: str) -> None:
     program = (
         "import shardwright as sw, sys;"
@@ -162,6 +162,7 @@ def _write(job: tuple[Path, int]) -> None:
     sw.emit(reshard(6 + number), backends=("triton_gpu",)).write(root / f"bundle_{number}")
 
 
+@pytest.mark.slow
 def test_writers_at_the_same_time_keep_each_other(tmp_path: Path) -> None:
     # A fork of a process in which JAX has threads may hang.
     with ProcessPoolExecutor(3, get_context("spawn")) as pool:

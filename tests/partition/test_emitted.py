@@ -32,7 +32,8 @@ def test_every_model_in_every_strategy(model: str, mode: str) -> None:
     assert wrong(run("models", mode, *names)) == {}
 
 
-@pytest.mark.parametrize("mode", sampled(MODES, "as_shardy"))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_random_functions_have_one_devices_values(mode: str) -> None:
     found = run("random", mode, "rich", "0", "6", "2x2x4")
     assert wrong(found) == {}
@@ -106,7 +107,7 @@ def test_planted_faults_are_found() -> None:
     }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", sampled(MODES, "cheapest"))
 def test_the_bytes_reported_are_those_of_the_hlo(mode: str) -> None:
     assert wrong(run("bytes", mode, "mlp_step:fsdp+tp", "mlp:dp+tp+sp")) == {}
 

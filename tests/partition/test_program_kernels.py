@@ -24,6 +24,7 @@ def run(*words: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_interpreted_kernels_have_one_devices_values() -> None:
     found = run("values", "trained", "rhs:fault")
     assert "off by" in found.pop("rhs:fault")

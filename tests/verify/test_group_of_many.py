@@ -41,6 +41,7 @@ def seconds() -> float:
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, who))
 
 
+@pytest.mark.slow
 def test_three_hundred_tensors(tmp_path: Path) -> None:
     """Their own kernels at full size in text, on twins in all: what moves is the group."""
     config = tmp_path / "shardwright.toml"

@@ -297,6 +297,7 @@ def test_faults_of_a_triton_module(tmp_path: Path) -> None:
     expect_verdicts("triton_gpu", TRITON | BOTH, tmp_path)
 
 
+@pytest.mark.slow
 def test_faults_of_a_pallas_module(tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="jax is not installed")
     expect_verdicts("pallas_tpu", PALLAS | BOTH, tmp_path)

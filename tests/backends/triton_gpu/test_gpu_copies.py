@@ -116,6 +116,7 @@ def test_of_many_programs_those_of_some_devices_are_followed(
     assert said(large(64), tmp_path) == "copies at 5 of 64 devices"
 
 
+@pytest.mark.slow
 def test_modules_of_any_size_are_followed(tmp_path: Path) -> None:
     """A fault that an interpreter finds, one of a tensor too large for that, and one on a mesh too
     large for that."""

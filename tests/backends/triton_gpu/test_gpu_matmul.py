@@ -137,6 +137,7 @@ def test_gradients(runner: Runner, tmp_path: Path) -> None:
     assert "derivative" in report.checks
 
 
+@pytest.mark.slow
 def test_a_batch(runner: Runner, tmp_path: Path) -> None:
     """Split, gathered and summed over."""
     sides = ((6, 9, 24), '[{"x"}, {}, {"y"}]'), ((6, 24, 21), '[{}, {"y"}, {"x"}]')

@@ -95,6 +95,7 @@ def test_a_wrong_kernel(tmp_path: Path) -> None:
         assert report.detail.startswith(said)
 
 
+@pytest.mark.slow
 def test_tensors_too_large_to_run(tmp_path: Path) -> None:
     """As they are emitted, and edited."""
     for name in "right", "edited":
