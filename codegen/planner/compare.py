@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from shardwright.codegen.planner.basis.traffic import traffic_of
@@ -80,6 +81,7 @@ def _bound(reshard: Reshard, model: str) -> Row:
     return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)
 
 
+@lru_cache(maxsize=8)  # a process of JAX each; commands ask for one thing in several places
 def xla_plan(reshard: Reshard) -> XlaCollectives | str:
     """Return what XLA compiles the identity between the two shardings to; or why there is no
     answer."""
