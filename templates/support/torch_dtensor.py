@@ -36,7 +36,9 @@ class DTensors:
             asked = Asked(transport, check)
             return own.processes.reshard([None], group, None, asked, fault=in_a_line(error))
         moved = own.reshard(shard, group, transport=transport, check=check)
-        nothing = torch.empty(0, dtype=own.dtype, device=target_mesh.device_type)
+        # Of a scalar torch ignores `shape`, and takes that of the local tensor.
+        empty = (0,) if own.shape else ()
+        nothing = torch.empty(empty, dtype=own.dtype, device=target_mesh.device_type)
         local = nothing if moved is None else moved
         stride = torch.empty(own.shape, device="meta").stride()
         whole = {"shape": torch.Size(own.shape), "stride": stride}

@@ -40,11 +40,12 @@ def _reshard(module: Any, values: Values, rank: Rank) -> None:
     case, shards = values.case, CallerTensors(module._HOST, rank)
     source, target = (_mesh(side, rank, case.devices()) for side in (case.source, case.target))
     whole = torch.empty(case.shape, device="meta")
+    outside = torch.empty((0,) if case.shape else (), dtype=module._HOST.dtype)
     for call in range(CALLS):
         shard = shards.source()
         written(rank, shard, values, call)
         x = DTensor.from_local(
-            torch.empty(0, dtype=module._HOST.dtype) if shard is None else shard,
+            outside if shard is None else shard,
             source,
             placements(case.source),
             run_check=False,
