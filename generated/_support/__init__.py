@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
     "pallas_tpu": "41721209b524fab3",
-    "triton_gpu": "c12e9f523bcc07b5",
+    "triton_gpu": "dfbc435a844b4504",
 }
 
 

@@ -36,8 +36,7 @@ class DTensors:
             asked = Asked(transport, check)
             return own.processes.reshard([None], group, None, asked, fault=in_a_line(error))
         moved = own.reshard(shard, group, transport=transport, check=check)
-        # Of a scalar torch ignores `shape`, and takes that of the local tensor.
-        empty = (0,) if own.shape else ()
+        empty = (0,) if own.shape else ()  # see `_shard`
         nothing = torch.empty(empty, dtype=own.dtype, device=target_mesh.device_type)
         local = nothing if moved is None else moved
         stride = torch.empty(own.shape, device="meta").stride()
@@ -53,7 +52,9 @@ class DTensors:
         if not isinstance(x, DTensor):
             raise ValueError(f"got {type(x).__name__}, expected a DTensor")
         before, after = (tuple(map(_placement, dims)) for dims in self._dims)
-        if tuple(x.shape) != shape or _placements(x) != before:
+        # `from_local` ignores the shape of a scalar, and takes that of the local tensor: (0,) on a
+        # rank outside the mesh.
+        if tuple(x.shape) not in (shape, shape or (0,)) or _placements(x) != before:
             got = f"got {tuple(x.shape)} placed {_placements(x)}"
             raise ValueError(f"{got}, expected {shape} placed {before}")
         self._check_mesh(x.device_mesh, self._shapes[0], own.exchange.source.ids, group, "source")

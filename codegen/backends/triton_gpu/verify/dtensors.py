@@ -40,12 +40,11 @@ def _reshard(module: Any, values: Values, rank: Rank) -> None:
     case, shards = values.case, CallerTensors(module._HOST, rank)
     source, target = (_mesh(side, rank, case.devices()) for side in (case.source, case.target))
     whole = torch.empty(case.shape, device="meta")
-    outside = torch.empty((0,) if case.shape else (), dtype=module._HOST.dtype)
     for call in range(CALLS):
         shard = shards.source()
         written(rank, shard, values, call)
         x = DTensor.from_local(
-            outside if shard is None else shard,
+            torch.empty(0, dtype=module._HOST.dtype) if shard is None else shard,
             source,
             placements(case.source),
             run_check=False,
@@ -56,7 +55,7 @@ def _reshard(module: Any, values: Values, rank: Rank) -> None:
         y = module.reshard_dtensor(x, to, rank, transport="exchange")
         device = case.devices()[rank.number]
         expect("mesh of the DTensor", y.device_mesh.mesh.tolist(), target.mesh.tolist())
-        expect("shape and dtype of the DTensor", (y.shape, y.dtype), (x.shape, x.dtype))
+        expect("shape and dtype of the DTensor", (y.shape, y.dtype), (whole.shape, x.dtype))
         if device in case.target.device_ids:
             _check_held(case.target, case.shape, device, y)
         judged(rank, y.to_local() if shards.is_target else None, values, call)
