@@ -18,7 +18,8 @@ ROWS, COLUMNS, PAIR, TRIPLE = '[{"d"}, {}]', '[{}, {"d"}]', "[{}, {}]", "[{}, {}
 
 
 class FormCase(NamedTuple):
-    """One function; `most` is what its busiest device may receive, in bytes."""
+    """One function; `most` is what its busiest device may receive, in bytes; `most_as_shardy`: that
+    in the mode `as_shardy`, where it is more."""
 
     name: str
     fn: Fn
@@ -27,6 +28,7 @@ class FormCase(NamedTuple):
     output: Any
     most: int
     mesh: str = "d"
+    most_as_shardy: int = 0
 
 
 def f32(*shape: int) -> Any:

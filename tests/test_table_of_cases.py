@@ -15,7 +15,7 @@ from fuzz.table import COSTLY, drawn, pairs, rows
 
 from shardwright.codegen.verify.pool import missing
 
-QUICK = {"pallas_tpu": 36, "triton_gpu": 104, "jax_xla": 100}
+QUICK = {"pallas_tpu": 48, "triton_gpu": 98, "jax_xla": 94}
 """Rows of each backend for every run: fewest of those that take longest."""
 SWEEP = {"pallas_tpu": 160, "triton_gpu": 370, "jax_xla": 370}
 """Rows of each backend in every run and the long sweep; `make fuzz` has others."""
@@ -50,7 +50,7 @@ def test_every_two_features_meet(backend: str) -> None:
     assert quick >= {*FEATURES[backend]} - {*COSTLY}
     every = union(cases, cases)
     assert union(chosen, cases) == every
-    assert union(chosen[: QUICK[backend]], cases).bit_count() > 0.7 * every.bit_count()
+    assert union(chosen[: QUICK[backend]], cases).bit_count() > 0.8 * every.bit_count()
 
 
 def union(numbers: Iterable[int], cases: dict[int, Case]) -> int:

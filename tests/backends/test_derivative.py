@@ -226,7 +226,7 @@ def test_without_the_reverse_reshard(reshard: Reshard, tmp_path: Path) -> None:
     path = emitted(reshard, tmp_path, "jax_xla")
     backward = tmp_path / "jax_xla_backward.py"
     backward.write_text(path.read_text())
-    module, said = r"\S+\.jax_xla_backward", "ImportError: {}\n"
+    module, said = rf"\w+\.{tmp_path.name}\.jax_xla_backward", "ImportError: {}\n"
     wrong = said.format(f"not the reverse of this reshard: {module}")
     assert re.fullmatch(wrong, ran(reshard, FAILING, path))
     backward.unlink()

@@ -211,11 +211,12 @@ def test_what_a_bundle_lacks_is_skipped(done: SimpleNamespace) -> None:
 
 def test_a_mesh_larger_than_the_topology(root: Path) -> None:
     skip_without(("v5e:2x2",))
-    (report,) = compile_bundles(root / "other_devices", ["v5e:2x2"])
+    fits, report = compile_bundles([root / "aligned", root / "other_devices"], ["v5e:2x2"])
     assert (report.verdict, report.code) == ("failed", None)
     assert report.detail == (
         "a mesh larger than the topology; got: 5 devices; expected: at most the 4 of v5e:2x2"
     )
+    assert fits.verdict == "ok"
 
 
 def test_what_a_compiler_says_is_wrong(done: SimpleNamespace) -> None:
