@@ -38,7 +38,7 @@ class Clock:
         np.maximum(self._times[:size], other._times, out=self._times[:size])
 
     def of(self, numbers: Any) -> Any:
-        """Return the time that is known of each of some numbers from 0 on."""
+        """Return the times known of those with some numbers, of which none is negative."""
         self._reach(int(numbers.max(initial=-1)) + 1)
         return self._times[numbers]
 

@@ -113,17 +113,15 @@ class Lanes:
         own = self._lanes[number].knows[-1:]
         match event:
             case Follow(other, events):
-                return (
-                    other.knows[max(events - 1, 0) : events] if len(other.knows) >= events else None
-                )
+                if len(other.knows) < events:
+                    return None
+                return other.knows[max(events - 1, 0) : events]
             case Meet(name, lanes):
                 met = self._met[name]
                 met[number] = own
-                return (
-                    [clock for each in met.values() for clock in each]
-                    if len(met) == lanes
-                    else None
-                )
+                if len(met) < lanes:
+                    return None
+                return [clock for each in met.values() for clock in each]
             case Tell(name):
                 self._told[name] = own
             case Take(name):
