@@ -15,9 +15,18 @@ pytest.importorskip("triton")
 
 
 def test_it_keeps_its_shape_on_every_rank(tmp_path: Path) -> None:
+    """As emitted; and where the result has on such a rank the shape of no elements."""
     source = Mesh({"w": 2}).sharding("[]")
     target = Mesh({"y": 3}, device_ids=[4, 5, 6]).sharding("[]")
-    emit(Reshard((), "float32", source, target), ("triton_gpu",)).write(tmp_path / "scalar")
-    (report,) = verified(tmp_path)
-    assert (report.verdict, report.detail) == ("ok", "")
-    assert "DTensors" in report.checks
+    bundle = emit(Reshard((), "float32", source, target), ("triton_gpu",), single_file=True)
+    for name in ("right", "wrong"):
+        bundle.write(tmp_path / name)
+    module = tmp_path / "wrong" / "triton_gpu.py"
+    text = module.read_text()
+    assert text.count("(0,) if own.shape else ()") == 1
+    module.write_text(text.replace("(0,) if own.shape else ()", "(0,)"))
+    right, wrong = verified(tmp_path)
+    assert (right.verdict, right.detail) == ("ok", "")
+    assert "DTensors" in right.checks
+    assert wrong.verdict == "failed"
+    assert "shape and dtype of the DTensor" in wrong.detail
