@@ -36,10 +36,10 @@ LATER_VENV := $(VENV)/later
 
 GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
-# What is compiled depends on the compiler; that kernels are right in its interpreter, `verify` sees.
 # Of each kind of module one: tiles that differ, a sum, two meshes, a matmul, one too large to run.
 GPU_BUNDLES := transpose_3x4_uneven reduce_scatter_2x4 trainer_to_server matmul_scatter_gpu \
 	axis_order_swap
+# What is compiled depends on the compiler; that kernels are right in its interpreter, `verify` sees.
 GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 	$(GPU)/test_gpu_matmul_tma.py \
 	$(GPU)/test_gpu_kernel.py::test_sixteen_bytes_where_they_are_proven \

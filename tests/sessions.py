@@ -36,10 +36,11 @@ IMPORTED = (
     "import emitted, models; from jax._src import xla_bridge; assert not xla_bridge._backends"
 )
 FORK = """
-import json, os, runpy, sys, traceback
+import json, os, runpy, signal, sys, traceback
 child = os.fork()
 if not child:
     code = 1
+    signal.alarm(600)  # ends what hangs
     try:
         with open(said, "w") as file:
             os.dup2(file.fileno(), 1)

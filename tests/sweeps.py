@@ -20,12 +20,12 @@ def sampled(family: Iterable[Any], *kept: Any) -> list[Any]:
     return [each if each in kept else pytest.param(each, marks=pytest.mark.slow) for each in every]
 
 
-def kept(family: Iterable[Any], *kept: Any) -> list[Any]:
+def kept(family: Iterable[Any], *chosen: Any) -> list[Any]:
     """Those of a family that the long sweep takes, and the others for the exhaustive one."""
     every = list(family)
-    assert all(each in every for each in kept)
+    assert all(each in every for each in chosen)
     marks = pytest.mark.exhaustive, pytest.mark.slow
-    return [pytest.param(each, marks=marks[each in kept]) for each in every]
+    return [pytest.param(each, marks=marks[each in chosen]) for each in every]
 
 
 def swept(numbers: Iterable[int], every: int) -> list[Any]:

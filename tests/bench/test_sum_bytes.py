@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from sweeps import kept
 
 from bench.sum_bytes import drawn, every, measured, read
 from shardwright.codegen.compile import targets
@@ -25,7 +24,8 @@ def test_never_more_than_the_least_of_both() -> None:
     check(drawn(5, seed=1))
 
 
-@pytest.mark.parametrize("part", kept(range(PARTS)))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(PARTS))
 def test_of_all_pairs(part: int) -> None:
     """Every sharding of a matrix that leaves an axis unreduced, to every one."""
     pairs = list(every())
