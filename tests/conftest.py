@@ -31,3 +31,14 @@ def kept_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Worker", KeptWorker)
         yield
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Module, obj: object
+) -> list[pytest.Item | pytest.Collector] | None:
+    """Do not make the items of a function that `-m` leaves out: thousands, in each process."""
+    asked = collector.config.option.markexpr
+    named = any("::" in each for each in collector.config.args)  # is told that it is left out
+    marks = {mark.name for mark in getattr(obj, "pytestmark", ())}
+    left_out = not named and any(f"not {mark}" in asked for mark in marks)
+    return [] if left_out else None

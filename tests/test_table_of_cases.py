@@ -11,21 +11,20 @@ from fuzz.features import FEATURES, describe, features
 from fuzz.generate import case_of
 from fuzz.job import Job
 from fuzz.pool import seat_of
-from fuzz.table import COSTLY, drawn, pairs, rows
+from fuzz.table import COSTLY, ROWS, drawn, pairs
 
 from shardwright.codegen.verify.pool import missing
 
 QUICK = {"pallas_tpu": 48, "triton_gpu": 98, "jax_xla": 94}
-"""Rows of each backend for every run: fewest of those that take longest."""
-SWEEP = {"pallas_tpu": 160, "triton_gpu": 370, "jax_xla": 370}
-"""Rows of each backend in every run and the long sweep; `make fuzz` has others."""
+"""Rows of each backend for every run, fewest of those that take longest; the long sweep runs all,
+and `make fuzz` has others."""
 
 
 def numbers() -> list[Any]:
     """The rows of all backends."""
     found = []
     for backend in BACKENDS:
-        for place, number in enumerate(rows(backend, SWEEP[backend])):
+        for place, number in enumerate(ROWS[backend]):
             marks = [pytest.mark.slow] if place >= QUICK[backend] else []
             found.append(pytest.param(number, id=f"{backend}-{number}", marks=marks))
     return found
@@ -44,7 +43,7 @@ def test_case(number: int) -> None:
 def test_every_two_features_meet(backend: str) -> None:
     """In the sweep all pairs that any drawn case has, in every run each feature and most pairs."""
     cases = drawn(backend)
-    chosen = rows(backend, SWEEP[backend])
+    chosen = ROWS[backend]
     assert {name for number in chosen for name in features(cases[number])} >= {*FEATURES[backend]}
     quick = {name for number in chosen[: QUICK[backend]] for name in features(cases[number])}
     assert quick >= {*FEATURES[backend]} - {*COSTLY}

@@ -2,13 +2,16 @@
 
 A row is an id; `generate.case_of` says what the case is, `features` has its columns. The first rows
 of a backend are chosen so that few of them have every two of its features in some row, the next
-ones so that they meet again.
+ones so that they meet again. They stand in `rows.json`; after a change to what is drawn, or to
+what a row costs, `python -m tests.fuzz.table` chooses them again.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from functools import cache
+from pathlib import Path
 
 from .case import Case, JaxUse, TorchUse, VerifyUse
 from .features import FEATURES, features
@@ -16,6 +19,8 @@ from .generate import case_of
 
 POOL = 2000
 """How many ids rows are chosen among."""
+
+_FILE = Path(__file__).with_name("rows.json")
 
 COSTLY = ("dtensor", "more than 64 devices")
 """Columns that take many processes or devices: in some row, not with each other column."""
@@ -57,18 +62,25 @@ _SECONDS_OF_CALLS = {
 """Without a jit, every operation is compiled by itself."""
 
 
-@cache
-def rows(backend: str, count: int) -> list[int]:
-    """The first ids of the table of a backend."""
+def chosen(backend: str, count: int) -> list[int]:
+    """Choose the first ids of the table of a backend."""
     cases = drawn(backend)
     left = {number: pairs(case) for number, case in cases.items()}
-    chosen: list[int] = []
+    found: list[int] = []
     wanted = 0
-    while len(chosen) < count:
+    while len(found) < count:
         if not any(each & wanted for each in left.values()):  # every two have met: once more
             for each in left.values():
                 wanted |= each
         best = max(left, key=lambda n: (left[n] & wanted).bit_count() / cost(cases[n]))
-        chosen.append(best)
+        found.append(best)
         wanted &= ~left.pop(best)
-    return chosen
+    return found
+
+
+ROWS: dict[str, list[int]] = json.loads(_FILE.read_text(encoding="utf-8"))
+"""The ids of the table, by backend, first those that come first."""
+
+if __name__ == "__main__":
+    lines = [f'  "{name}": {chosen(name, len(old))}' for name, old in ROWS.items()]
+    _FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
