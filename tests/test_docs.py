@@ -46,9 +46,8 @@ def parts() -> Iterator[tuple[str, str]]:
 PARTS = dict(parts())
 
 QUICKLY = (
-    *("A weight from FSDP to tensor parallelism", "Sequence to heads, in one call"),
-    *("All weights at once", "Gradients added up while they are scattered"),
-    *("A matmul whose operands are split", "Why a value has its sharding", "One module to copy"),
+    *("A weight from FSDP to tensor parallelism", "Gradients added up while they are scattered"),
+    *("Sequence to heads, in one call", "A matmul whose operands are split"),
 )
 """Parts for every run; the long sweep does them all."""
 

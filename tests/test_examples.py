@@ -55,7 +55,12 @@ def run(words: list[str], folder: Path) -> str:
 def scripts() -> list[Any]:
     """Them all; the longest are for the long sweep: of many processes that load torch, and of a
     layer in every strategy."""
-    long = {"torch_reshard.py", *(f"weights/sync_{kind}.py" for kind in ("jax", "torch"))}
+    long = {
+        "torch_reshard.py",
+        "micro_batches.py",
+        "checkpoint/restore.py",
+        *(f"weights/sync_{kind}.py" for kind in ("jax", "torch")),
+    }
     long |= {f"strategies/{name}.py" for name in ("layer", "network")}
     return sampled(SCRIPTS, *(name for name in SCRIPTS if name not in long))
 

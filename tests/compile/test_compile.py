@@ -209,6 +209,7 @@ def test_what_a_bundle_lacks_is_skipped(done: SimpleNamespace) -> None:
     assert (report.code, report.xla) == (None, None)
 
 
+@pytest.mark.slow
 def test_a_mesh_larger_than_the_topology(root: Path) -> None:
     skip_without(("v5e:2x2",))
     fits, report = compile_bundles([root / "aligned", root / "other_devices"], ["v5e:2x2"])

@@ -113,8 +113,7 @@ def test_the_header_is_the_command_of_the_bundle() -> None:
         assert command in bundle.files("a")[name]
 
 
-@pytest.mark.parametrize("seed", ["0", "4711"])
-def test_hash_seeds_do_not_matter(seed: str) -> None:
+def test_hash_seeds_do_not_matter() -> None:
     program = (
         "import shardwright as sw, sys;"
         "m = sw.Mesh({'b': 2, 'a': 3, 'c': 2});"
@@ -132,7 +131,7 @@ def test_hash_seeds_do_not_matter(seed: str) -> None:
             capture_output=True,
             text=True,
         ).stdout
-        for value in ("7", seed)
+        for value in ("7", "4711")
     ]
     assert len(outputs[0]) > 10_000
     assert outputs[0] == outputs[1]

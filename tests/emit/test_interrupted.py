@@ -59,6 +59,7 @@ def at_once(home: Path, *commands: list[str]) -> list[tuple[int, str]]:
     return [(each.returncode, said) for each, (_, said) in ended]
 
 
+@pytest.mark.slow
 def test_commands_at_once_keep_what_the_others_write(home: Path) -> None:
     words = [["emit", "all"], ["emit"], ["emit", "wv"], ["emit", "wo"]]
     assert [code for code, _ in at_once(home, *words)] == [0] * 4

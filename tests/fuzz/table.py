@@ -51,13 +51,14 @@ def cost(case: Case) -> float:
             return 0.5 * shape
         case VerifyUse():
             return shape * {"pallas_tpu": 3.5, "triton_gpu": 2, "jax_xla": 0.4}[case.backend]
-        case JaxUse(call=call):
-            return shape * _SECONDS_OF_CALLS[case.backend][call]
+        case JaxUse(call=call, derivative=derivative):
+            calls = _SECONDS_OF_CALLS[case.backend]
+            return shape * (calls[call] + (calls["derivative"] if derivative else 0))
 
 
 _SECONDS_OF_CALLS = {
-    "pallas_tpu": {"eager": 4.5, "program": 2.2, "jit": 0.5},
-    "jax_xla": {"eager": 0.8, "program": 0.6, "jit": 0.4},
+    "pallas_tpu": {"eager": 5.0, "program": 2.2, "jit": 2.0, "derivative": 4.0},
+    "jax_xla": {"eager": 0.5, "program": 0.25, "jit": 0.25, "derivative": 0.5},
 }
 """Without a jit, every operation is compiled by itself."""
 

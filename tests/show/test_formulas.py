@@ -116,7 +116,7 @@ def placed(draw: st.DrawFn) -> tuple[Sharding, tuple[int, ...], str]:
 
 
 @given(placed())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_symbolic_formulas_compute_the_layout(case: tuple[Sharding, tuple[int, ...], str]) -> None:
     """With numbers put in for sizes and coordinates the formulas give the layout's intervals."""
     sharding, shape, split = case

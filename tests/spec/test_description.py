@@ -95,7 +95,7 @@ def test_a_command_too_long_for_a_shell_goes_through_the_manifest() -> None:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_a_description_survives_json_and_the_command_line(data: st.DataObject) -> None:
     source_mesh, target_mesh = data.draw(meshes()), data.draw(meshes())

@@ -13,7 +13,7 @@ import pytest
 import running
 from gloo_group import multiplied
 from matmuls import matrix_shardings, random_matmul, write_module
-from sweeps import kept, swept
+from sweeps import kept, sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
@@ -72,7 +72,7 @@ def written(given: sw.Matmul, name: str, root: Path, *, gradient: bool = False) 
     return write_module(plan, name, root, backend=BACKEND, gradient=gradient)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, "gather and scatter", "terms come, and stay"))
 def test_what_comes_and_what_leaves(kind: str, runner: Runner, tmp_path: Path) -> None:
     """Integers bit by bit, floats within the bound on rounding, several calls on one memory."""
     turn = list(KINDS).index(kind)
