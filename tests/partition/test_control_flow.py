@@ -36,7 +36,7 @@ def test_every_case_has_one_devices_values() -> None:
 RUNS = [*itertools.product(("gradients", "forward"), ("2x2", "2x4", "1x1"), MODES)]
 
 
-@pytest.mark.parametrize("number", swept(range(len(RUNS)), 3))
+@pytest.mark.parametrize("number", swept(range(len(RUNS)), 6))
 def test_every_case_in_every_mode(number: int) -> None:
     what, sizes, mode = RUNS[number]
     assert wrong(run("cases", sizes, mode, what)) == {}

@@ -84,8 +84,7 @@ def test_a_step_on_one_device_and_beside_axes_of_size_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "rich"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("kind", "mode"), zip(("plain", "rich"), MODES, strict=True))
 def test_more_random_functions(kind: str, mode: str) -> None:
     assert wrong(run("random", mode, kind, "100", "104", "2x2x4")) == {}
 
@@ -123,6 +122,7 @@ def test_layers_that_are_functions_have_one_devices_values(mode: str) -> None:
     assert wrong(run("layers", mode, "4", "fsdp+tp")) == {}
 
 
-@pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mode", MODES)
 def test_layers_in_every_strategy(mode: str) -> None:
     assert wrong(run("layers", mode, "3", "dp", "fsdp", "tp")) == {}

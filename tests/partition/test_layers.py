@@ -47,8 +47,7 @@ def test_more_layers_make_no_longer_module() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["fsdp+tp", "tp"])
-@pytest.mark.parametrize("mode", ["cheapest", "as_shardy"])
+@pytest.mark.parametrize(("strategy", "mode"), [("fsdp+tp", "cheapest"), ("tp", "as_shardy")])
 def test_a_step_of_32_layers(mode: str, strategy: str) -> None:
     found = step(32, strategy, mode)
     assert found["lines"] <= 1500

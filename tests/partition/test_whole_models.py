@@ -43,7 +43,7 @@ def test_experts_and_a_cache_have_one_devices_values() -> None:
 RUNS = [*itertools.product(FAMILIES, MODES)]
 
 
-@pytest.mark.parametrize("number", swept(range(len(RUNS)), 3))
+@pytest.mark.parametrize("number", swept(range(len(RUNS)), 5))
 def test_every_model_has_one_devices_values(number: int) -> None:
     family, mode = RUNS[number]
     found = run("values", mode, family)

@@ -102,7 +102,7 @@ TERMS = {
     "kind",
     [pytest.param(kind, marks=[] if kind == "are new" else pytest.mark.slow) for kind in TERMS],
 )
-@pytest.mark.parametrize("turn", [0, 5])
+@pytest.mark.parametrize("turn", [0, pytest.param(5, marks=pytest.mark.exhaustive)])
 def test_terms(kind: str, turn: int, runner: Runner, tmp_path: Path) -> None:
     mesh = GRID if '"y"' in str(TERMS[kind]) else PAIR
     report = runner.run(written(matmul(mesh, *TERMS[kind], turn), "m", tmp_path))

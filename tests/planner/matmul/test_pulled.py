@@ -79,7 +79,7 @@ def test_it_is_listed_wherever_devices_read_each_others_memory() -> None:
                 sw.plan(given, topology=topology, loop="pulled")
 
 
-@pytest.mark.parametrize("seed", [*range(8), *slow(8, 40)])
+@pytest.mark.parametrize("seed", [*range(8), *slow(8, 24)])
 def test_bytes_are_those_of_the_module(seed: int) -> None:
     """By other code: who takes what from whom, and what modules say comes to the busiest device."""
     given = random_matmul(random.Random(seed), dtypes=DTYPES)
