@@ -57,7 +57,8 @@ class MatmulCost:
     """What a candidate takes: of the busiest device the flops, the bytes that arrive at it before
     the product and after it, and the bytes of memory that the product reads and writes; seconds of
     each on a topology. `hidden`: seconds of moving while devices multiply; `apart`: what a
-    candidate with a loop, or a kernel that pulls, would take without it."""
+    candidate with a loop, or a kernel that pulls, would take without it; `launch`: what a call
+    takes besides."""
 
     flops: int
     received: tuple[int, int, int]  # with lhs, with rhs, with the result
@@ -67,6 +68,7 @@ class MatmulCost:
     moving: tuple[float, float, float]
     hidden: float = 0.0
     apart: float = 0.0
+    launch: float = 0.0
 
     @property
     def received_max(self) -> int:
@@ -81,7 +83,7 @@ class MatmulCost:
     @property
     def seconds(self) -> float:
         """What all of it takes: one part after another, but for what a loop does at once."""
-        return self.product_seconds + sum(self.moving) - self.hidden
+        return self.launch + self.product_seconds + sum(self.moving) - self.hidden
 
     @property
     def limit(self) -> Limit:

@@ -87,6 +87,7 @@ def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float
 def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
     """Return XLA's own plan as a peer."""
     seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+    seconds += network.topology.launch
     return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` will do")
 
 
@@ -98,7 +99,8 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
     except InputError:
         return None
     name = "the best sequence of collectives, which is no slower than XLA's own"
-    return Peer(name, made.prediction.seconds, made.ops or "none", "`jax.device_put` may do")
+    seconds = made.prediction.seconds + network.topology.launch
+    return Peer(name, seconds, made.ops or "none", "`jax.device_put` may do")
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:

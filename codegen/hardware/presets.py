@@ -28,7 +28,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from shardwright.codegen.hardware.chips import CHIPS, slice_of
 from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology, Torus
@@ -51,29 +51,20 @@ GPU_RAGGED = 1
 _CHIPS = {chip.generation: chip for chip in CHIPS}
 _GPUS = {"h100": 3.35e12, "h200": 4.8e12}  # bytes a second of HBM
 _KINDS = ("switch", "torus", "hierarchical")
+_DEVICE = ("ragged", "memory", "launch", "multiplies", "device")
 _FIGURES = {
-    "switch": ("bandwidth", "latency", "ragged", "memory"),
-    "torus": (
-        "wrap",
-        "bandwidth",
-        "latency",
-        "powers_of_two",
-        "ragged",
-        "core_bandwidth",
-        "memory",
-    ),
+    "switch": ("bandwidth", "latency", *_DEVICE),
+    "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "core_bandwidth", *_DEVICE),
     "hierarchical": (
-        "bandwidth",
-        "latency",
-        "between_bandwidth",
-        "between_latency",
-        "ragged",
-        "memory",
+        *("bandwidth", "latency", "between_bandwidth", "between_latency"),
+        *_DEVICE,
     ),
 }
 _CPU = "cpu"
-NAMES = (*_KINDS, *_CHIPS, *_GPUS, _CPU)
+_DEVICES = (*_CHIPS, *_GPUS, _CPU)
+NAMES = (*_KINDS, *_DEVICES)
 
+_UNITS = {"launch": "seconds", "multiplies": "multiplications and additions a second"}
 
 # Devices that a plan is made for, and ids that it is priced with, at most.
 MOST_DEVICES = 1 << 20
@@ -109,14 +100,30 @@ def name_of(topology: Topology) -> str:
     return next((name for name in names if _is_named(name, topology)), said)
 
 
+def file_text(topology: Topology) -> str:
+    """Return the text of a TOML file that reads back as a topology."""
+    head, *figures = str(topology).split(",")
+    lines = [f'topology = "{head}"']
+    for name, _, value in (figure.partition("=") for figure in figures):
+        quoted = name in ("wrap", "powers_of_two", "device")
+        lines.append(f'{name} = "{value}"' if quoted else f"{name} = {value}")
+    return "\n".join((*lines, ""))
+
+
+def device_of(topology: Topology) -> str:
+    """Return the preset whose devices a topology has, "" where its text names none."""
+    name = topology.device or name_of(topology).partition(":")[0]
+    return name if name in _DEVICES else ""
+
+
 def is_processor(topology: Topology) -> bool:
     """Return whether devices share a processor, so that one waits while another works."""
-    return name_of(topology).startswith(f"{_CPU}:")
+    return device_of(topology) == _CPU
 
 
 def is_gpus(topology: Topology) -> bool:
     """Return whether a topology is of GPUs of a preset."""
-    return name_of(topology).partition(":")[0] in _GPUS
+    return device_of(topology) in _GPUS
 
 
 def _is_named(name: str, topology: Topology) -> bool:
@@ -153,6 +160,8 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
     else:
         rule = "no such topology" + suggested(name, NAMES)
         _wrong(rule, head, one_of(NAMES) + ", or a file that ends in .toml")
+    if figures and name in _DEVICES:
+        base = replace(base, device=name)
     return _with(base, figures)
 
 
@@ -228,9 +237,17 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
             values[key] = _flags(value, 1)[0]
         elif key == "ragged":
             values[key] = _count(key, value)
+        elif key == "device":
+            values[key] = _device(value)
         else:
             values[key] = _positive(key, value)
-    return type(base)(**{**vars(base), **values})
+    return with_figures(base, values)
+
+
+def with_figures(topology: Topology, figures: Mapping[str, object]) -> Topology:
+    """Return a topology with other figures, which are right."""
+    values: dict[str, Any] = {**vars(topology), **figures}
+    return type(topology)(**values)
 
 
 def _flags(value: object, count: int) -> tuple[bool, ...]:
@@ -255,13 +272,20 @@ def _count(key: str, value: object) -> int:
     return int(text)
 
 
+def _device(value: object) -> str:
+    """Read the name of a preset's devices."""
+    if value not in _DEVICES:
+        _wrong("no such device", value, one_of(_DEVICES))
+    return str(value)
+
+
 def _positive(key: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = 0.0
     if isinstance(value, bool) or not 0 < number < float("inf"):
-        unit = "seconds" if key.endswith("latency") else "bytes a second"
+        unit = _UNITS.get(key, "seconds" if key.endswith("latency") else "bytes a second")
         _wrong(f"{key} is a number of {unit}", value, "a number above 0, as 4.5e10")
     return number
 

@@ -11,7 +11,7 @@ device, the rate is an assumption: OTHER.
 from __future__ import annotations
 
 from shardwright.codegen.hardware.chips import CHIPS
-from shardwright.codegen.hardware.presets import name_of
+from shardwright.codegen.hardware.presets import device_of, name_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.ir.errors import InputError
 
@@ -36,9 +36,14 @@ _PEAKS = {
 
 def multiply_rate(topology: Topology, dtype: str) -> float:
     """Return multiplications and additions a second of a device of a topology."""
-    name = name_of(topology).partition(":")[0]
+    name = device_of(topology)
     if name not in _PEAKS:
-        return OTHER
+        return topology.multiplies or OTHER
+    reached = topology.multiplies / _peak(name, "float32") if topology.multiplies else 1.0
+    return reached * _peak(name, dtype)
+
+
+def _peak(name: str, dtype: str) -> float:
     short, byte, single = (peak / _DEVICES.get(name, 1) for peak in _PEAKS[name])
     if dtype in _SHORT:
         return short
@@ -50,11 +55,10 @@ def multiply_rate(topology: Topology, dtype: str) -> float:
 def check_multiplies(topology: Topology, dtype: str) -> None:
     """Raise InputError for an element type that devices of a topology cannot multiply: of all of
     them the TPU compiler lacks one, which `test_compile_matmul.py` asks it for."""
-    name = name_of(topology)
-    if dtype == "int64" and name.partition(":")[0] in _DEVICES:
+    if dtype == "int64" and device_of(topology) in _DEVICES:
         raise InputError(
             "TPUs multiply no integers of 64 bits: their compiler has no such product",
             argument="dtype",
-            got=f"int64, for {name}",
+            got=f"int64, for {name_of(topology)}",
             expected="int32",
         )

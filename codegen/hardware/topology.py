@@ -21,6 +21,10 @@ transfer passes are all taken for as long as it takes (no header, no contention 
 themselves); a switch has full bisection; nothing of one step overlaps with the next.
 
 `memory`: bytes a second that a device's HBM reads and writes, 0 where copies are not counted.
+`launch`: seconds that a call takes besides all that it does. `multiplies`: multiplications and
+additions of float32 a second, other types in proportion to the peaks of the device; 0 where these
+peaks hold (`rates.py`). `device`: the preset whose devices these are, where other figures of it are
+its own.
 `ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of so many
 bytes; 0 where it has none, or where a text does not name the platform.
 """
@@ -32,7 +36,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardwright.codegen.hardware.torus import Floats, Torus, figures, optional
+from shardwright.codegen.hardware.torus import Floats, Torus, figures, of_device, optional
 from shardwright.ir.arrays import Integers
 
 __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
@@ -50,6 +54,9 @@ class Switch:
     latency: float
     ragged: int = 0
     memory: float = 0.0
+    launch: float = 0.0
+    multiplies: float = 0.0
+    device: str = ""
 
     def bandwidths(self, devices: int) -> Floats:
         """Return the bandwidth of every link; `devices` is one above the largest device id."""
@@ -117,7 +124,7 @@ class Switch:
     def __str__(self) -> str:
         size = "" if self.size is None else f":{self.size}"
         said = figures(bandwidth=self.bandwidth, latency=self.latency)
-        return f"switch{size},{said}{optional(ragged=self.ragged, memory=self.memory)}"
+        return f"switch{size},{said}{optional(ragged=self.ragged)}{of_device(self)}"
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,9 @@ class Hierarchical:
     between_latency: float
     ragged: int = 0
     memory: float = 0.0
+    launch: float = 0.0
+    multiplies: float = 0.0
+    device: str = ""
 
     @property
     def size(self) -> int:
@@ -224,7 +234,7 @@ class Hierarchical:
             between_bandwidth=self.between_bandwidth,
             between_latency=self.between_latency,
         )
-        more = optional(ragged=self.ragged, memory=self.memory)
+        more = optional(ragged=self.ragged) + of_device(self)
         return f"hierarchical:{self.hosts}x{self.host_size},{said}{more}"
 
 

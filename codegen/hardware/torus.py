@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ class Torus:
     ragged: int = 0
     core_bandwidth: float = 0.0
     memory: float = 0.0
+    launch: float = 0.0
+    multiplies: float = 0.0
+    device: str = ""
 
     @property
     def size(self) -> int:
@@ -227,8 +230,8 @@ class Torus:
         wrap = "x".join("1" if wraps else "0" for wraps in self.wrap)
         cores = {"core_bandwidth": self.core_bandwidth} if self.core_bandwidth else {}
         said = figures(bandwidth=self.bandwidth, latency=self.latency, **cores)
-        more = optional(powers_of_two=self.powers_of_two, ragged=self.ragged, memory=self.memory)
-        return f"torus:{dims},wrap={wrap},{said}{more}"
+        own = optional(powers_of_two=self.powers_of_two, ragged=self.ragged)
+        return f"torus:{dims},wrap={wrap},{said}{own}{of_device(self)}"
 
 
 def figures(**values: float) -> str:
@@ -239,6 +242,25 @@ def figures(**values: float) -> str:
 def optional(**values: float) -> str:
     """Return what a topology's text says only where it is not 0."""
     return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
+
+
+class Device(Protocol):
+    """What topologies of all kinds have of their devices (`topology.py` says what)."""
+
+    @property
+    def memory(self) -> float: ...
+    @property
+    def launch(self) -> float: ...
+    @property
+    def multiplies(self) -> float: ...
+    @property
+    def device(self) -> str: ...
+
+
+def of_device(topology: Device) -> str:
+    """Return what a topology's text says of its devices."""
+    said = optional(memory=topology.memory, launch=topology.launch, multiplies=topology.multiplies)
+    return said + (f",device={topology.device}" if topology.device else "")
 
 
 def _number(value: float) -> str:

@@ -13,7 +13,15 @@ import pytest
 from strategies import exactly, message
 
 from shardwright.codegen.hardware.chips import TOPOLOGIES, chip_of
-from shardwright.codegen.hardware.presets import check_devices, is_processor, name_of, topology_of
+from shardwright.codegen.hardware.presets import (
+    check_devices,
+    device_of,
+    file_text,
+    is_processor,
+    name_of,
+    topology_of,
+)
+from shardwright.codegen.hardware.rates import multiply_rate
 from shardwright.codegen.hardware.topology import Hierarchical, Switch, Torus
 from shardwright.codegen.planner.network.links import Flows, Network
 
@@ -175,7 +183,7 @@ def test_a_file(tmp_path: Path) -> None:
             """
             topology: a switch has no such figure
             got: speed
-            expected: one of bandwidth, latency, ragged, memory
+            expected: one of bandwidth, latency, ragged, memory, launch, multiplies, device
             """,
         ),
         (
@@ -214,6 +222,34 @@ def test_a_file(tmp_path: Path) -> None:
 )
 def test_what_is_no_topology(text: str, expected: str) -> None:
     assert message(lambda: topology_of(text)) == exactly(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cpu:8,latency=1e-05,memory=5e9,launch=0.0003,multiplies=2e10",
+        "v5e:2x4,bandwidth=3e10",
+        "h100:4x8,between_latency=1.5e-05",
+        "tpu7x:2x2x1,core_bandwidth=1e11",
+        "switch",
+        "v5p:2x2x2",
+    ],
+)
+def test_a_file_is_written_as_it_reads(text: str, tmp_path: Path) -> None:
+    given, path = topology_of(text), tmp_path / "ours.toml"
+    path.write_text(file_text(given))
+    assert topology_of(str(path)) == topology_of(str(given)) == given
+    name = text.partition(":")[0]
+    assert device_of(given) == ("" if name == "switch" else name)
+
+
+def test_own_rates_of_multiplication() -> None:
+    assert multiply_rate(topology_of("h100:8,launch=1e-5"), "bfloat16") == 989e12
+    half = topology_of(f"h100:8,multiplies={67e12 / 2}")
+    assert multiply_rate(half, "bfloat16") == 989e12 / 2
+    assert multiply_rate(half, "float32") == 67e12 / 2
+    assert multiply_rate(topology_of("switch:8,multiplies=5"), "int8") == 5
+    assert is_processor(topology_of("cpu:8,multiplies=2e10"))
 
 
 def test_a_topology_that_nobody_knows() -> None:

@@ -82,7 +82,8 @@ class Movements:
         other dimensions than the first (`Blocks.outermost`); other devices do so on the way."""
         if not is_processor(self.network.topology):
             return 0.0
-        return sum(map(_turned, plan.listed())) * plan.reshard.itemsize / CPU_COPIES
+        rate = self.network.topology.memory / 2 or CPU_COPIES  # a copy is read and written
+        return sum(map(_turned, plan.listed())) * plan.reshard.itemsize / rate
 
     def _key(self, movement: Movement) -> tuple[float, ...]:
         if self.by_bytes:

@@ -241,6 +241,7 @@ class _Search:
             self._multiplying(product),
             self._touching(product),
             (lhs.seconds, rhs.seconds, out.seconds),
+            launch=self.network.topology.launch,
         )
         return MatmulCandidate(product, (lhs.plan, rhs.plan, out.plan), cost)
 

@@ -104,15 +104,21 @@ class StageCost:
 
 @dataclass(frozen=True)
 class TimelineCost:
-    """What a timeline takes on a network."""
+    """What a timeline takes on a network; `launch`: seconds of the call besides its stages."""
 
     stages: tuple[StageCost, ...]
     wire_bytes: int
+    launch: float = 0.0
+
+    @property
+    def moving(self) -> float:
+        """How long all stages take one after another."""
+        return sum(stage.seconds for stage in self.stages)
 
     @property
     def seconds(self) -> float:
-        """How long all stages take one after another."""
-        return sum(stage.seconds for stage in self.stages)
+        """How long the call takes."""
+        return self.launch + self.moving
 
 
 def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
@@ -126,7 +132,7 @@ def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
         else:
             rounds = None
         found.append(cost)
-    return TimelineCost(tuple(found), timeline.wire_bytes)
+    return TimelineCost(tuple(found), timeline.wire_bytes, network.topology.launch)
 
 
 def _cost(stage: Stage, ids: Integers, network: Network) -> StageCost:

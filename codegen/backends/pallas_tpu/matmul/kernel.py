@@ -19,7 +19,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.hardware.chips import CHIPS
-from shardwright.codegen.hardware.presets import name_of, topology_of
+from shardwright.codegen.hardware.presets import device_of, topology_of
 from shardwright.codegen.planner.network.collectives import positions_of_groups
 from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, InternalError
@@ -157,7 +157,7 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
 
 def _vmem(topology: str | None) -> int:
     """Return what a kernel may take on the chips of a topology, on any chip without one."""
-    name = "" if topology is None else name_of(topology_of(topology)).partition(":")[0]
+    name = "" if topology is None else device_of(topology_of(topology))
     found = (chip.vmem_bytes for chip in CHIPS if chip.generation == name)
     # The compiler takes some for itself, of which it does not say how much.
     return max(LEAST_VMEM, next(found, 0) * 7 // 8 >> 20 << 20)
