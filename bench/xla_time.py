@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean, median
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 from rich.console import Console
@@ -41,6 +41,7 @@ from bench.peers import versions
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.spec.description import Description, describe
+from shardwright.codegen.workers.clock import timed
 from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
 
@@ -190,17 +191,8 @@ def _padded(module: Any, x: Any) -> Any:
 
 def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
     """Milliseconds of each call, turn by turn, in every order in turn."""
-    times: list[list[float]] = [[] for _ in calls]
-    orders = itertools.cycle(itertools.permutations(range(len(calls))))
-    end = perf_counter() + SECONDS
-    for turn, order in zip(range(MOST_TURNS), orders, strict=False):
-        if turn >= LEAST_TURNS and perf_counter() > end:
-            break
-        for number in order:
-            start = perf_counter()
-            calls[number]()
-            times[number].append((perf_counter() - start) * 1e3)
-    return times
+    found = timed(calls, least=LEAST_TURNS, most=MOST_TURNS, limit=SECONDS)
+    return [[1e3 * seconds for seconds in taken] for taken in found]
 
 
 def serve() -> None:

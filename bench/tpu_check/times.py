@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,18 +11,14 @@ from bench.parts.attempt import Job, Row
 from bench.tpu_check.cases import Bundle, bundles
 from bench.tpu_check.home import DRY, jax
 from bench.tpu_check.reshards import Moved
+from shardwright.codegen.workers.clock import timed
 
 REPEATS = 2 if DRY else 20
 
 
 def seconds(run: Callable[[], Any]) -> float:
     """Return the median seconds of a run until its result is there."""
-    jax.block_until_ready(run())
-    found = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        jax.block_until_ready(run())
-        found.append(time.perf_counter() - start)
+    (found,) = timed([lambda: jax.block_until_ready(run())], least=REPEATS, most=REPEATS, limit=0.0)
     return statistics.median(found)
 
 
