@@ -46,6 +46,7 @@ LAYERS = (
         "codegen/verify/matmul_compare.py",
         "codegen/verify/report.py",
         "codegen/verify/terms.py",
+        "codegen/verify/timed.py",
         "codegen/compile/hlo",
         "codegen/compile/job.py",
         "codegen/compile/memory.py",
@@ -54,7 +55,7 @@ LAYERS = (
     ),
     ("codegen/show/",),
     ("codegen/backends/",),
-    ("codegen/emit/", "codegen/verify/", "codegen/compile/"),
+    ("codegen/emit/", "codegen/verify/", "codegen/compile/", "codegen/measure/"),
     ("codegen/audit/", "codegen/call/"),
     ("codegen/cli/",),
 )

@@ -18,6 +18,7 @@ from shardwright.codegen.cli.compile import CompileCommand
 from shardwright.codegen.cli.demo import demo
 from shardwright.codegen.cli.emit import EmitCommand
 from shardwright.codegen.cli.flags import Flags
+from shardwright.codegen.cli.measure import MeasureCommand
 from shardwright.codegen.cli.plan import PlanCommand
 from shardwright.codegen.cli.progress import be_quiet
 from shardwright.codegen.cli.show import ShowCommand
@@ -84,6 +85,7 @@ app.command("plan")(PlanCommand)
 app.command("show")(ShowCommand)
 app.command("verify")(VerifyCommand)
 app.command("compile")(CompileCommand)
+app.command("measure")(MeasureCommand)
 app.command("check")(CheckCommand)
 app.command("audit")(AuditCommand)
 app.command(hidden=True)(demo)

@@ -100,9 +100,7 @@ class Execution:
     def once(self, run: Run, function: Any = None) -> Any:
         """Execute, compare every device's shard with the oracle, and return the result; `function`:
         another one that reshards."""
-        given = oracle.padded(self.case.source_array, run.given, run.fill)
-        sharding = self.module.source_sharding(self.source_mesh)
-        x = jax.device_put(to_jax(given, self.case.dtype), sharding)
+        x, given = self.given(run), self._padded(run)
         with self.observed(run):
             y = jax.block_until_ready((function or self.function)(x))
         wanted = self.module.target_sharding(self.target_mesh)
@@ -110,6 +108,14 @@ class Execution:
         if not np.array_equal(to_bits(x), given):
             raise MismatchError("the input was changed")
         return y
+
+    def given(self, run: Run) -> Any:
+        """Return the padded source array on its devices."""
+        sharding = self.module.source_sharding(self.source_mesh)
+        return jax.device_put(to_jax(self._padded(run), self.case.dtype), sharding)
+
+    def _padded(self, run: Run) -> Bits:
+        return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def bounded(self) -> tuple[str, ...]:
         """Check sums that are rounded, where there are any: how far off they are, and that all that

@@ -36,7 +36,7 @@ def _verifying(backend: str) -> Answer:
 
     def answer(line: str) -> dict[str, object]:
         start = time.perf_counter()
-        found = _failed(unfit) if unfit else _verdict(_runner(backend), _case_of(line))
+        found = _failed(unfit) if unfit else _verdict(_runner(backend), plain_case(line))
         return {**found, "seconds": time.perf_counter() - start}
 
     return answer
@@ -60,7 +60,7 @@ def _unfit(backend: str) -> str:
     return f"nothing can be verified with {versions}: {missed}"
 
 
-def _case_of(line: str) -> Case | GroupCase | MatmulCase:
+def plain_case(line: str) -> Case | GroupCase | MatmulCase:
     """Return the case of a line."""
     data = json.loads(line)
     return MatmulCase.from_data(data) if "placements" in data else case_of(line)

@@ -1,0 +1,80 @@
+"""Time modules of JAX on the devices that there are. In a worker only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from shardwright.codegen.backends.jax_xla.verify.matmul import MatmulExecution
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.jax_devices import Execution, as_bits, wide_types
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.verify.oracle.products import products
+from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+from shardwright.codegen.verify.terms import runs
+from shardwright.codegen.verify.timed import (
+    LEAST,
+    LIMIT,
+    MOST,
+    CannotTimeError,
+    Hardware,
+    check_memory,
+)
+from shardwright.codegen.workers.clock import timed as clocked
+
+FORCED = "XLA_FLAGS=--xla_force_host_platform_device_count"
+
+
+def hardware() -> Hardware:
+    """Return the devices that JAX has."""
+    first, *_ = jax.devices()
+    kind = "cpu" if first.platform == "cpu" else first.device_kind
+    return Hardware(kind, len(jax.devices()))
+
+
+def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
+    """Return the seconds of calls of a module, in a jit where that is possible, after one whose
+    result the oracle has compared. Raises MismatchError for a wrong one, and CannotTimeError where
+    there are too few devices."""
+    here, count = hardware(), len(case.devices())
+    if here.count < count:
+        hint = f": set {FORCED}={count}" if here.kind == "cpu" else ""
+        raise CannotTimeError(f"it runs on {count} devices, and JAX has {here.count}{hint}")
+    dtypes = (case.dtype, case.out_dtype) if isinstance(case, MatmulCase) else (case.dtype,)
+    widest = max(dtypes, key=lambda name: jax.numpy.dtype(name).itemsize)
+    check_memory(_arrays(case), jax.numpy.dtype(widest).itemsize)
+    with wide_types(widest):
+        call = _matmul(module, case) if isinstance(case, MatmulCase) else _reshard(module, case)
+        (seconds,) = clocked([call], least=LEAST, most=MOST, limit=LIMIT)
+    return seconds
+
+
+def _arrays(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:
+    """Yield all arrays of a case as they are placed."""
+    if isinstance(case, MatmulCase):
+        for place, shape in zip(case.placements, case.shapes, strict=True):
+            yield array_of(place), array_shape(place, shape)
+    else:
+        yield case.source_array, case.source_shape
+        yield case.target_array, case.target_shape
+
+
+def _reshard(module: ModuleType, case: Case) -> Callable[[], Any]:
+    """Return a call of a reshard whose result is right."""
+    execution, run = Execution(module, case), next(runs(case, as_bits))
+    execution.once(run)
+    x = execution.given(run)
+    return lambda: jax.block_until_ready(execution.function(x))
+
+
+def _matmul(module: ModuleType, case: MatmulCase) -> Callable[[], Any]:
+    """Return a call of a matmul whose result is right."""
+    execution = MatmulExecution(module, case)
+    product = next(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 0))
+    execution.once(product, 0.0)
+    a, b = execution.given(0, product.lhs, 0.0), execution.given(1, product.rhs, 0.0)
+    return lambda: jax.block_until_ready(execution.function(a, b))

@@ -1,0 +1,22 @@
+"""Time compiled Pallas modules on TPUs. In a worker only."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import jax
+
+from shardwright.codegen.backends.jax_xla.verify import timed as by_jax
+from shardwright.codegen.backends.jax_xla.verify.timed import hardware
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.timed import CannotTimeError
+
+__all__ = ["hardware", "timed"]
+
+
+def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
+    """Return what `by_jax.timed` does. Raises CannotTimeError where there is no TPU too."""
+    if jax.default_backend() != "tpu":
+        raise CannotTimeError(f"its kernels run on TPUs, and JAX has {jax.default_backend()}")
+    return by_jax.timed(module, case)

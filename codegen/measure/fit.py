@@ -1,0 +1,215 @@
+"""The figures of a topology that measured seconds tell.
+
+A price grows in proportion to what each figure costs: seconds a message, seconds a byte. It is thus
+the sum of these costs, each times what a module does of it: messages, bytes, calls. Where a stage
+takes the longer of two times, or an algorithm is chosen, the sum holds until another one takes
+over. What a module does of each is how its price grows with that cost. A fit solves the sums of all
+modules for the costs. It takes prices apart anew with what it has found, until nothing changes.
+
+A figure is told by modules whose prices depend on it before the fit: that of the shorter of two
+times, which no price shows, is kept.
+
+Least is the sum of squared differences, each divided by measured and by predicted seconds: half of
+a time counts as much as twice of it. No cost is below LEAST of what it was, so that every figure
+stays a number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.codegen.hardware.presets import device_of, with_figures
+from shardwright.codegen.hardware.rates import multiply_rate
+from shardwright.codegen.hardware.topology import Floats, Topology
+from shardwright.codegen.measure.price import Price
+
+RATES = ("bandwidth", "memory", "multiplies", "between_bandwidth", "core_bandwidth")
+"""Figures in units a second, which cost seconds a unit."""
+
+FIGURES = ("bandwidth", "launch", "memory", "multiplies", "latency", *RATES[3:], "between_latency")
+"""All that are fitted, in the order in which they are where not all can be."""
+
+MODULES = 2
+"""So many modules are needed for each figure."""
+
+LEAST = 1e-3
+TURNS = 12
+"""Most times that prices are taken apart."""
+SETTLED = 1e-3
+"""The part of a cost by which it may still change at the end."""
+STEP = 1e-4
+"""The part of a cost by which it is changed to see how prices grow."""
+FARTHEST = 10.0
+"""How many times too low a price is at most taken to be as it is weighed."""
+APART = 0.1
+"""The part of what modules do of a figure that no sum of others is; a figure with less is not
+told."""
+
+NOTHING = "no module depends on it"
+ALIKE = "the modules depend on it only in proportion to the figures above"
+FEW = f"{MODULES} modules are needed for each figure"
+NO_PART = "the other figures take all of the time"
+QUICK = f"takes too little time to tell: at most {LEAST:g} of what it took"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A module's price and its measured seconds."""
+
+    price: Price
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure before and after a fit, 0 where it is not counted; `note`: why it was kept, or how
+    far it is told, "" where it was fitted."""
+
+    name: str
+    before: float
+    after: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The topology with fitted figures, and each figure."""
+
+    topology: Topology
+    figures: tuple[Figure, ...]
+
+
+def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
+    """Return the topology with the figures that samples tell, all other ones kept. Raises
+    InputError where a module needs more devices than the topology has."""
+    model = _Model.of(topology, samples)
+    told, notes = _told(model)
+    costs = model.start
+    for turn in range(TURNS):
+        solved = _solved(model, costs, told)
+        found = solved if turn < 2 else (solved + costs) / 2
+        settled = np.allclose(found, costs, rtol=SETTLED, atol=0.0)
+        costs = found
+        if settled:
+            break
+    fitted = model.fitted(costs, [model.names[number] for number in told])
+    quick = np.isclose(costs, model.start * LEAST, atol=0.0)
+    for number in told:
+        if quick[number]:
+            notes[model.names[number]] = QUICK if costs[number] else NO_PART
+    figures = (
+        Figure(name, getattr(topology, name), getattr(fitted, name), notes.get(name, ""))
+        for name in model.names
+    )
+    return Fit(fitted, tuple(figures))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Samples, the topology as it is given, and one that counts every figure of its kind, of which
+    these are the names."""
+
+    given: Topology
+    counted: Topology
+    samples: Sequence[Sample]
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(topology: Topology, samples: Sequence[Sample]) -> _Model:
+        counted = replace(
+            topology,
+            memory=topology.memory or topology.ingest,
+            multiplies=multiply_rate(topology, "float32"),
+            device=device_of(topology),
+        )
+        names = (name for name in FIGURES if name == "launch" or getattr(counted, name, None))
+        return _Model(topology, counted, samples, tuple(names))
+
+    @cached_property
+    def start(self) -> Floats:
+        """What each figure costs before."""
+        return np.array([_turned(name, getattr(self.counted, name)) for name in self.names])
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """What was measured."""
+        return np.array([sample.seconds for sample in self.samples])
+
+    def fitted(self, costs: Floats, told: Sequence[str]) -> Topology:
+        """Return the topology as it is given with some figures of these costs."""
+        values = zip(self.names, costs.tolist(), strict=True)
+        found = {name: float(f"{_turned(name, cost):.4g}") for name, cost in values if name in told}
+        device = self.counted.device if found else self.given.device
+        return with_figures(self.given, {**found, "device": device})
+
+    def apart(self, costs: Floats) -> tuple[Floats, Floats]:
+        """Return the price of each sample, and how it grows with each cost: [samples, costs]."""
+        prices, steps = self._prices(costs), np.where(costs > 0, costs * STEP, STEP)
+        more = [self._prices(costs + step) for step in np.diag(steps)]
+        return prices, (np.stack(more, axis=1) - prices[:, None]) / steps
+
+    def _prices(self, costs: Floats) -> Floats:
+        values = {n: _turned(n, cost) for n, cost in zip(self.names, costs.tolist(), strict=True)}
+        topology = with_figures(self.counted, values)
+        return np.array([sample.price(topology) for sample in self.samples])
+
+
+def _turned(name: str, value: float) -> float:
+    """Return what a figure costs, or the figure of a cost."""
+    return 1.0 / value if name in RATES else value
+
+
+def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
+    """Return the numbers of the figures that samples tell, and of the other ones why not."""
+    _, grows = model.apart(model.start)
+    columns = (grows / model.seconds[:, None]).T
+    taken: list[int] = []
+    notes = {}
+    for number, name in enumerate(model.names):
+        size = float(np.linalg.norm(columns[number]))
+        before = columns[taken].T
+        part, *_ = np.linalg.lstsq(before, columns[number])
+        left = float(np.linalg.norm(columns[number] - before @ part))
+        if not size:
+            notes[name] = NOTHING
+        elif len(model.samples) < MODULES * (len(taken) + 1):
+            notes[name] = FEW
+        elif left < APART * size:
+            notes[name] = ALIKE
+        else:
+            taken.append(number)
+    return taken, notes
+
+
+def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
+    """Return costs of which those told are the best ones by prices that are taken apart at
+    `costs`."""
+    prices, grows = model.apart(costs)
+    weights = 1.0 / np.sqrt(model.seconds * np.maximum(prices, model.seconds / FARTHEST))
+    found = costs.copy()
+    found[told] = LEAST * model.start[told]
+    left = model.seconds - grows @ found
+    found[told] += _positive(grows[:, told] * weights[:, None], left * weights)
+    return found
+
+
+def _positive(columns: Floats, wanted: Floats) -> Floats:
+    """Return the numbers, none below zero, by which columns add up to what is nearest to what is
+    wanted: of the best ones for some of the columns those without a number below zero."""
+    best, least = np.zeros(columns.shape[1]), float(wanted @ wanted)
+    every = range(columns.shape[1])
+    for some in itertools.chain.from_iterable(
+        itertools.combinations(every, count) for count in range(1, len(every) + 1)
+    ):
+        numbers, *_ = np.linalg.lstsq(columns[:, some], wanted)
+        error = float(np.square(columns[:, some] @ numbers - wanted).sum())
+        if (numbers >= 0).all() and error < least:
+            least = error
+            best = np.zeros(columns.shape[1])
+            best[[*some]] = numbers
+    return best

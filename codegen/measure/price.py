@@ -1,0 +1,61 @@
+"""What the module of a bundle takes on a topology, by the model that plans are chosen by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.hardware.presets import check_devices
+from shardwright.codegen.hardware.rates import check_multiplies, multiply_rate
+from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.planner.network.timeline import cost_of
+from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.matmul import MatmulDescription
+
+Price = Callable[[Topology], float]
+"""Seconds on a topology."""
+
+
+def price_of(description: Description | MatmulDescription, backend: str) -> Price:
+    """Return what prices a backend's module of a bundle. What it returns raises InputError for a
+    topology with too few devices."""
+    if isinstance(description, MatmulDescription):
+        return _matmul(description, backend)
+    return _reshard(description, backend)
+
+
+def _reshard(description: Description, backend: str) -> Price:
+    plan = planned(description)
+    timeline = registry.backend(backend).timeline(plan)
+
+    def price(topology: Topology) -> float:
+        return cost_of(timeline, network_of(plan.reshard, topology)).seconds
+
+    return price
+
+
+def _matmul(description: MatmulDescription, backend: str) -> Price:
+    """Return what prices a matmul: its product, and what moves as modules of plain JAX move it; as
+    the planner does where parts move while devices multiply."""
+    matmul = description.matmul()
+    chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
+    if chosen.loop or chosen.pulled or not registry.backend(backend).portable:
+        return lambda on: plan_matmul(matmul, on, like=chosen, listed=0).chosen.cost.seconds
+    timelines = [registry.backend(backend).timeline(move) for move in chosen.moves]
+    devices = 1 + max(matmul.mesh.device_ids)
+    flops, touched = chosen.cost.flops, chosen.cost.touched
+
+    def price(topology: Topology) -> float:
+        check_multiplies(topology, matmul.dtype)
+        check_devices(topology, devices)
+        network = Network(topology, devices)
+        moving = sum(cost_of(each, network).moving for each in timelines)
+        touching = touched / topology.memory if topology.memory else 0.0
+        multiplying = flops / multiply_rate(topology, matmul.dtype)
+        return topology.launch + moving + max(multiplying, touching)
+
+    return price

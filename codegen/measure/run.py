@@ -1,0 +1,166 @@
+"""Measure bundles on disk: the seconds of each module here, and what the model says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.measure.fit import Fit, Sample, fit
+from shardwright.codegen.measure.price import Price, price_of
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.paths import described
+from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.pool import missing
+from shardwright.codegen.verify.report import Verdict
+from shardwright.codegen.verify.timed import Hardware
+from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+from shardwright.ir.errors import InputError
+
+TIME_LIMIT = 300.0
+"""Seconds that one module may take, with what compares its result."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The seconds of one module, the median of its calls, beside its price. `skipped`: `detail`
+    says why it cannot run here; `failed`: what is wrong with it."""
+
+    name: str
+    backend: str
+    devices: int
+    verdict: Verdict
+    detail: str = ""
+    seconds: float = 0.0
+    price: Price | None = None
+    hardware: Hardware | None = None
+
+    @property
+    def sample(self) -> Sample:
+        """What a fit takes of a module that was measured."""
+        assert self.price is not None
+        return Sample(self.price, self.seconds)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Modules, the topology that they were priced on before, and the one that is fitted to them."""
+
+    modules: tuple[Measured, ...]
+    topology: Topology
+    fit: Fit
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """The modules that have been measured."""
+        return tuple(each for each in self.modules if each.verdict == "ok")
+
+
+Progress = Callable[[int, int, Measured | None], None]
+"""Called as progress(done, total, module): first with (0, total, None), then after each module."""
+
+
+def measure(
+    paths: Sequence[str | Path],
+    backends: Sequence[str] | None = None,
+    topology: str | None = None,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Return the seconds of the modules of bundles on the devices of this machine, and the topology
+    that is fitted to those whose results are right.
+
+    `topology`: whose prices they are compared with, and whose figures are kept where no module
+    tells them; by default that of a processor, of H100s or of H200s, where it is known to be one.
+    Raises InputError for a path without bundles, an unknown backend or topology, for devices of
+    which no topology is known, and where nothing can be measured.
+    """
+    given = None if topology is None else topology_of(topology)
+    modules = _modules(paths, backends, progress or (lambda done, total, module: None))
+    found = [each for each in modules if each.verdict == "ok"]
+    if not found:
+        raise InputError(
+            "nothing was measured",
+            got="; ".join(dict.fromkeys(each.detail for each in modules))
+            or "no module" + ("" if backends is None else f" of {', '.join(backends)}"),
+            expected="at least one module that runs on the devices of this machine",
+        )
+    base = given or _topology([each.hardware for each in found if each.hardware])
+    return Measurement(modules, base, fit(base, [each.sample for each in found]))
+
+
+def _modules(
+    paths: Sequence[str | Path], backends: Sequence[str] | None, progress: Progress
+) -> tuple[Measured, ...]:
+    chosen = registry.NAMES if backends is None else registry.listed(backends)
+    bundles = described(paths).items()
+    jobs = [
+        (description, root / name / f"{backend}.py", backend)
+        for backend in chosen
+        for (root, name), description in bundles
+        if not isinstance(description, ProgramDescription) and backend in description.backends
+    ]
+    progress(0, len(jobs), None)
+    modules: list[Measured] = []
+    for backend in dict.fromkeys(backend for _, _, backend in jobs):
+        worker = Worker("shardwright.codegen.measure.worker", backend, environment={})
+        try:
+            for description, module, _ in (job for job in jobs if job[2] == backend):
+                modules.append(_module(description, module, backend, worker))
+                progress(len(modules), len(jobs), modules[-1])
+        finally:
+            worker.stop()
+    return tuple(modules)
+
+
+def _module(
+    description: Description | MatmulDescription, module: Path, backend: str, worker: Worker
+) -> Measured:
+    """Return what a worker says of one module."""
+    name = description.name
+    case: Case | MatmulCase
+    if isinstance(description, MatmulDescription):
+        case = MatmulCase.of(description.matmul(), name, backend, module)
+    else:
+        case = Case.of(description.reshard(), name, backend, module)
+    said = name, backend, len(case.devices())
+    if absent := missing(backend):
+        return Measured(*said, "skipped", absent)
+    answer = _answer(worker, case.to_json())
+    if answer["verdict"] != "ok":
+        return Measured(*said, answer["verdict"], answer["detail"])
+    price, hardware = price_of(description, backend), Hardware(**answer["hardware"])
+    return Measured(*said, "ok", "", median(answer["seconds"]), price, hardware)
+
+
+def _answer(worker: Worker, line: str) -> dict[str, Any]:
+    try:
+        return worker.ask(line, TIME_LIMIT)
+    except EndedError as error:
+        return {"verdict": "failed", "detail": f"the process that ran it {error}"}
+    except LateError as error:
+        return {"verdict": "failed", "detail": str(error)}
+
+
+def _topology(found: Sequence[Hardware]) -> Topology:
+    """Return the topology of the devices here. Raises InputError where none is known."""
+    here = max(found, key=lambda each: each.count)
+    known = {"H100": "h100", "H200": "h200"}
+    names = [name for part, name in known.items() if part in here.kind]
+    if here.kind == "cpu":
+        names = ["cpu"]
+    if not names:
+        raise InputError(
+            "it is not known how devices of this kind are linked",
+            argument="topology",
+            got=f"no --topology, and {here.count} devices {here.kind}",
+            expected="--topology with what they are, as v5e:2x4",
+        )
+    return topology_of(f"{names[0]}:{here.count}")

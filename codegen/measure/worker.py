@@ -1,0 +1,43 @@
+"""The process that times emitted modules: a case a line, its seconds or why there are none.
+
+Started with the argument BACKEND, on whatever devices there are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import asdict
+
+from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.verify.load import load
+from shardwright.codegen.verify.timed import CannotTimeError
+from shardwright.codegen.verify.worker import brief, plain_case
+from shardwright.codegen.workers.serve import Answer, serve
+
+
+def main(backend: str) -> None:
+    """Serve cases."""
+    serve(lambda: _timing(backend))
+
+
+def _timing(backend: str) -> Answer:
+    timer = importlib.import_module(f"shardwright.codegen.backends.{backend}.verify.timed")
+
+    def answer(line: str) -> dict[str, object]:
+        try:
+            case = plain_case(line)
+            seconds = timer.timed(load(case.module), case)
+        except CannotTimeError as error:
+            return {"verdict": "skipped", "detail": str(error)}
+        except MismatchError as error:
+            return {"verdict": "failed", "detail": str(error)}
+        except Exception as error:
+            return {"verdict": "failed", "detail": brief(error)}
+        return {"verdict": "ok", "seconds": seconds, "hardware": asdict(timer.hardware())}
+
+    return answer
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
