@@ -190,15 +190,15 @@ def turned() -> Iterator[str]:
                 sw.plan(sw.Reshard(SHAPE, "bfloat16", *sides), "direct", topology=topology)
             )
             network, every = network_of(made.reshard, topology), made.once(choices)
-            turns = [(each.detour.seconds, each) for each in every if each.detour is not None]
+            turns = [(each.seconds, each) for each in every if each.straight is not None]
             if not turns:
                 continue
             seconds, best = min(turns, key=lambda pair: pair[0])
             stages = tuple(stages_of(best.form, best.figures, moved(made), reduces=False))
             load = network.total(flows(made.exchange, made.reshard.itemsize)).nbytes.max()
             carried = together(stages, network)
-            straight = best.detour.straight if best.detour else 0.0
-            taken = "turned" if cheapest(every).detour else "direct"
+            straight = best.straight or 0.0
+            taken = "turned" if cheapest(every).straight is not None else "direct"
             times = [f"{1e6 * each:.0f}" for each in (straight, seconds)]
             before, took = BEFORE_TURNED[name, topology]
             cells = [name, topology, *_mib(float(load), carried), f"{before:.2f}", *times]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.emit.choice import plan as plan_of
-from shardwright.codegen.emit.verdict import AS_FAST, Priced, priced, verdict, xla_peer
+from shardwright.codegen.emit.verdict import Priced, priced, verdict, xla_peer
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.hardware.topology import Switch, Topology
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.planner.xla import XlaCollectives
 from shardwright.ir.errors import InputError
@@ -44,21 +44,19 @@ def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollective
     plan of its own.
 
     XLA is asked where collectives do it that it finds by itself: elsewhere it warns of a
-    rematerialization and moves more. On a slice of TPUs seconds of the model decide. Elsewhere,
-    where nothing is known of links, it is bytes: XLA is as good where its busiest device receives
-    no more than the least.
+    rematerialization and moves more. The fewest seconds of the model decide, those of the
+    platform; XLA does what no module does in fewer.
     """
     found = None if ask is None or not _is_xlas(reshard) else ask()
     where = topology_on(devices)
-    if where is not None:
-        return _by_seconds(reshard, where, found)
-    name = next(each.name for each in registry.every() if each.portable)
-    plan = plan_of(reshard, backends=(name,))
-    least = plan.traffic.received_max
-    if found is not None and found.received_max <= (1 + AS_FAST) * least:
-        return Way(None, None, f"XLA's own plan moves {found.received_max:,} bytes, as few")
-    beside = "" if found is None else f", XLA's own plan {found.received_max:,} ({found.steps})"
-    return Way(plan, name, f"the busiest device receives {least:,} bytes{beside}")
+    network = network_of(reshard, where)
+    ways = [way for name in _candidates() for way in _priced_ways(reshard, name, where)]
+    plan, best = min(ways, key=lambda way: way[1].cost.seconds)
+    peer = None if found is None else xla_peer(reshard, found, network)
+    why = verdict(best, plan, peer, str(where))
+    if peer is not None and peer.seconds <= best.cost.seconds:
+        return Way(None, None, why)
+    return Way(plan, best.backend, why)
 
 
 def _is_xlas(reshard: Reshard) -> bool:
@@ -68,17 +66,6 @@ def _is_xlas(reshard: Reshard) -> bool:
     ops = [step.op for step in plan.steps] if isinstance(plan, SteppedPlan) else []
     alone = ops in ([], ["all_to_all"])
     return alone or {*ops} in ({"all_gather"}, {"slice"})
-
-
-def _by_seconds(reshard: Reshard, where: Topology, found: XlaCollectives | None) -> Way:
-    network = network_of(reshard, where)
-    ways = [way for name in _candidates() for way in _priced_ways(reshard, name, where)]
-    plan, best = min(ways, key=lambda way: way[1].cost.seconds)
-    peer = None if found is None else xla_peer(reshard, found, network)
-    why = verdict(best, plan, peer, str(where))
-    if peer is not None and peer.seconds <= (1 + AS_FAST) * best.cost.seconds:
-        return Way(None, None, why)
-    return Way(plan, best.backend, why)
 
 
 def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Plan, Priced]]:
@@ -95,12 +82,30 @@ def _candidates() -> list[str]:
     return [name for name in registry.NAMES if "jax" in registry.runtime(name).packages]
 
 
-def topology_on(devices: list[Any]) -> Topology | None:
-    """Return the topology of the slice that devices of JAX are in, None where it is not known: on
-    other platforms, for several slices, and for slices of unknown form.
+def topology_on(devices: list[Any]) -> Topology:
+    """Return the topology that devices of JAX are in: the slice of TPUs, where its form is known;
+    GPUs of a preset, of one process; a processor. Elsewhere it is a switch.
 
-    `devices`: all of the slice, each with `device_kind` and `coords`.
+    `devices`: all of the slice, each with `device_kind`, and `coords` on a TPU.
     """
+    first = devices[0]
+    if first.platform == "cpu":
+        return _of_any_size("cpu:1")
+    gpu = next((name for name in ("h100", "h200") if name.upper() in first.device_kind), None)
+    if gpu is not None and len({device.process_index for device in devices}) == 1:
+        return _of_any_size(gpu)
+    return _slice_of(devices) or topology_of("switch")
+
+
+def _of_any_size(name: str) -> Switch:
+    """Return a switch of a preset for any ids of devices."""
+    found = topology_of(name)
+    assert isinstance(found, Switch)
+    return replace(found, size=None)
+
+
+def _slice_of(devices: list[Any]) -> Topology | None:
+    """Return the topology of a slice of TPUs, None for several slices, and for unknown forms."""
     name = _KINDS.get(devices[0].device_kind)
     slices = {getattr(device, "slice_index", 0) for device in devices}
     if name is None or len(slices) > 1:

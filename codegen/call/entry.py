@@ -24,10 +24,10 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
 
     The first call for a shape, dtype and pair of shardings plans, emits the module with its
     gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` among the user's caches)
-    and compiles it; later calls are the module's own. Where XLA's own reshard, or torch's, is as
-    good, it is called instead. The choice, its reason, and the seconds of the first call go to the
-    log `shardwright`, level INFO. JAX or torch reshards what modules do not know: complex numbers,
-    say.
+    and compiles it; later calls are the module's own. Where XLA's own reshard takes no longer by
+    the model, or torch's moves as little, it is called instead. The choice, its reason, and the
+    seconds of the first call go to the log `shardwright`, level INFO. JAX or torch reshards what
+    modules do not know: complex numbers, say.
 
     Raises InputError for other arrays and shardings, for shardings on other devices than a traced
     program's, and for a folder that cannot be written.

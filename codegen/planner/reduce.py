@@ -49,17 +49,15 @@ def plan_reduced(
         twos = [each for each in twos if each.prediction.peak_bytes <= memory_limit]
         if peak > memory_limit:
             return _least(twos)
-    # Before and after an exchange all devices wait for each other, a message each time.
-    waits = 2 * network.topology.least_latency
     if twos and once.prediction is not None:
         twice = _least(twos)
-        if once.prediction.seconds - twice.prediction.seconds > waits:
+        if twice.prediction.seconds < once.prediction.seconds:
             return twice
     return once if is_priced else replace(once, prediction=None)
 
 
 def _least(plans: list[SteppedPlan]) -> SteppedPlan:
-    return min(plans, key=lambda made: made.traffic.received_total)
+    return min(plans, key=lambda made: (made.prediction.seconds, made.traffic.received_total))
 
 
 def reduced_like(plan: Plan, like: Plan) -> Plan:
@@ -137,7 +135,10 @@ def _in_two(
         MoveStep("reduce_scatter", ends[0], made[0].exchange),
         MoveStep("all_gather", ends[1], made[1].exchange),
     )
-    costs = tuple(each.prediction.seconds for each in made if each.prediction)
+    # Before and after the second exchange all devices wait for each other, a message each time.
+    waits = 0.0, 2 * network.topology.least_latency
+    seconds = (each.prediction.seconds for each in made if each.prediction)
+    costs = tuple(map(sum, zip(seconds, waits, strict=True)))
     said = Prediction(
         str(network.topology), sum(costs), costs, None,
         max(map(held_in_exchange, halves)), memory_limit,

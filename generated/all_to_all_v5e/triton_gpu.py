@@ -1,29 +1,29 @@
-"""Reshards float32[160, 160] over 8 devices: [{"x", "y"}, {}] -> [{}, {"x", "y"}].
+"""Reshards float32[200, 200] over 8 devices: [{"x", "y"}, {}] -> [{}, {"x", "y"}].
 
-Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 20 x 160.
-    d1(x, y)[k0, k1] -> t[x * 80 + y * 20 + k0, k1]
-Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 160 x 20.
-    d2(x, y)[k0, k1] -> t[k0, x * 80 + y * 20 + k1]
+Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 25 x 200.
+    d1(x, y)[k0, k1] -> t[x * 100 + y * 25 + k0, k1]
+Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 200 x 25.
+    d2(x, y)[k0, k1] -> t[k0, x * 100 + y * 25 + k1]
 
-Along dimension 0, shards of 20 meet shards of 160: 8 of the source for one of the target.
-Along dimension 1, shards of 160 meet shards of 20: one of the source for one of the target.
+Along dimension 0, shards of 25 meet shards of 200: 8 of the source for one of the target.
+Along dimension 1, shards of 200 meet shards of 25: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 11200 in, 11200 out, the least possible; 89600 in all.
+Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in all.
 
 What comes from a device is what its range before shares with the receiver's after.
 
     device  before                 after                  receives
-    0       [0, 20) x [0, 160)     [0, 160) x [0, 20)     from 1, 2, 3, 4, 5, 6, 7
-    1       [20, 40) x [0, 160)    [0, 160) x [20, 40)    from 0, 2, 3, 4, 5, 6, 7
-    2       [40, 60) x [0, 160)    [0, 160) x [40, 60)    from 0, 1, 3, 4, 5, 6, 7
-    3       [60, 80) x [0, 160)    [0, 160) x [60, 80)    from 0, 1, 2, 4, 5, 6, 7
-    4       [80, 100) x [0, 160)   [0, 160) x [80, 100)   from 0, 1, 2, 3, 5, 6, 7
-    5       [100, 120) x [0, 160)  [0, 160) x [100, 120)  from 0, 1, 2, 3, 4, 6, 7
-    6       [120, 140) x [0, 160)  [0, 160) x [120, 140)  from 0, 1, 2, 3, 4, 5, 7
-    7       [140, 160) x [0, 160)  [0, 160) x [140, 160)  from 0, 1, 2, 3, 4, 5, 6
+    0       [0, 25) x [0, 200)     [0, 200) x [0, 25)     from 1, 2, 3, 4, 5, 6, 7
+    1       [25, 50) x [0, 200)    [0, 200) x [25, 50)    from 0, 2, 3, 4, 5, 6, 7
+    2       [50, 75) x [0, 200)    [0, 200) x [50, 75)    from 0, 1, 3, 4, 5, 6, 7
+    3       [75, 100) x [0, 200)   [0, 200) x [75, 100)   from 0, 1, 2, 4, 5, 6, 7
+    4       [100, 125) x [0, 200)  [0, 200) x [100, 125)  from 0, 1, 2, 3, 5, 6, 7
+    5       [125, 150) x [0, 200)  [0, 200) x [125, 150)  from 0, 1, 2, 3, 4, 6, 7
+    6       [150, 175) x [0, 200)  [0, 200) x [150, 175)  from 0, 1, 2, 3, 4, 5, 7
+    7       [175, 200) x [0, 200)  [0, 200) x [175, 200)  from 0, 1, 2, 3, 4, 5, 6
 
 Made by
-    shardwright emit --mesh x=2,y=4 --shape 160x160 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e
+    shardwright emit --mesh x=2,y=4 --shape 200x200 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e
 """
 
 import os
@@ -46,27 +46,27 @@ require("triton_gpu", "dfbc435a844b4504", __name__)
 __all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
 __all__ += ["symmetric_result", "symmetric_source"]
 
-SHAPE = (160, 160)
+SHAPE = (200, 200)
 DTYPE = "float32"
 SOURCE_MESH = TARGET_MESH = '<["x"=2, "y"=4]>'
 SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{}, {"x", "y"}]'
-LOCAL_SOURCE_SHAPE = (20, 160)
-LOCAL_TARGET_SHAPE = (160, 20)
+LOCAL_SOURCE_SHAPE = (25, 200)
+LOCAL_TARGET_SHAPE = (200, 25)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "cc8c120dd97b9ea3"  # processes that exchange must have the same
+PLAN = "085a4ed719b2fbc4"  # processes that exchange must have the same
 
 
 def source_box(position):
     """Tensor range (low, high), per dimension, of the source shard at a position."""
-    lo0 = position * 20
-    return lo0, lo0 + 20, 0, 160
+    lo0 = position * 25
+    return lo0, lo0 + 25, 0, 200
 
 
 def target_box(position):
     """Tensor range (low, high), per dimension, of the target shard at a position."""
-    lo1 = position * 20
-    return 0, 160, lo1, lo1 + 20
+    lo1 = position * 25
+    return 0, 200, lo1, lo1 + 25
 
 
 def senders(receiver):
@@ -89,19 +89,19 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        # 8 shards of 20 meet one of 160; devices begin with different ones, end with their own.
+        # 8 shards of 25 meet one of 200; devices begin with different ones, end with their own.
         a0 = (number + receiver + 1) % 8
-        from0 = a0 * 20
-        to1 = receiver * 20
+        from0 = a0 * 25
+        to1 = receiver * 25
         copy_rows(
             shard_at(peers, a0, out, BLOCK),
             out,
             read=to1,
-            write=from0 * 20,
-            rows=20,
-            columns=20,
-            read_row=160,
-            write_row=20,
+            write=from0 * 25,
+            rows=25,
+            columns=25,
+            read_row=200,
+            write_row=25,
             block=tl.cast(block, tl.int32),
             BLOCK=BLOCK,
         )
@@ -109,7 +109,7 @@ def pull_kernel(
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
 TILES = Tiles(
-    number=8, width=2, lanes=2, rows=32, columns=16, largest=(20, 20), together=("target",)
+    number=8, width=1, lanes=1, rows=32, columns=32, largest=(25, 25), together=("target",)
 )
 _HOST = Reshard(
     __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES

@@ -60,7 +60,7 @@ def test_reasons() -> None:
     assert reason(NAME, made[much], slow, v6e) == ""
     assert reason(NAME, made[little], quick, v6e).startswith("start-ups of ")
     assert reason(NAME, made[much], all_to_all, v6e).startswith("copies that XLA makes")
-    assert reason(NAME, turned, quick, v5e).startswith("forwarding in 3 rounds")
+    assert reason(NAME, turned, quick, v5e).startswith("forwarding in 2 rounds")
     assert reason(NAME, made[much], plan_of(), v6e).startswith("nothing has to move")
 
 

@@ -29,7 +29,7 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
         "relayout",
         "staging B",
         "VMEM B",
-        "cost",
+        "time",
     )
     return TITLE, (headings, rows)
 
@@ -47,7 +47,7 @@ def _rows(plan: DirectPlan, ring: RingForm | None) -> Iterator[Row]:
     every = plan.once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}
-    for choice in sorted(every, key=lambda choice: choice.cost):
+    for choice in sorted(every, key=lambda choice: choice.rank):
         best.setdefault(choice.form.name, choice)
     is_in_its_place = ring is not None and plan is ring.plan
     yield from (_row(each, taken, is_in_its_place) for each in best.values())
@@ -63,5 +63,5 @@ def _row(choice: FormChoice, taken: FormChoice, is_in_its_place: bool) -> Row:
         f"{figures.relayout_bytes / figures.hbm_least:.2f}",
         f"{figures.staging_bytes:,}",
         f"{figures.vmem_bytes:,}",
-        f"{choice.cost / taken.cost:.2f}" if taken.cost else "-",
+        f"{choice.seconds / taken.seconds:.2f}" if taken.seconds else "-",
     )

@@ -25,6 +25,10 @@ from shardwright.ir.exchange import Exchange
 
 Form = Direct | Windows | Slots | Routed
 
+CHUNK_SECONDS = 1e-8
+"""What a chunk costs beside its bytes: its DMAs take some 100 ns to start, most of which pass while
+others are under way. Source: an estimate; nothing here has been timed on a TPU."""
+
 
 def stages_of(
     form: Form, figures: Figures, exchange: Exchange, *, reduces: bool
@@ -50,23 +54,28 @@ def _sent(
 ) -> Iterator[Stage]:
     """Yield what comes before the kernel that sends, that, and what comes after it."""
     exchange, itemsize = sums.exchange, form.itemsize
-    sends = partial(flows, exchange, itemsize, form.taken)
+    sends, starts = partial(flows, exchange, itemsize, form.taken), _starts(figures, devices)
     match form:
         case Direct():
-            yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices)
+            yield Sends("tiles by DMA", sends, figures.hbm_bytes / devices, starts=starts)
             if figures.wire_bytes and not reduces:
                 yield _result(form, exchange)
         case Windows():
             first, after = form.traffic(sums)
-            yield Sends("chunks of tiles", sends, first / devices)
+            yield Sends("chunks of tiles", sends, first / devices, starts=starts)
             yield Copies("the result from the staging area", after / devices)
         case Slots():
             first, within, after = form.traffic(sums)
             yield Copies("XLA packs slots", first / devices)
-            yield Sends("slots by DMA", sends, within / devices)
+            yield Sends("slots by DMA", sends, within / devices, starts=starts)
             yield Copies("XLA unpacks slots", after / devices)
         case _:
             assert_never(form)
+
+
+def _starts(figures: Figures, devices: int) -> float:
+    """Return the seconds in which the chunks of a device start."""
+    return CHUNK_SECONDS * figures.chunks / devices
 
 
 def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
@@ -86,4 +95,5 @@ def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
         sent = sum(float(part.weight.sum()) for part in parts)
         more = rest if form.in_place and turn == 0 else 0
         what = f"round {turn + 1} of {len(form.schedule.rounds)}"
-        yield Sends(what, partial(tuple, parts), (2 * sent + more) / ids.size, steps)
+        starts = _starts(figures, ids.size) / len(form.schedule.rounds)
+        yield Sends(what, partial(tuple, parts), (2 * sent + more) / ids.size, steps, starts)

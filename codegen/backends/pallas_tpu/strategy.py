@@ -17,18 +17,16 @@ two exist for each choice of the two dimensions over which memory is tiled (`mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.detours import (
-    MOST_DEVICES,
-    Detour,
-    detours_of,
-)
+from shardwright.codegen.backends.pallas_tpu.routed.detours import MOST_DEVICES, at_least
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
@@ -38,10 +36,12 @@ from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.stages import Form, stages_of
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.hardware.torus import Torus
-from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.timeline import Timeline, cost_of
+from shardwright.codegen.hardware.chips import chip_of
+from shardwright.codegen.hardware.presets import ICI_LATENCY, topology_of
+from shardwright.codegen.hardware.topology import Switch, Topology, Torus
+from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.planner.network.timeline import Sends, Stage, Timeline, stage_costs
+from shardwright.codegen.planner.plan import network_of
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan
@@ -57,59 +57,54 @@ WHAT = {
 }
 """What readers are told of each."""
 
-HBM_OVER_LINKS = 8
-"""How many bytes HBM moves while links carry one into a chip: 819 GB/s over two links of 50 on v5e,
-2,765 over three of 100 on v5p. That is half of a chip's links: small slices have no more, and a
-message over several hops takes several. Source: `codegen/hardware/chips.py`."""
-LINKS = 2
-"""The links into a chip that this is meant of, where memory is not said."""
-GAIN = 1.02
-"""How many times as long a form takes, at least, where it is taken along lines instead."""
-CHUNK_BYTES = 1 << 13
-"""What a chunk costs beside its bytes, as bytes of HBM: its DMAs take some 100 ns to start, most of
-which pass while others are under way. An estimate; nothing here has been timed on a TPU."""
+ASSUMED = Switch(
+    None,
+    2 * chip_of("v5e:2x4").link_bandwidth,
+    ICI_LATENCY,
+    memory=chip_of("v5e:2x4").hbm_bandwidth,
+)
+"""What forms are priced on where no topology is given: the HBM of a v5e, and two of its links into
+each device, which is what small slices have. Source: `codegen/hardware/chips.py`."""
 
 
 @dataclass(frozen=True)
 class FormChoice:
-    """A form with its figures; `detour`: what it takes where it need not forward but does;
-    `busy`: bytes of HBM, over all devices, that take as long as links and copies do, by the model
-    in which rounds overlap, where all forms forward since tiles have to."""
+    """A form with its figures, and the seconds that it takes by the model. `straight`: of a form
+    that need not forward but does, the seconds of the best one that sends directly."""
 
     form: Form
     figures: Figures
-    detour: Detour | None = None
-    busy: int | None = None
+    seconds: float
+    straight: float | None = None
 
     @property
-    def cost(self) -> int:
-        """A measure of time: bytes of HBM traffic that take as long; of a detour the cost
-        of the best form without, as many times as it takes longer."""
-        figures, busy = self.figures, self.busy
-        if self.detour is not None:
-            return self.detour.cost
-        if busy is None:
-            moved = figures.hbm_bytes + figures.relayout_bytes
-            busy = HBM_OVER_LINKS * figures.wire_bytes + moved
-        return busy + CHUNK_BYTES * figures.chunks
+    def rank(self) -> tuple[float, ...]:
+        """What forms are compared by: seconds; of equal ones, bytes on the wire, then of HBM."""
+        figures = self.figures
+        return self.seconds, figures.wire_bytes, figures.hbm_bytes + figures.relayout_bytes
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
     """Return the devices of a plan on the topology that it is for; None where that says of no
     restriction to powers of two."""
-    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
+    topology = _topology_of(plan)
     if not isinstance(topology, Torus) or not topology.powers_of_two:
         return None
     return Grid.of(moved(plan), topology)
 
 
+def _topology_of(plan: DirectPlan) -> Topology | None:
+    return None if plan.prediction is None else topology_of(plan.prediction.topology)
+
+
 def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
     """Return every form that can move the tiles of a plan."""
     itemsize, exchange = DTYPES[plan.reshard.dtype], moved(plan)
-    grid = plan.once(grid_of)
-    every = tuple(candidates(exchange, itemsize, grid))
-    topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
-    if grid is not None or not isinstance(topology, Torus):
+    grid, topology = plan.once(grid_of), _topology_of(plan)
+    network = None if topology is None else network_of(plan.reshard, topology)
+    reduces = bool(plan.exchange.operator)
+    every = tuple(candidates(exchange, itemsize, grid, network, reduces=reduces))
+    if grid is not None or not isinstance(topology, Torus) or not every:
         return every
     return *every, *_detours(plan, cheapest(every), topology)
 
@@ -118,21 +113,14 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
     """Yield the forms that send tiles over other devices, though all are in reach, where that may
     take less time than a form that does not."""
     exchange, itemsize = moved(plan), DTYPES[plan.reshard.dtype]
-    grid = Grid.of(exchange, torus)
-    if exchange.ranks.size > MOST_DEVICES:
+    if exchange.ranks.size > MOST_DEVICES or not direct.figures.wire_max:
         return
-    names = detours_of(exchange, itemsize, torus)
-    if not names:
+    if direct.seconds <= at_least(exchange, itemsize, torus):
         return
+    grid, network = Grid.of(exchange, torus), Network(torus, torus.size)
     reduces = bool(plan.exchange.operator)
-    straight = _seconds(direct.form, direct.figures, grid, exchange, reduces=reduces)
     for form in (form for each in _grids(grid) for form in Routed.every(exchange, itemsize, each)):
-        figures = form.figures(exchange.once(Sums))
-        copies = form.spreads and figures.wire_bytes > direct.figures.wire_bytes
-        name = "spread" if form.spreads else "routed"
-        if name in names and not copies:
-            seconds = _seconds(form, figures, grid, exchange, reduces=reduces)
-            yield FormChoice(form, figures, Detour(seconds, straight, direct.cost))
+        yield replace(_priced(form, exchange, network, reduces=reduces), straight=direct.seconds)
 
 
 def _grids(grid: Grid) -> Iterator[Grid]:
@@ -145,31 +133,36 @@ def _grids(grid: Grid) -> Iterator[Grid]:
         yield straight
 
 
-def _seconds(
-    form: Form, figures: Figures, grid: Grid, exchange: Exchange, *, reduces: bool
-) -> float:
-    """Return what a form takes by the model; `reduces`: whether what it moves are terms."""
+def _priced(
+    form: Form, exchange: Exchange, network: Network | None, copied: int = 0, *, reduces: bool
+) -> FormChoice:
+    """Return a form with its figures and seconds. `copied`: bytes that XLA lays out otherwise for
+    it; `reduces`: whether what it moves are terms."""
+    figures = form.figures(exchange.once(Sums))
+    figures = replace(figures, relayout_bytes=copied or figures.relayout_bytes)
     stages = tuple(stages_of(form, figures, exchange, reduces=reduces))
-    return cost_of(Timeline(stages, grid.ids), Network(grid.torus, grid.torus.size)).seconds
+    if network is None:
+        network, stages = Network(ASSUMED, 2), tuple(_unrouted(stages, figures))
+    costs = stage_costs(Timeline(stages, exchange.ranks), network)
+    return FormChoice(form, figures, sum(cost.seconds for cost in costs))
 
 
-def _busy(form: Form, figures: Figures, grid: Grid, exchange: Exchange) -> int:
-    """Return the bytes of HBM that take as long as links and copies do, start-ups apart: what
-    chunks cost stands for these."""
-    torus = grid.torus
-    memory = torus.memory or HBM_OVER_LINKS * LINKS * torus.bandwidth
-    bare = replace(grid, torus=replace(torus, latency=0.0, memory=memory))
-    return round(_seconds(form, figures, bare, exchange, reduces=False) * memory * grid.ids.size)
+def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
+    """Yield stages in which one link carries what comes to the busiest receiver: there are no
+    routes without a topology."""
+    there = np.ones(min(figures.wire_max, 1), dtype=np.int64)
+    carried = Flows(there, 0 * there, figures.wire_max * there.astype(np.float64))
+    for stage in stages:
+        yield replace(stage, flows=lambda: (carried,)) if isinstance(stage, Sends) else stage
 
 
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
-    """Return the form of least cost; of equal ones the first in the order of the table above, and
-    the array's own order of dimensions before others. `like`: only forms such as this, if there
-    are."""
+    """Return the form of the fewest seconds, the first of equal ones in the order of the table
+    above. `like`: only forms such as this, if there are."""
     if isinstance(like, Routed):
         every = tuple(_cut_as(choice, like) for choice in every)
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
-    return min(alike or every, key=lambda choice: choice.cost)
+    return min(alike or every, key=lambda choice: choice.rank)
 
 
 def _cut_as(choice: FormChoice, like: Routed) -> FormChoice:
@@ -186,38 +179,41 @@ def _kind(form: Form) -> tuple[object, ...]:
     return *kind, form.digits, form.lines, slot.own
 
 
-def candidates(exchange: Exchange, itemsize: int, grid: Grid | None = None) -> Iterator[FormChoice]:
-    """Yield every form that can move the tiles of an exchange; `grid`: where not all send
-    directly to all. 64-bit elements travel as two of 32."""
-    sums = exchange.once(Sums)
-    if grid is not None and not grid.is_direct(*grid.pairs(exchange)):
-        yield from _forwarded(exchange, itemsize, grid)
-        return
+def candidates(
+    exchange: Exchange,
+    itemsize: int,
+    grid: Grid | None = None,
+    network: Network | None = None,
+    *,
+    reduces: bool = False,
+) -> Iterator[FormChoice]:
+    """Yield every form that can move the tiles of an exchange, priced; `grid`: where not all send
+    directly to all; `network`: that of the grid by default. 64-bit elements travel as two of 32."""
+    if grid is not None:
+        network = network or Network(grid.torus, grid.torus.size)
+        if not grid.is_direct(*grid.pairs(exchange)):
+            for form in _forwarded(exchange, itemsize, grid):
+                yield _priced(form, exchange, network, reduces=reduces)
+            return
     for view in views(len(exchange.dims)):
         copied = relayout(exchange, itemsize, view)
         direct = Direct.of(exchange, itemsize, view)
         if direct is not None:
-            yield FormChoice(direct, replace(direct.figures(sums), relayout_bytes=copied))
-        windows = Windows.of(sums, itemsize, view)
-        yield FormChoice(windows, replace(windows.figures(sums), relayout_bytes=copied))
+            yield _priced(direct, exchange, network, copied, reduces=reduces)
+        windows = Windows.of(exchange.once(Sums), itemsize, view)
+        yield _priced(windows, exchange, network, copied, reduces=reduces)
     slots = Slots.of(exchange, itemsize)
     if slots.is_small:
-        yield FormChoice(slots, slots.figures(sums))
+        yield _priced(slots, exchange, network, reduces=reduces)
 
 
-def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[FormChoice]:
-    """Yield the forms in which tiles are forwarded since they have to be; along lines, where there
-    are more offsets, only what takes less time so."""
-    found: dict[str, int] = {}
+def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
+    """Yield the forms in which tiles are forwarded since they have to be; along lines too, where
+    there are more offsets."""
+    yield from Routed.every(exchange, itemsize, grid)
     lines = replace(grid, on_lines=True)
-    for each in (grid, lines) if lines.numbering.lines and lines.reaches() else (grid,):
-        for form in Routed.every(exchange, itemsize, each):
-            figures = form.figures(exchange.once(Sums))
-            busy = _busy(form, figures, grid, exchange)
-            if each is grid:
-                found[form.name] = min(busy, found.get(form.name, busy))
-            if each is grid or GAIN * busy < found.get(form.name, GAIN * busy + 1):
-                yield FormChoice(form, figures, busy=busy)
+    if lines.numbering.lines and lines.reaches():
+        yield from Routed.every(exchange, itemsize, lines)
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
@@ -232,7 +228,7 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
         f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
     ]
     if isinstance(choice.form, Routed):
-        lines += _route_facts(choice.form, choice.detour)
+        lines += _route_facts(choice.form, choice)
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
         lines.append(
@@ -250,14 +246,14 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _route_facts(form: Routed, detour: Detour | None) -> Iterator[str]:
+def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
     schedule = form.schedule
     why = "Not all receivers are in reach of a sender"
-    if detour is not None:
+    if choice.straight is not None:
         yield "All receivers are in reach, but one order of axes leaves links idle, or links carry"
         yield (
-            f"tiles more than once: by the model {1e6 * detour.seconds:.4g} microseconds this way, "
-            f"{1e6 * detour.straight:.4g} directly."
+            f"tiles more than once: by the model {1e6 * choice.seconds:.4g} microseconds this way, "
+            f"{1e6 * choice.straight:.4g} directly."
         )
         why = "So they turn off on their way"
     what = ("parts" if form.spreads else "tiles") if form.in_place else "slots"

@@ -60,13 +60,19 @@ class Movements:
             self.bounds[reshard] = bound_of(reshard)
         return self.bounds[reshard]
 
+    def least_seconds(self, reshard: Reshard) -> float:
+        """Return seconds that any plan takes."""
+        topology, nbytes = self.network.topology, self.at_least(reshard)
+        return topology.least_latency + nbytes / topology.ingest if nbytes else 0.0
+
     def _planned(self, reshard: Reshard) -> Movement:
         made = plan_basis(reshard, self.network)
         seconds = made.prediction.seconds + self._turning(made)
         basis = Movement(made, made.traffic.received_max, seconds)
         if reshard.fate.reduced or reshard.fate.new:
             return basis
-        if basis.received <= self.at_least(reshard) and len(made.steps) < 2:
+        bound = Movement(made, self.at_least(reshard), self.least_seconds(reshard))
+        if self._key(basis)[0] <= self._key(bound)[0]:
             return basis
         direct = self._direct(plan_direct(reshard, network=self.network))
         return min(basis, direct, key=self._key)

@@ -38,10 +38,6 @@ LISTED = 5
 
 WAYS = ("one", "both")
 LOOPS = ("auto", "never", *WAYS, "pulled")
-FASTER = 0.95
-"""A loop, or a kernel, is taken where it takes less than this part of what the candidate takes
-without."""
-
 BYTES = "switch,latency=1e-10"
 """What movements are planned on where no topology is given: bytes are what takes time there."""
 
@@ -172,7 +168,7 @@ class _Search:
                 continue
             lhs, rhs, out = moves
             received = [self.movements.at_least(move) for move in moves]
-            parts = self._product_seconds(each), sum(map(self._at_least, received))
+            parts = self._product_seconds(each), sum(map(self.movements.least_seconds, moves))
             seconds = sum(parts) if self.loop == "never" else max(parts)
             rank = self._rank(sum(received), each.flops, seconds)
             yield _Bounded(each, (lhs, rhs, out), rank)
@@ -201,15 +197,14 @@ class _Search:
         if self.loop in ("never", "pulled") or (self.loop == "auto" and not self.overlaps):
             return
         for each in looped(plain, self.network):
-            is_wanted = self.loop != "auto" or each.cost.seconds < FASTER * plain.cost.seconds
             assert each.loop is not None
-            if is_wanted and self.loop in ("auto", WAYS[each.loop.directions - 1]):
+            if self.loop in ("auto", WAYS[each.loop.directions - 1]):
                 yield each
 
     def faster(self, plain: MatmulCandidate) -> Iterator[MatmulCandidate]:
         """Yield a candidate by a kernel that pulls, where that takes less."""
         found = pulled(plain, self.network)
-        if found.cost.seconds < FASTER * plain.cost.seconds:
+        if found.cost.seconds < plain.cost.seconds:
             yield found
 
     def others(
@@ -252,11 +247,6 @@ class _Search:
 
     def _rank(self, received: int, flops: int, seconds: float) -> Rank:
         return (received, flops, seconds) if self.by_bytes else (seconds, received, flops)
-
-    def _at_least(self, received: int) -> float:
-        """Return the least seconds in which bytes arrive at a device."""
-        topology = self.network.topology
-        return topology.least_latency + received / topology.ingest if received else 0.0
 
     def _product_seconds(self, product: Multiplication) -> float:
         return max(self._multiplying(product), self._touching(product))

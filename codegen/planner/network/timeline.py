@@ -33,12 +33,14 @@ from shardwright.ir.arrays import Integers
 class Sends:
     """Transfers at once, by device id, in pieces of bounded size each time `flows` is called.
     `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: of a round in which
-    devices pass on what comes in it and in those right before it."""
+    devices pass on what comes in it and in those right before it; `starts`: seconds in which they
+    start, beside what links and HBM take."""
 
     what: str
     flows: Callable[[], Iterable[Flows]]
     copied: float = 0.0
     steps: tuple[Step, ...] = ()
+    starts: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,14 @@ class TimelineCost:
 
 
 def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
+    """Return what all stages take, and the bytes on the wire."""
+    costs, launch = stage_costs(timeline, network), network.topology.launch
+    return TimelineCost(costs, timeline.wire_bytes, launch)
+
+
+def stage_costs(timeline: Timeline, network: Network) -> tuple[StageCost, ...]:
     """Return what each stage takes."""
-    found, rounds = [], None
+    found, rounds = list[StageCost](), None
     for stage in timeline.stages:
         cost = _cost(stage, timeline.ids, network)
         if isinstance(stage, Sends) and stage.steps:
@@ -131,8 +139,9 @@ def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
             cost = replace(cost, seconds=rounds.round(stage.steps, stage.copied))
         else:
             rounds = None
-        found.append(cost)
-    return TimelineCost(tuple(found), timeline.wire_bytes, network.topology.launch)
+        starts = stage.starts if isinstance(stage, Sends) else 0.0
+        found.append(replace(cost, seconds=cost.seconds + starts))
+    return tuple(found)
 
 
 def _cost(stage: Stage, ids: Integers, network: Network) -> StageCost:

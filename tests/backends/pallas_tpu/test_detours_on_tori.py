@@ -53,7 +53,7 @@ def random_plan(seed: int, most: int) -> DirectPlan:
 
 
 def detours(made: DirectPlan) -> list[FormChoice]:
-    return [choice for choice in made.once(choices) if choice.detour is not None]
+    return [choice for choice in made.once(choices) if choice.straight is not None]
 
 
 def extents(choice: FormChoice) -> set[int]:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from cases import all_pairs, describe, random_reshard
 
-from shardwright.codegen.backends.pallas_tpu import strategy as tpu_forms
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.figures import least_traffic, width
 from shardwright.codegen.backends.pallas_tpu.memory import default_view, padded_elements, tile_rows
@@ -230,14 +229,3 @@ def test_tilings() -> None:
     assert [tile_rows(r, 1) for r in rows] == [4, 4, 4, 4, 8, 8, 8, 8, 32, 8, 32]
     assert padded_elements((3, 5, 130), (1, 0, 2), 4) == 5 * 4 * 256
     assert padded_elements((1025,), (0,), 1) == 2048
-
-
-def test_the_cost_weighs_links_against_memory() -> None:
-    """A byte on the wire costs as much as several of HBM, and copies by XLA cost too."""
-    choice = chosen(transpose((1024, 2048)))
-    figures = dataclasses.replace(choice.figures, wire_bytes=100, hbm_bytes=0, chunks=0)
-    other = dataclasses.replace(
-        choice.figures, wire_bytes=0, hbm_bytes=700, relayout_bytes=101, chunks=0
-    )
-    assert FormChoice(choice.form, figures).cost == 100 * tpu_forms.HBM_OVER_LINKS
-    assert FormChoice(choice.form, figures).cost < FormChoice(choice.form, other).cost

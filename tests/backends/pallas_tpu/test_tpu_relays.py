@@ -54,7 +54,7 @@ def relays(made: DirectPlan) -> list[FormChoice]:
 
 def relayed(made: DirectPlan) -> FormChoice:
     """The best of them."""
-    return min(relays(made), key=lambda choice: choice.cost)
+    return min(relays(made), key=lambda choice: choice.rank)
 
 
 CASES = {
@@ -158,7 +158,7 @@ def test_wrong_ends_fail_emission() -> None:
     exchange, form = moved(made), form_of(relayed(made))
     with pytest.raises(InternalError, match="relayed form: tiles have several shapes"):
         check(form, moved(OTHERS["uneven"][0]))
-    packed = form_of(routes(made)[0]).schedule
+    packed = next(c.form.schedule for c in routes(made) if form_of(c).lines == form.lines)
     with pytest.raises(InternalError, match="relayed form: a place of a shard is used twice"):
         check(dataclasses.replace(form, schedule=packed), exchange)
     less = dataclasses.replace(form.slot, held=(4, 128))

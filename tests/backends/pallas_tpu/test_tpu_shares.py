@@ -232,7 +232,7 @@ def test_halves_of_two_tiles_are_sent_apart() -> None:
     """Where they meet on their way, over one hop: tiles of one offset may differ in size."""
     mesh = Mesh({"x": 4, "y": 4})
     made = planned(mesh, (390, 2048), "bfloat16", '[{"y"}, {}]', '[{"x"}, {}]', "v5e:4x4")
-    (form,) = (form for form in forms(made) if form.slot.own)
+    form = next(form for form in forms(made) if form.slot.own)
     exchange = as_vectors(made.exchange)
     check(form, exchange)
     assert form.schedule.halves
