@@ -13,6 +13,7 @@ from bench import (
     beside,
     bytes,
     direct_bundles,
+    forms,
     gpu_assembly,
     gpu_copy,
     gpu_matmul,
@@ -43,6 +44,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "balance": balance.main,
     "tpu_compile": tpu_compile.main,
     "direct_bundles": direct_bundles.main,
+    "forms": forms.main,
     "gpu_assembly": gpu_assembly.main,
     "gpu_copy": gpu_copy.main,
     "gpu_matmul": gpu_matmul.main,
@@ -69,6 +71,7 @@ TABLES: dict[str, Callable[..., None]] = {
 }
 COUNTED = (
     "beside",
+    "forms",
     "matmul_bytes",
     "matmul_time",
     "sum_bytes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import shardwright as sw
@@ -31,12 +31,12 @@ def random_reshards(count: int) -> dict[str, sw.Reshard]:
     return {f"random_{seed:03}": random_reshard(seed) for seed in range(count)}
 
 
-def random_reshard(seed: int) -> sw.Reshard:
+def random_reshard(seed: int, sizes: Sequence[int] = _SIZES) -> sw.Reshard:
     """Rank 1 to 4, extents from 1 to 20,000 by their logarithm, any dtype but 64-bit floats, axes
-    and sub-axes over random dimensions or left out, both sides on one mesh."""
+    and sub-axes over random dimensions or left out, both sides on one mesh of one of `sizes`."""
     rng = random.Random(seed)
     rank = rng.randint(1, 4)
-    mesh = random_mesh(rng)
+    mesh = random_mesh(rng, sizes)
     return sw.Reshard(
         shape=_shape(rng, rank),
         dtype=rng.choice(_DTYPES),
@@ -56,13 +56,13 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
     return tuple(extents)
 
 
-def random_mesh(rng: random.Random) -> sw.Mesh:
-    """A mesh of up to three axes."""
-    sizes, left = [], rng.choice(_SIZES)
+def random_mesh(rng: random.Random, sizes: Sequence[int] = _SIZES) -> sw.Mesh:
+    """A mesh of one of so many devices; of up to four axes."""
+    axes, left = [], rng.choice(sizes)
     while left > 1:
-        sizes.append(rng.choice([d for d in range(2, left + 1) if left % d == 0]))
-        left //= sizes[-1]
-    return sw.Mesh(dict(zip("xyz", sizes, strict=False)))
+        axes.append(rng.choice([d for d in range(2, left + 1) if left % d == 0]))
+        left //= axes[-1]
+    return sw.Mesh(dict(zip("xyzw", axes, strict=False)))
 
 
 def in_two(rng: random.Random, name: str, size: int) -> list[AxisRef]:

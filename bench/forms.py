@@ -1,0 +1,127 @@
+"""What each form and option of the TPU kernel is worth: how much longer the best of the others
+takes, by the model, over random reshards and over aligned ones.
+
+A form stays that wins at least 5 % in at least 5 % of the cases of some topology, or that alone can
+run some case. The random reshards are those of `bench/reshards.py` on as many devices as the
+topology has; aligned ones have extents that are powers of two, so that tiles start at multiples of
+the tiling. The table is written to `forms.md`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import shardwright as sw
+from bench.reshards import in_two, random_reshard, random_sharding
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.ir.errors import InputError
+from shardwright.ir.plan import direct_of
+
+RESULT = Path(__file__).parent / "forms.md"
+TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v5p:2x2x2", "v6e:2x4", "v6e:4x4")
+RANDOM, ALIGNED = 300, 60
+WINS = 0.05
+"""How much longer the best of the others takes, at least, where a form wins."""
+MESHES = {8: ({"x": 8}, {"x": 2, "y": 4}), 16: ({"x": 16}, {"x": 4, "y": 4}, {"x": 2, "y": 8})}
+
+
+def aligned(seed: int, devices: int) -> sw.Reshard:
+    """Two or three extents from 1,024 to 8,192 for the last two, in bfloat16 or float32."""
+    rng = random.Random(seed)
+    mesh = sw.Mesh(rng.choice(MESHES[devices]))
+    rank = rng.choice((2, 3))
+    shape = (*(64 for _ in range(rank - 2)), *(2 ** rng.randint(10, 13) for _ in range(2)))
+    sides = (random_sharding(rng, mesh, rank, in_two) for _ in range(2))
+    return sw.Reshard(shape, rng.choice(("bfloat16", "float32")), *sides)
+
+
+def traits(choice: FormChoice) -> frozenset[str]:
+    """The name of a form, and the options that it was made with."""
+    form = choice.form
+    found = {form.name}
+    if form.view != tuple(range(len(form.view))):
+        found.add("another order of dimensions")
+    if choice.straight is not None:
+        found.add("detour: forwarded though all are in reach")
+    if isinstance(form, Routed):
+        if form.lines:
+            found.add("along lines")
+        if form.own is not None:
+            found.add("own: each sends as much as its tile takes")
+        if form.spreads and form.schedule.halves:
+            found.add("halves of shards apart")
+        if form.slot.dense:
+            found.add("dense slots")
+        if form.is_padded:
+            found.add("padded slots")
+    return frozenset(found)
+
+
+def losses(every: Sequence[FormChoice]) -> dict[str, float]:
+    """By form and option: how much longer the best choice without it takes, as a share of the best;
+    infinite where there is none."""
+    best = min(choice.seconds for choice in every)
+    found = {}
+    for trait in frozenset[str]().union(*map(traits, every)):
+        others = [choice.seconds for choice in every if trait not in traits(choice)]
+        found[trait] = min(others) / best - 1 if others and best else float("inf")
+    return found
+
+
+def measured(
+    topology: str, random_count: int, aligned_count: int
+) -> dict[str, list[dict[str, float]]]:
+    """The losses of every case that moves anything, random and aligned."""
+    devices = topology_of(topology).size or 8
+    cases = {
+        "random": [random_reshard(seed, (devices,)) for seed in range(random_count)],
+        "aligned": [aligned(seed, devices) for seed in range(aligned_count)],
+    }
+    return {kind: list(_of(each, topology)) for kind, each in cases.items()}
+
+
+def _of(reshards: Sequence[sw.Reshard], topology: str) -> Iterator[dict[str, float]]:
+    for reshard in reshards:
+        try:
+            made = direct_of(sw.plan(reshard, "direct", topology=topology))
+        except InputError:  # a mesh whose order is that of no axis
+            continue
+        every = made.once(choices)
+        if every and min(choice.seconds for choice in every) > 0:
+            yield losses(every)
+
+
+def rows(topology: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[str]:
+    """A line for each form and option of a topology."""
+    every = sorted({name for cases in found.values() for case in cases for name in case})
+    for name in every:
+        cells = [topology, name]
+        for cases in found.values():
+            lost = [case[name] for case in cases if name in case]
+            alone = sum(each == float("inf") for each in lost)
+            wins = sum(each >= WINS for each in lost)
+            most = max((each for each in lost if each < float("inf")), default=0.0)
+            cells += [f"{wins} of {len(cases)}", f"{alone}", f"{most:.1%}"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def main(count: int = RANDOM) -> None:
+    """Print the table, and write it; `count`: random cases of each topology."""
+    lines = [
+        "# What forms and options of the TPU kernel are worth",
+        "",
+        f"Of {count} random reshards and {ALIGNED} aligned ones that move anything: in how many "
+        f"the best of the others takes at least {WINS:.0%} longer, in how many there is no other, "
+        "and how much longer it takes at most. By the model of `codegen/hardware`.",
+        "",
+        "| topology | without | random: wins | alone | most | aligned: wins | alone | most |",
+        "| --- " * 8 + "|",
+    ]
+    for topology in TOPOLOGIES:
+        lines += rows(topology, measured(topology, count, ALIGNED))
+        print("\n".join(lines[6:]), flush=True)
+    RESULT.write_text("\n".join(lines) + "\n")
