@@ -66,7 +66,23 @@ def crossed(module: ModuleType, mesh: Mesh, how: Any) -> Function:
     return program
 
 
-PROGRAMS = {"ordered": ordered, "unordered": unordered, "crossed": crossed}
+def leaving(module: ModuleType, mesh: Mesh, how: Any) -> Function:
+    """A whole reshard whose result leaves the program."""
+    return lambda x, w: module.reshard(x, mesh, **how)
+
+
+def used(module: ModuleType, mesh: Mesh, how: Any) -> Function:
+    """One that the program goes on with."""
+    return lambda x, w: module.reshard(x, mesh, **how) + 1
+
+
+PROGRAMS = {
+    "ordered": ordered,
+    "unordered": unordered,
+    "crossed": crossed,
+    "leaving": leaving,
+    "used": used,
+}
 
 
 def main(target: str, path: str, names: list[str]) -> None:

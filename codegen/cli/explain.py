@@ -100,7 +100,7 @@ def _stages(one: Priced) -> Table:
     from rich.table import Table
 
     cost = one.cost
-    title = f"{one.backend}: {cost.seconds:.3g} seconds, {cost.wire_bytes:,} bytes on the wire"
+    title = f"{one.backend}: {cost.said} seconds, {cost.wire_bytes:,} bytes on the wire"
     table = Table("stage", title=title)
     for heading in ("seconds", "busiest link: bytes", "messages", "HBM bytes"):
         table.add_column(heading, justify="right")
@@ -158,7 +158,7 @@ def _rows(
             yield strategy, error.rule, "", ""
             continue
         assert made.prediction is not None
-        each = (f"{o.backend} {o.cost.seconds:.3g}" for o in priced(made, NAMES, network))
+        each = (f"{o.backend} {o.cost.said}" for o in priced(made, NAMES, network))
         steps = zip(made.listed(), made.prediction.step_seconds, strict=True)
         said = ", ".join(f"{step.op} {seconds:.3g}" for step, seconds in steps)
         yield strategy, said or "none", f"{made.prediction.seconds:.3g}", ", ".join(each)

@@ -117,6 +117,8 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
     """Return in one line what is best, and by how much; `peer`: None where no collectives do it."""
     moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
     line = f"{ours.backend}: {took:.3g} seconds on {where}"
+    if f"{ours.cost.used:.3g}" != f"{took:.3g}":
+        line += f" ({ours.cost.used:.3g} where the program goes on with the result)"
     if peer is None:
         return f"{line}, what no collectives do; {moved}"
     took_there = peer.seconds

@@ -70,6 +70,17 @@ def test_a_verdict_is_one_line(ours: float, theirs: float, expected: str) -> Non
     assert line == expected + "moves 1.00 of the least"
 
 
+def test_both_prices_are_said_where_they_differ() -> None:
+    """What is copied where the result leaves the program counts in what is compared."""
+    stages = StageCost("tiles", 1e-3, 0, 0, 0), StageCost("a copy", 5e-4, 0, 0, 0, leaving=True)
+    ours = Priced("pallas_tpu", TimelineCost(stages, 0))
+    assert (ours.cost.seconds, ours.cost.used) == (1.5e-3, 1e-3)
+    assert verdict(ours, planned(), peer(3e-3), "v5e:2x4").startswith(
+        "pallas_tpu: 0.0015 seconds on v5e:2x4 (0.001 where the program goes on with the result), "
+        "2.0 times as fast as XLA's own plan (2 all-gather); "
+    )
+
+
 def test_nothing_to_move() -> None:
     side = GRID.sharding('[{"x"}]')
     made = sw.plan(sw.Reshard((8,), "int8", side, side), "direct")

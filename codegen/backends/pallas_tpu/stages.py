@@ -79,9 +79,10 @@ def _starts(figures: Figures, devices: int) -> float:
 
 
 def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
-    """Return the copy of what a kernel has written, which XLA makes."""
+    """Return the copy of what a kernel has written that XLA makes where that leaves the program:
+    `tests/backends/pallas_tpu/test_tpu_started.py` compiles both."""
     nbytes = form.itemsize * math.prod(exchange.target.local_shape)
-    return Copies("XLA copies the result", 2 * nbytes)
+    return Copies("XLA copies a result that leaves the program", 2 * nbytes, leaving=True)
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:

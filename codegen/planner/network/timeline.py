@@ -45,10 +45,12 @@ class Sends:
 
 @dataclass(frozen=True)
 class Copies:
-    """Bytes of HBM that a device reads and writes."""
+    """Bytes of HBM that a device reads and writes; `leaving`: only where the result leaves the
+    program, and not where the program goes on with it."""
 
     what: str
     nbytes: float
+    leaving: bool = False
 
 
 Stage: TypeAlias = Sends | Collective | Copies
@@ -95,13 +97,14 @@ def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
 @dataclass(frozen=True)
 class StageCost:
     """Seconds of a stage; the bytes and messages of its busiest link, None where the platform's
-    library chooses the way; bytes of HBM."""
+    library chooses the way; bytes of HBM; whether it is for a result that leaves the program."""
 
     what: str
     seconds: float
     link_bytes: float | None
     messages: float | None
     copied: float
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,19 @@ class TimelineCost:
 
     @property
     def seconds(self) -> float:
-        """How long the call takes."""
+        """How long the call takes where its result leaves the program: what choices go by."""
         return self.launch + self.moving
+
+    @property
+    def used(self) -> float:
+        """How long it takes where the program goes on with the result."""
+        return self.seconds - sum(stage.seconds for stage in self.stages if stage.leaving)
+
+    @property
+    def said(self) -> str:
+        """Both as a text, or the one that they both are."""
+        leaves, used = f"{self.seconds:.3g}", f"{self.used:.3g}"
+        return leaves if used == leaves else f"{leaves} (used: {used})"
 
 
 def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
@@ -156,7 +170,7 @@ def _cost(stage: Stage, ids: Integers, network: Network) -> StageCost:
             return StageCost(f"{stage.op} of {len(stage.ends[0])}", seconds, None, None, 0.0)
         case Copies():
             seconds = stage.nbytes / memory if memory else 0.0
-            return StageCost(stage.what, seconds, 0.0, 0.0, stage.nbytes)
+            return StageCost(stage.what, seconds, 0.0, 0.0, stage.nbytes, stage.leaving)
         case _:
             assert_never(stage)
 

@@ -109,7 +109,7 @@ def test_aligned_gathers_have_no_slots(name: str) -> None:
     assert best.figures.staging_bytes == 0
     stages = stages_of(best.form, best.figures, moved(made), reduces=name == "sums")
     copies = {stage.what for stage in stages if isinstance(stage, Copies)}
-    last = set() if name == "sums" else {"XLA copies the result"}
+    last = set() if name == "sums" else {"XLA copies a result that leaves the program"}
     assert last <= copies <= {*last, "XLA lays shards out"}
     for choice in gathers(made):
         check(choice.form, moved(made))
@@ -345,7 +345,7 @@ def test_a_large_gather_takes_as_long_as_its_links() -> None:
     assert made.prediction is not None
     cost = cost_of(timeline(made), network_of(made.reshard, made.prediction.topology))
     *rounds, copy = cost.stages
-    assert copy.what == "XLA copies the result"
+    assert copy.what == "XLA copies a result that leaves the program"
     assert 1e6 * sum(each.seconds for each in rounds) == pytest.approx(799, abs=1)
     assert 1e6 * cost.seconds == pytest.approx(1127, abs=1)
     form = form_of(cheapest(made.once(choices)))

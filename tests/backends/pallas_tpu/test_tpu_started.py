@@ -152,6 +152,23 @@ def test_work_is_scheduled_between_start_and_end(
     assert overlaps(found["crossed"]) == [True, True]
 
 
+@pytest.mark.slow
+def test_a_result_is_copied_only_where_it_leaves_the_program(tmp_path: Path) -> None:
+    """As its price says (`TimelineCost.used`)."""
+    pytest.importorskip("libtpu")
+    reshard = RESHARDS["all keep a tile"]
+    found = run("v6e:2x4", reshard, tmp_path, "leaving", "used")
+    shape = ",".join(map(str, reshard.shape))
+    copies = {
+        name: sum(
+            side.startswith(f"bf16[{shape}]") and bool(re.search(r"\} copy\(", side))
+            for _, side in schedule(text)
+        )
+        for name, text in found.items()
+    }
+    assert copies == {"leaving": 1, "used": 0}
+
+
 SMALL = Reshard(
     (32, 1024), "float32", GRID.sharding('[{"x"}, {"y"}]'), GRID.sharding('[{"y"}, {"x"}]')
 )
