@@ -42,6 +42,7 @@ LAYERS = (
         "codegen/verify/compare.py",
         "codegen/verify/jax_devices.py",
         "codegen/verify/jax_group.py",
+        "codegen/verify/load.py",
         "codegen/verify/matmul_case.py",
         "codegen/verify/matmul_compare.py",
         "codegen/verify/report.py",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from shardwright.codegen.verify.case import Case
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.verify.oracle.sums import array_of, array_shape
 
 PART = 8
 """The part of this machine's memory that all shards may take: comparing them takes several
@@ -30,6 +33,16 @@ class Hardware:
 
 class CannotTimeError(Exception):
     """A module cannot be timed here; the text says why, in one line."""
+
+
+def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:
+    """Yield all arrays of a case as they are placed, with their shapes."""
+    if isinstance(case, MatmulCase):
+        for place, shape in zip(case.placements, case.shapes, strict=True):
+            yield array_of(place), array_shape(place, shape)
+    else:
+        yield case.source_array, case.source_shape
+        yield case.target_array, case.target_shape
 
 
 def check_memory(arrays: Iterable[tuple[Placement, Sequence[int]]], itemsize: int) -> None:

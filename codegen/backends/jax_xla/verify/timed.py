@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +12,7 @@ from shardwright.codegen.backends.jax_xla.verify.matmul import MatmulExecution
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.jax_devices import Execution, as_bits, wide_types
 from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.oracle.definition import Placement
 from shardwright.codegen.verify.oracle.products import products
-from shardwright.codegen.verify.oracle.sums import array_of, array_shape
 from shardwright.codegen.verify.terms import runs
 from shardwright.codegen.verify.timed import (
     LEAST,
@@ -22,6 +20,7 @@ from shardwright.codegen.verify.timed import (
     MOST,
     CannotTimeError,
     Hardware,
+    arrays_of,
     check_memory,
 )
 from shardwright.codegen.workers.clock import timed as clocked
@@ -46,21 +45,11 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
         raise CannotTimeError(f"it runs on {count} devices, and JAX has {here.count}{hint}")
     dtypes = (case.dtype, case.out_dtype) if isinstance(case, MatmulCase) else (case.dtype,)
     widest = max(dtypes, key=lambda name: jax.numpy.dtype(name).itemsize)
-    check_memory(_arrays(case), jax.numpy.dtype(widest).itemsize)
+    check_memory(arrays_of(case), jax.numpy.dtype(widest).itemsize)
     with wide_types(widest):
         call = _matmul(module, case) if isinstance(case, MatmulCase) else _reshard(module, case)
         (seconds,) = clocked([call], least=LEAST, most=MOST, limit=LIMIT)
     return seconds
-
-
-def _arrays(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:
-    """Yield all arrays of a case as they are placed."""
-    if isinstance(case, MatmulCase):
-        for place, shape in zip(case.placements, case.shapes, strict=True):
-            yield array_of(place), array_shape(place, shape)
-    else:
-        yield case.source_array, case.source_shape
-        yield case.target_array, case.target_shape
 
 
 def _reshard(module: ModuleType, case: Case) -> Callable[[], Any]:
