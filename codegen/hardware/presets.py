@@ -7,15 +7,15 @@
 
 A TOML file has `topology` (one of the texts without figures) and the figures as keys.
 
-Figures: TPUs as `chips.py` beside this file cites them. NVLink: nvidia.com/en-us/data-center/h100
-and /h200, 900 GB/s a GPU, both ways. Between hosts: NVIDIA DGX H100 data sheet, eight ConnectX-7 of
-400 Gb/s a host. Latencies: about a microsecond a hop (jax-ml.github.io/scaling-book/tpus, "ICI
-latency"); the order of a small NCCL message within a host, and over InfiniBand
-(github.com/NVIDIA/nccl, src/graph/tuning.cc, `hwLat`: 0.6 to 1 on NVLink, 5 to 8 on the
-network). HBM: the same pages, 3.35 and 4.8 TB/s a GPU. They are presets, not measurements: state
-your own where you have them. Devices of a processor share it, so that theirs are the times that it
-takes for a device's part, about those of `bench/matmul_time.py`: 8 GB/s through a collective along
-the first dimension of arrays, whose parts lie one after another.
+Figures: TPUs as `chips.py` beside this file cites them, with about a microsecond a hop
+(jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs as `nccl.py` does; HBM:
+nvidia.com/en-us/data-center/h100 and /h200, 3.35 and 4.8 TB/s a GPU. `switch` and `hierarchical`
+name no library: 900 GB/s a GPU, both ways, of the same pages; the eight ConnectX-7 of 400 Gb/s of a
+host in NVIDIA's DGX H100 data sheet; a microsecond a message, five between hosts. They are presets:
+state your own where you have them, or `shardwright measure` them. Devices of a processor share it,
+so that theirs are the times that it takes for a device's part, about those of
+`bench/matmul_time.py`: 8 GB/s through a collective along the first dimension of arrays, whose parts
+lie one after another.
 
 `ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
 2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.
@@ -30,6 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from shardwright.codegen.hardware import nccl
 from shardwright.codegen.hardware.chips import CHIPS, slice_of
 from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology, Torus
 from shardwright.ir.errors import InputError, one_of, suggested
@@ -40,6 +41,7 @@ NETWORK_BANDWIDTH = 8 * 400e9 / 8  # of a host's eight adapters, one way
 NETWORK_LATENCY = 5e-6
 ICI_LATENCY = 1e-6
 GPUS = 8  # of a host
+GPU_KERNEL = 2e-6  # bench/gpu_check.md: 12.8 us for the six kernels of `transpose_2x3`, in a graph
 CPU_BANDWIDTH = 8e9
 CPU_LATENCY = 3e-5
 CPU_COPIES = 5e9  # bytes a second that are put in another order
@@ -51,7 +53,7 @@ GPU_RAGGED = 1
 _CHIPS = {chip.generation: chip for chip in CHIPS}
 _GPUS = {"h100": 3.35e12, "h200": 4.8e12}  # bytes a second of HBM
 _KINDS = ("switch", "torus", "hierarchical")
-_DEVICE = ("ragged", "memory", "launch", "multiplies", "device")
+_DEVICE = ("ragged", "memory", "launch", "kernel", "collective", "multiplies", "device")
 _FIGURES = {
     "switch": ("bandwidth", "latency", *_DEVICE),
     "torus": ("wrap", "bandwidth", "latency", "powers_of_two", "core_bandwidth", *_DEVICE),
@@ -64,7 +66,10 @@ _CPU = "cpu"
 _DEVICES = (*_CHIPS, *_GPUS, _CPU)
 NAMES = (*_KINDS, *_DEVICES)
 
-_UNITS = {"launch": "seconds", "multiplies": "multiplications and additions a second"}
+_UNITS = {
+    **dict.fromkeys(("launch", "kernel", "collective"), "seconds"),
+    "multiplies": "multiplications and additions a second",
+}
 
 # Devices that a plan is made for, and ids that it is priced with, at most.
 MOST_DEVICES = 1 << 20
@@ -183,9 +188,17 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
     dims = dims or (GPUS,)
     if len(dims) > 2 or dims[-1] > GPUS:
         _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
+    own = {
+        "ragged": GPU_RAGGED,
+        "memory": _GPUS[name],
+        "kernel": GPU_KERNEL,
+        "collective": nccl.COLLECTIVE,
+    }
+    within = nccl.BANDWIDTH, nccl.LATENCY
     if len(dims) == 1:
-        return Switch(dims[0], NVLINK_BANDWIDTH, NVLINK_LATENCY, GPU_RAGGED, _GPUS[name])
-    return replace(_hierarchical(dims), ragged=GPU_RAGGED, memory=_GPUS[name])
+        return with_figures(Switch(*dims, *within), own)
+    between = nccl.BETWEEN_BANDWIDTH, nccl.BETWEEN_LATENCY
+    return with_figures(Hierarchical(dims[0], dims[1], *within, *between), own)
 
 
 def _processor(dims: tuple[int, ...]) -> Switch:

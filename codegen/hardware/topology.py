@@ -21,7 +21,9 @@ transfer passes are all taken for as long as it takes (no header, no contention 
 themselves); a switch has full bisection; nothing of one step overlaps with the next.
 
 `memory`: bytes a second that a device's HBM reads and writes, 0 where copies are not counted.
-`launch`: seconds that a call takes besides all that it does. `multiplies`: multiplications and
+`launch`: seconds that a call takes besides all that it does; `kernel`: that each kernel of it takes
+to begin; `collective`: that each collective of a library takes besides its messages (`nccl.py`),
+0 where it goes as messages do. `multiplies`: multiplications and
 additions of float32 a second, other types in proportion to the peaks of the device; 0 where these
 peaks hold (`rates.py`). `device`: the preset whose devices these are, where other figures of it are
 its own.
@@ -55,6 +57,8 @@ class Switch:
     ragged: int = 0
     memory: float = 0.0
     launch: float = 0.0
+    kernel: float = 0.0
+    collective: float = 0.0
     multiplies: float = 0.0
     device: str = ""
 
@@ -140,6 +144,8 @@ class Hierarchical:
     ragged: int = 0
     memory: float = 0.0
     launch: float = 0.0
+    kernel: float = 0.0
+    collective: float = 0.0
     multiplies: float = 0.0
     device: str = ""
 

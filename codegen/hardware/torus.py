@@ -38,6 +38,8 @@ class Torus:
     core_bandwidth: float = 0.0
     memory: float = 0.0
     launch: float = 0.0
+    kernel: float = 0.0
+    collective: float = 0.0
     multiplies: float = 0.0
     device: str = ""
 
@@ -252,6 +254,10 @@ class Device(Protocol):
     @property
     def launch(self) -> float: ...
     @property
+    def kernel(self) -> float: ...
+    @property
+    def collective(self) -> float: ...
+    @property
     def multiplies(self) -> float: ...
     @property
     def device(self) -> str: ...
@@ -259,7 +265,8 @@ class Device(Protocol):
 
 def of_device(topology: Device) -> str:
     """Return what a topology's text says of its devices."""
-    said = optional(memory=topology.memory, launch=topology.launch, multiplies=topology.multiplies)
+    names = ("memory", "launch", "kernel", "collective", "multiplies")
+    said = optional(**{name: getattr(topology, name) for name in names})
     return said + (f",device={topology.device}" if topology.device else "")
 
 

@@ -31,7 +31,10 @@ from shardwright.codegen.measure.price import Price
 RATES = ("bandwidth", "memory", "multiplies", "between_bandwidth", "core_bandwidth")
 """Figures in units a second, which cost seconds a unit."""
 
-FIGURES = ("bandwidth", "launch", "memory", "multiplies", "latency", *RATES[3:], "between_latency")
+FIGURES = (
+    *("bandwidth", "launch", "memory", "multiplies", "latency", *RATES[3:], "between_latency"),
+    *("kernel", "collective"),
+)
 """All that are fitted, in the order in which they are where not all can be."""
 
 MODULES = 2

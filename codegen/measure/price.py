@@ -56,6 +56,6 @@ def _matmul(description: MatmulDescription, backend: str) -> Price:
         moving = sum(cost_of(each, network).moving for each in timelines)
         touching = touched / topology.memory if topology.memory else 0.0
         multiplying = flops / multiply_rate(topology, matmul.dtype)
-        return topology.launch + moving + max(multiplying, touching)
+        return topology.launch + topology.kernel + moving + max(multiplying, touching)
 
     return price

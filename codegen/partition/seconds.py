@@ -102,4 +102,6 @@ class ProgramPrices:
         apart = senders != receivers
         weight = np.full(int(apart.sum()), float(shard))
         network = self.prices.network
-        return network.seconds(network.load(Flows(senders[apart], receivers[apart], weight)))
+        return network.collective_seconds(
+            network.load(Flows(senders[apart], receivers[apart], weight))
+        )

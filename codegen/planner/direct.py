@@ -40,7 +40,7 @@ def plan_direct(
         traffic = _traffic(loads, chosen, DTYPES[reshard.dtype])
     prediction = None
     if network is not None:
-        seconds = network.seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))
+        seconds = network.collective_seconds(network.total(flows(exchange, DTYPES[reshard.dtype])))
         peak = held_in_exchange(reshard)
         prediction = Prediction(
             str(network.topology), seconds, (seconds,), None, peak, memory_limit

@@ -31,7 +31,7 @@ def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> 
 def _seconds(move: Collective, prices: Prices) -> float:
     digits = None if move.op in FROM_ONE else digits_of(move.ends, prices.ids.size)
     if digits is None:
-        return prices.network.seconds(prices.network.load(sends_of(move, prices.ids)))
+        return prices.network.collective_seconds(prices.network.load(sends_of(move, prices.ids)))
     members = len(move.ends[0])
     match move.op:
         case "all-gather":

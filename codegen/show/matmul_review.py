@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.show.matmul import (
     CANDIDATES,
     Row,
@@ -73,7 +74,7 @@ def _priced(plan: MatmulPlan) -> str:
     where = (
         "one switch without latencies, as no topology is given"
         if plan.topology is None
-        else plan.topology
+        else name_of(topology_of(plan.topology))
     )
     text = (
         "The first row is the plan, the others are the next best of other kinds. Flops and bytes "

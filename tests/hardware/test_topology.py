@@ -149,8 +149,9 @@ def test_presets() -> None:
     cores = Torus((2, 2, 2, 1), (False,) * 4, 45e9 / 2, 1e-6, False, 512, 600e9, 600e9)
     assert topology_of("v4:2x2x1") == cores
     assert topology_of("tpu7x:4x4x4").wrap == (False, True, True, True)
-    assert topology_of("h100") == Switch(8, 450e9, 1e-6, 1, 3.35e12)
-    assert topology_of("h100:4x8") == Hierarchical(4, 8, 450e9, 1e-6, 400e9, 5e-6, 1, 3.35e12)
+    own = {"ragged": 1, "memory": 3.35e12, "kernel": 2e-6, "collective": 6.6e-6}
+    assert topology_of("h100") == Switch(8, 370e9, 0.6e-6, **own)
+    assert topology_of("h100:4x8") == Hierarchical(4, 8, 370e9, 0.6e-6, 384e9, 2.7e-6, **own)
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -183,8 +184,8 @@ def test_a_file(tmp_path: Path) -> None:
             """
             topology: a switch has no such figure
             got: speed
-            expected: one of bandwidth, latency, ragged, memory, launch, multiplies, device
-            """,
+            expected: one of bandwidth, latency, ragged, memory, launch, kernel, collective, multiplies, device
+            """,  # noqa: E501
         ),
         (
             "switch:8,ragged=-1",
@@ -284,7 +285,7 @@ def test_steps_routed_at_once_take_what_each_takes(text: str) -> None:
     found = network.seconds_each(sender, receiver, moving, 1e5)
     for s, r, moves, seconds in zip(sender, receiver, moving > 0, found, strict=True):
         flows = Flows(s[moves], r[moves], np.ones(int(moves.sum())))
-        expected = network.seconds(network.load(flows).scaled(1e5)) if moves.any() else 0.0
+        expected = network.collective_seconds(network.load(flows).scaled(1e5))
         assert seconds == pytest.approx(expected, rel=1e-12)
 
 

@@ -67,7 +67,8 @@ def notes(found: Fit) -> dict[str, str]:
         (
             "h100:2x4",
             {"bandwidth": 3e11, "launch": 9e-6, "latency": 2e-5, "memory": 1e12}
-            | {"between_bandwidth": 1e11, "between_latency": 3e-5},
+            | {"between_bandwidth": 1e11, "between_latency": 3e-5}
+            | {"kernel": 4e-6, "collective": 1e-5},
         ),
     ],
 )

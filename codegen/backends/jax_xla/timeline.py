@@ -71,7 +71,9 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
             if boxes.window != exchange.target.local_shape:
                 yield Copies("boxes are put in place", target)
         case Ragged():
-            yield Sends("ragged-all-to-all", partial(_rows, how, exchange, size, ids))
+            yield Sends(
+                "ragged-all-to-all", partial(_rows, how, exchange, size, ids), by="collective"
+            )
         case Steps():
             raise AssertionError("steps are not one exchange")
         case _:

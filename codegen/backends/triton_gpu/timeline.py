@@ -46,8 +46,8 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
     target = 2 * itemsize * math.prod(exchange.target.local_shape)
     sends = partial(flows, exchange, itemsize)
     if _is_one_host(plan, ids):
-        meet = Sends("a barrier", partial(_next, ids))
-        pull = Sends("each device pulls its tiles", sends, target)
+        meet = Sends("a barrier", partial(_next, ids), by="loads")
+        pull = Sends("each device pulls its tiles", sends, target, by="loads")
         staged = 2 * itemsize * int(loads.leaving(exchange.rule).max(initial=0))
         return Timeline((Copies("what leaves, to symmetric memory", staged), meet, pull, meet), ids)
     sent, received, own = (
@@ -60,7 +60,7 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
     )
     ends = exchange.once(in_place)
     stages: list[Stage] = [
-        Sends("batch_isend_irecv" if ends else "all_to_all_single", sends, own),
+        Sends("batch_isend_irecv" if ends else "all_to_all_single", sends, own, by="collective"),
     ]
     if "source" not in ends:
         stages.insert(0, Copies("tiles are packed", sent))

@@ -193,7 +193,8 @@ class Estimates:
 
     @cached_property
     def _latency(self) -> float:
-        return self.network.topology.least_latency
+        topology = self.network.topology
+        return topology.collective + topology.least_latency
 
     @cached_property
     def _ingest(self) -> float:

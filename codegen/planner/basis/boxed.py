@@ -111,7 +111,7 @@ def seconds_of(step: Step, ids: Integers, network: Network, itemsize: int) -> fl
 def _seconds(each: BoxRound, ids: Integers, network: Network, itemsize: int) -> float:
     sender, receiver = ids[np.array(each.away, dtype=np.int64).T]
     weight = np.full(sender.size, float(each.elements * itemsize))
-    return network.seconds(network.load(Flows(sender, receiver, weight)))
+    return network.collective_seconds(network.load(Flows(sender, receiver, weight)))
 
 
 def _rounds(boxes: list[Box], devices: int) -> tuple[BoxRound, ...]:

@@ -103,7 +103,7 @@ class _Found:
         costs = [
             cost
             if isinstance(step, ReduceStep) or fits(step)
-            else network.seconds(network.total(flows(step.exchange, itemsize)))
+            else network.collective_seconds(network.total(flows(step.exchange, itemsize)))
             for step, cost in zip(steps, known, strict=True)
         ]
         return _Found(path, steps, tuple(costs), all(map(fits, steps)))

@@ -236,7 +236,7 @@ class _Search:
             self._multiplying(product),
             self._touching(product),
             (lhs.seconds, rhs.seconds, out.seconds),
-            launch=self.network.topology.launch,
+            launch=self.network.topology.launch + self.network.topology.kernel,
         )
         return MatmulCandidate(product, (lhs.plan, rhs.plan, out.plan), cost)
 

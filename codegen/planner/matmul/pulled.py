@@ -31,6 +31,10 @@ from shardwright.ir.product_terms import product_layout, terms_at
 PULLING = 16 / 132
 """The part of a device that pulls instead of multiplying: so many of the SMs of an H100."""
 
+ANNOUNCING = 5.9e-6
+"""What the kernel takes that tells peers of what is offered. Source: bench/gpu_check.md, `announce`
+of matmul_gather_gpu; it is counted where the topology says what kernels take."""
+
 
 def reads_peers(network: Network, mesh: Mesh) -> bool:
     """Return whether all devices of a mesh read each other's memory."""
@@ -56,8 +60,12 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
     meanwhile = max(share, sum(seconds), *behind)
     copies = [_copied(product, side, bool(flows[side].weight.size), network) for side in SIDES]
     moving = [sent + copied for sent, copied in zip(seconds, copies, strict=True)]
+    # One multiplies, one copies what is offered, one adds what was given.
+    topology, kernels = network.topology, 1 + pulls + bool(flows["out"].weight.size)
+    announcing = ANNOUNCING if topology.kernel else 0.0
     made = replace(
         cost,
+        launch=topology.launch + announcing + kernels * topology.kernel,
         received=(received[0], received[1], received[2]),
         multiplying=multiplying,
         moving=(moving[0], moving[1], moving[2]),

@@ -5,6 +5,7 @@ that differ in some digits of the mesh position gathers as rings: first along on
 topology, then along the next, each device forwarding what it received (both ways at once, along a
 chain where an axis does not wrap); or in equal parts that take the axes in turn; or one prime
 factor of the group after the other (recursive doubling: fewer messages), whichever is least.
+Where the platform's library takes seconds besides (`Network.protocols`), a collective does once.
 A scatter with addition is the same in reverse, an all-reduce is both, and in an all-to-all every
 device sends to every other directly. On a torus whose axes wrap, of n devices an axis, this is the
 table of the fourth seed for an array of B bytes and a bidirectional bandwidth W of every axis:
@@ -55,20 +56,34 @@ class PhaseCost:
             return latency + nbytes * rate
         return max(latency + nbytes * rate for latency, rate in self.lines)
 
-    def scaled(self, factor: float) -> PhaseCost:
-        """Return as many messages of `factor` times the bytes."""
-        return PhaseCost(tuple((latency, rate * factor) for latency, rate in self.lines))
+    def scaled(self, factor: float, message: float = 1.0) -> PhaseCost:
+        """Return messages that take `message` times as long, of `factor` times the bytes."""
+        lines = ((latency * message, rate * factor) for latency, rate in self.lines)
+        return PhaseCost(tuple(lines))
 
 
 @dataclass(frozen=True)
 class Price:
-    """The cheapest of some ways to do a collective, each a sequence of phases."""
+    """The cheapest of some ways to do a collective: seconds once, and a sequence of phases."""
 
-    ways: tuple[tuple[PhaseCost, ...], ...]
+    ways: tuple[tuple[float, tuple[PhaseCost, ...]], ...]
 
-    def seconds(self, nbytes: float) -> float:
-        """Return the seconds of a collective in which each device starts with `nbytes`."""
-        return min(sum(phase.seconds(nbytes) for phase in way) for way in self.ways)
+    @staticmethod
+    def of(ways: Iterable[tuple[PhaseCost, ...]], network: Network) -> Price:
+        """Return the price of sequences of phases, by any protocol of the platform's library."""
+        return Price(
+            tuple(
+                (each.collective, tuple(phase.scaled(each.byte, each.message) for phase in way))
+                for way, each in itertools.product(ways, network.protocols)
+            )
+        )
+
+    def seconds(self, nbytes: float, times: int = 1) -> float:
+        """Return the seconds of a collective in which each device starts with `nbytes`; `times`:
+        how often it goes through its phases."""
+        return min(
+            once + times * sum(phase.seconds(nbytes) for phase in way) for once, way in self.ways
+        )
 
 
 @dataclass
@@ -83,7 +98,7 @@ class Prices:
     _loads: dict[tuple[str, tuple[Pair, ...]], Load] = field(default_factory=dict)
     _rings: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
     _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
-    _exchanges: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
+    _exchanges: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
@@ -97,13 +112,14 @@ class Prices:
 
     def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Return seconds in which partial sums of `shard` bytes become sums everywhere."""
-        return 2 * self.reduce_scatter(digits, shard)
+        return self._gather(ordered(digits)).seconds(shard / parts_of(digits), times=2)
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Return seconds in which every device sends each of a group its part of `shard` bytes."""
         key = ordered(digits)
         if key not in self._exchanges:
-            self._exchanges[key] = _phase(self.network, self._all_pairs(key))
+            phase = _phase(self.network, self._all_pairs(key))
+            self._exchanges[key] = Price.of(((phase,),), self.network)
         return self._exchanges[key].seconds(shard / parts_of(digits))
 
     def _gather(self, digits: tuple[Pair, ...]) -> Price:
@@ -119,7 +135,7 @@ class Prices:
             ways += [self._one_by_one(factors), self._one_by_one(factors[::-1])]
         if len(classes) > 1:
             ways.append((_phase(self.network, self._in_turns(classes)),))
-        return Price(_cheapest(ways))
+        return Price.of(_cheapest(ways), self.network)
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
         """Return gathers over some digits after another, of shards that grow."""

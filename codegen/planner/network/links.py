@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.hardware.nccl import PROTOCOLS, Protocol
 from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.arrays import Integers
 
@@ -130,9 +131,17 @@ class Network:
         messages = moving * self.messages(sender, receiver)
         weights = np.stack([messages, moving * nbytes], axis=1)
         carried = weights @ self.routes[sender, receiver]
-        busy = carried[:, 0] * self.per_message + carried[:, 1] * self.per_byte
-        most: Floats = busy.max(axis=1)
-        return most
+        latencies, times = carried[:, 0] * self.per_message, carried[:, 1] * self.per_byte
+        return self._quickest(
+            moving, lambda way: (way.message * latencies + way.byte * times).max(axis=1)
+        )
+
+    def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
+        """Return what steps take by the quickest protocol of each, nothing where nothing moves;
+        `seconds`: what their links take."""
+        each = [way.collective + seconds(way) for way in self.protocols]
+        least: Floats = np.min(each, axis=0) * moving.any(axis=1)
+        return least
 
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
@@ -144,9 +153,15 @@ class Network:
         beside = Network(topology, size * len(sender))
         first, moves = size * np.arange(len(sender))[:, None], moving > 0
         flows = Flows((sender + first)[moves], (receiver + first)[moves], np.ones(int(moves.sum())))
-        busy = np.zeros(len(sender))
-        np.maximum.at(busy, copy_of, beside.link_seconds(beside.load(flows).scaled(nbytes)))
-        return busy
+        load = beside.load(flows)
+
+        def seconds(way: Protocol) -> Floats:
+            busy = np.zeros(len(sender))
+            carried = Load(load.messages * way.message, load.nbytes * nbytes * way.byte)
+            np.maximum.at(busy, copy_of, beside.link_seconds(carried))
+            return busy
+
+        return self._quickest(moving, seconds)
 
     def link_seconds(self, load: Load) -> Floats:
         """Return how long every link is busy."""
@@ -156,6 +171,24 @@ class Network:
     def seconds(self, load: Load) -> float:
         """Return how long the busiest link is."""
         return float(self.link_seconds(load).max(initial=0.0))
+
+    @cached_property
+    def protocols(self) -> tuple[Protocol, ...]:
+        """The ways in which a collective of the platform's library may go: its seconds besides
+        messages, and how many times what a message and a byte take."""
+        own = self.topology.collective
+        ways = (replace(each, collective=own * each.collective) for each in PROTOCOLS)
+        return tuple(ways) if own else (Protocol(0.0, 1.0, 1.0),)
+
+    def collective_seconds(self, load: Load) -> float:
+        """Return how long a collective of the platform's library takes."""
+        if not load.messages.any():
+            return 0.0
+        return min(
+            each.collective
+            + self.seconds(Load(load.messages * each.message, load.nbytes * each.byte))
+            for each in self.protocols
+        )
 
 
 @functools.lru_cache(maxsize=2)

@@ -1,6 +1,7 @@
 """What a module does, stage by stage as its backend states it, and what that takes on a network.
 
-    Sends       transfers that are under way at once; HBM is read and written meanwhile
+    Sends       transfers that are under way at once; HBM is read and written meanwhile: messages of
+                a kernel's DMAs, loads of a kernel from its peers' memory, a collective of exchanges
     Collective  one collective of the platform's library (`planner/xla.py`), as `xla_cost` has it
     Copies      what a device reads and writes of its HBM while nothing travels
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 import numpy as np
 
@@ -34,13 +35,15 @@ class Sends:
     """Transfers at once, by device id, in pieces of bounded size each time `flows` is called.
     `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: of a round in which
     devices pass on what comes in it and in those right before it; `starts`: seconds in which they
-    start, beside what links and HBM take."""
+    start, beside what links and HBM take. `by`: "loads" of a kernel are under way from all peers at
+    once, so that a link takes one latency; a "collective" is one of the platform's library."""
 
     what: str
     flows: Callable[[], Iterable[Flows]]
     copied: float = 0.0
     steps: tuple[Step, ...] = ()
     starts: float = 0.0
+    by: Literal["messages", "loads", "collective"] = "messages"
 
 
 @dataclass(frozen=True)
@@ -162,26 +165,33 @@ def _cost(stage: Stage, ids: Integers, network: Network) -> StageCost:
     memory = network.topology.memory
     match stage:
         case Sends():
-            return _sent(stage.what, stage.flows(), stage.copied, network)
+            return _sent(stage, network)
         case Collective() if stage.op in FROM_ONE:
-            return _sent(stage.op, (sends_of(stage, ids),), 0.0, network)
+            flows = (sends_of(stage, ids),)
+            return _sent(Sends(stage.op, lambda: flows, by="collective"), network)
         case Collective():
             seconds = seconds_of((stage,), network, ids)
             return StageCost(f"{stage.op} of {len(stage.ends[0])}", seconds, None, None, 0.0)
         case Copies():
             seconds = stage.nbytes / memory if memory else 0.0
+            seconds += network.topology.kernel if stage.nbytes else 0.0
             return StageCost(stage.what, seconds, 0.0, 0.0, stage.nbytes, stage.leaving)
         case _:
             assert_never(stage)
 
 
-def _sent(what: str, flows: Iterable[Flows], copied: float, network: Network) -> StageCost:
-    load = network.total(_nonempty(flows))
+def _sent(stage: Sends, network: Network) -> StageCost:
+    load = network.total(_nonempty(stage.flows()))
+    if stage.by == "loads":
+        load = replace(load, messages=np.minimum(load.messages, 1.0))
     busy = network.link_seconds(load)
     link = int(busy.argmax()) if busy.size else 0
     memory = network.topology.memory
-    seconds = max(float(busy.max(initial=0.0)), copied / memory if memory else 0.0)
-    return StageCost(what, seconds, float(load.nbytes[link]), float(load.messages[link]), copied)
+    sent = network.collective_seconds(load) if stage.by == "collective" else float(busy[link])
+    seconds = max(sent, stage.copied / memory if memory else 0.0)
+    seconds += network.topology.kernel if stage.by == "loads" else 0.0
+    found = float(load.nbytes[link]), float(load.messages[link]), stage.copied
+    return StageCost(stage.what, seconds, *found)
 
 
 def _nonempty(flows: Iterable[Flows]) -> Iterator[Flows]:
