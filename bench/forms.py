@@ -50,8 +50,6 @@ def traits(choice: FormChoice) -> frozenset[str]:
     if isinstance(form, Routed):
         if form.lines:
             found.add("along lines")
-        if form.own is not None:
-            found.add("own: each sends as much as its tile takes")
         if form.spreads and form.schedule.halves:
             found.add("halves of shards apart")
         if form.slot.dense:

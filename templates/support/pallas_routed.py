@@ -18,7 +18,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import extents, ranges
+from .boxes import ranges
 from .pallas_peers import LOGICAL, each, is_full, is_traced, maximum
 from .pallas_slots import Packed
 from .pallas_steps import hop
@@ -120,21 +120,9 @@ class Forwarding(Packed):
         every = (sends for sends, _ in self.pieces(place, offset, order))
         return functools.reduce(operator.or_, every)
 
-    def _amounts(self, place, offset, order):
-        """Return how much the device at a place sends to one so much farther on: whether anything,
-        or what of a slot that takes."""
-        if not self.slot.own:
-            return [self.has(place, offset, order)]
-        found = [0] * len(self.slot.sized)
-        for sends, box in self.pieces(place, offset, order):
-            more = self.slot.amounts([maximum(each, 0) for each in extents(box)])
-            found = [a + jnp.where(sends, b, np.int32(0)) for a, b in zip(found, more, strict=True)]
-        return found
-
     def table(self, device, order=None):
         """Return what the kernel is told of moves: the schedule's rows, and where offsets share
-        slots, in place of the last number, whether a device sends, and gets, what a row moves, or
-        how much of a slot that takes."""
+        slots, in place of the last number, whether a device sends, and gets, what a row moves."""
         moves, offsets = self.schedule.moves, self.schedule.offsets
         if not self.shares:
             return moves
@@ -143,7 +131,7 @@ class Forwarding(Packed):
 
         def ends(before, after, number):
             starts = (self.schedule.farther(place, gone, -1) for gone in (before, after))
-            return [each for start in starts for each in self._amounts(start, number, order)]
+            return [self.has(start, number, order) for start in starts]
 
         rows = [(*gone, offsets[row[-1]]) for gone, row in zip(come, moves, strict=True)]
         if traced:
@@ -257,20 +245,15 @@ class Routed(Forwarding):
     def _push(self, moves, slots, step, move, receiver, sent, received):
         """Return the copy of a move."""
         slot, columns = self.slot, 2 + self.slot.halves + len(self.slot.sized)
-        amounts = len(slot.sized) if slot.own else int(self.shares)
-        first, ends = (columns + 2 * amounts) * move, []
-        for gets in (False, True)[: 1 + self.shares]:  # the copy as a sender has it, as a receiver
-            part = slot.part(moves, first, step.chunk, gets)
-            read, write = (slots.at[(moves[first + side], *part)] for side in range(2))
-            to = {"device_id": receiver, "device_id_type": LOGICAL}
-            make = functools.partial(
-                pltpu.make_async_remote_copy, read, write, sent, received, **to
-            )
-            if slot.own:
-                ends.append((slot.is_any(moves, first, step.chunk, gets), make))
-            elif self.shares:
-                ends.append((moves[first + columns + gets] > 0, make))
-        return Sometimes(*ends) if self.shares else make()
+        first = (columns + 2 * self.shares) * move
+        part = slot.part(moves, first, step.chunk)
+        read, write = (slots.at[(moves[first + side], *part)] for side in range(2))
+        to = {"device_id": receiver, "device_id_type": LOGICAL}
+        make = functools.partial(pltpu.make_async_remote_copy, read, write, sent, received, **to)
+        if not self.shares:
+            return make()
+        # The copy as a sender has it, and as a receiver.
+        return Sometimes(*((moves[first + columns + gets] > 0, make) for gets in (0, 1)))
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""

@@ -17,7 +17,6 @@ from .pallas_peers import (
     div,
     is_full,
     maximum,
-    minimum,
     multiple,
     operand,
     total_far_apart,
@@ -30,9 +29,7 @@ class Slot(NamedTuple):
     rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
     slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
     much is sent; `halves`: whether they say where, along the first, that begins; `chunks`: into how
-    many, along the first, moves are cut; `own`: whether a device sends as much as its tile takes. A
-    row then has, after the largest extents over its offset, those of what this device sends, and
-    those of what it gets."""
+    many, along the first, moves are cut."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -41,44 +38,18 @@ class Slot(NamedTuple):
     sized: tuple[tuple[int, int], ...] = ()
     halves: bool = False
     chunks: int = 1
-    own: bool = False
 
-    def part(self, moves, first, chunk=0, gets=False):
-        """Return the part of a slot that a chunk of a move takes, whose numbers begin at `first`;
-        `gets`: of what a device gets, not of what it sends, where these differ."""
+    def part(self, moves, first, chunk=0):
+        """Return the part of a slot that a chunk of a move takes; its numbers begin at `first`."""
         part: list[object] = [slice(None)] * len(self.shape)
         for number, (axis, unit) in enumerate(self.sized):
-            span = self._span(moves, first, number, chunk, gets)
+            begin = moves[first + 2] if self.halves and axis == 0 else 0
+            low, high = 0, moves[first + 2 + self.halves + number]
+            if axis == 0:
+                low, high = self._chunk(high, unit, chunk)
+            span = begin + low, high - low
             part[axis] = pl.ds(*(each if unit == 1 else multiple(each, unit) for each in span))
         return tuple(part)
-
-    def _span(self, moves, first, number, chunk, gets):
-        """Return where a chunk of a move begins, and its extent, along a dimension of `sized`."""
-        axis, unit = self.sized[number]
-        begin = moves[first + 2] if self.halves and axis == 0 else 0
-        at = first + 2 + self.halves + number
-        low, high = 0, moves[at]
-        if axis == 0:
-            low, high = self._chunk(high, unit, chunk)
-        start, size = begin + low, high - low
-        if self.own:
-            tile = moves[at + (1 + gets) * len(self.sized)]
-            size = minimum(maximum(tile - start, 0), size)
-        return start, size
-
-    def is_any(self, moves, first, chunk=0, gets=False):
-        """Return whether a chunk of a move has anything: not where the tile ends before it, and not
-        where there is no tile."""
-        return self._span(moves, first, 0, chunk, gets)[1] > 0
-
-    def amounts(self, extents):
-        """Return what a box takes of a slot, along the dimensions of `sized`."""
-        if self.dense:
-            granule, inner = math.prod(self.shape[1:]), math.prod(self.held[1:])
-            return [div(extents[0] * inner + granule - 1, granule)]
-        order = self.order or tuple(range(len(self.held)))
-        pairs = ((extents[order[axis]], unit) for axis, unit in self.sized)
-        return [div(extent + unit - 1, unit) * unit for extent, unit in pairs]
 
     def span(self, move, chunk=0):
         """Return from where to where along the first dimension a chunk of a move goes."""

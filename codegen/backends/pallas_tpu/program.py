@@ -361,7 +361,6 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
     sized = tuple((axis, slot.units[axis]) for axis in form.sized)
     held += [f"sized={sized!r}"] if sized else []
     held += ["halves=True"] if form.schedule.halves else []
-    held += ["own=True"] if slot.own else []
     held += [f"chunks={form.chunks}"] if form.chunks > 1 else []
     what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
     if slot.dense or form.in_place:

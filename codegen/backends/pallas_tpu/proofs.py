@@ -18,8 +18,6 @@ Source: the compiler and the interpreter accept false hints and windows that end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
@@ -84,23 +82,8 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     if not form.spreads:
         fits = form.slot.fits(numbers, widths)
         _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")
-    if form.own is not None:
-        _check_own(form, form.own, numbers, form.numbering.place(sender), widths)
-
-
-def _check_own(
-    form: Routed, own: Sequence[Integers], numbers: Integers, place: Integers, widths: Integers
-) -> None:
-    """Check what each device sends of its tiles [n]: over the offsets of these numbers, from these
-    places, of these extents [n, dims]."""
-    mixes = form.schedule.mixes()
+    mixes = form.schedule.is_shared and form.schedule.mixes()
     _expect(not mixes, f"{form.name} form: halves of two tiles are sent as one of them")
-    senders = [{at: n for n, at in enumerate(each)} for each in form.schedule.senders]
-    pairs = zip(numbers.tolist(), place.tolist(), strict=True)
-    sent = np.array([own[number][senders[number][at]] for number, at in pairs])
-    most = np.array([form.slot.size(number) for number in numbers.tolist()])
-    fits = form.slot.hold(sent, widths) and bool((sent <= most).all())
-    _expect(fits, f"{form.name} form: a device sends less of a slot than its tile takes")
 
 
 def _check_direct(divisor: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:

@@ -176,7 +176,7 @@ def _kind(form: Form) -> tuple[object, ...]:
     apart = form.spreads and form.schedule.halves
     slot = form.slot
     kind = form.name, form.view, slot.order, slot.dense, slot.sized, form.is_padded, apart
-    return *kind, form.digits, form.lines, slot.own
+    return *kind, form.digits, form.lines
 
 
 def candidates(
@@ -265,8 +265,6 @@ def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
         f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
         f"{len(schedule.offsets)} devices what it wants{ways}."
     )
-    if form.slot.own:
-        yield "Each sends as much of a slot as its own tile takes."
     if form.lines:
         yield from _about_lines(form)
     if not form.spreads:

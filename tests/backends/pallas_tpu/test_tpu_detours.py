@@ -89,7 +89,7 @@ def packed(made: DirectPlan) -> FormChoice:
     found = (
         each
         for each in detours(made)
-        if isinstance(each.form, Routed) and each.form.name == "routed" and not each.form.own
+        if isinstance(each.form, Routed) and each.form.name == "routed"
     )
     return min(found, key=lambda each: each.rank)
 

@@ -86,7 +86,7 @@ def forms(made: DirectPlan) -> Iterator[FormChoice]:
 
 def kind(form: Routed) -> tuple[object, ...]:
     """What distinguishes the texts of forms."""
-    return form.name, bool(form.lines), bool(form.slot.own), form.chunks > 1
+    return form.name, bool(form.lines), form.chunks > 1
 
 
 @pytest.mark.parametrize(

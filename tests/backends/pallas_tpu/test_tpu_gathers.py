@@ -346,8 +346,8 @@ def test_a_large_gather_takes_as_long_as_its_links() -> None:
     cost = cost_of(timeline(made), network_of(made.reshard, made.prediction.topology))
     *rounds, copy = cost.stages
     assert copy.what == "XLA copies a result that leaves the program"
-    assert 1e6 * sum(each.seconds for each in rounds) == pytest.approx(799, abs=1)
-    assert 1e6 * cost.seconds == pytest.approx(1127, abs=1)
+    assert 1e6 * sum(each.seconds for each in rounds) == pytest.approx(804, abs=1)
+    assert 1e6 * cost.seconds == pytest.approx(1132, abs=1)
     form = form_of(cheapest(made.once(choices)))
     check(form, moved(made))
     steps = [step for each in steps_of(form, made.exchange.ranks) for step in each]

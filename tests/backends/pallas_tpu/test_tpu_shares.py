@@ -1,19 +1,17 @@
-"""Where not all devices send over an offset, or not as much: only what is wanted is sent, and
-planted faults of who sends, and how much, at the ends of lines too."""
+"""Where not all devices send over an offset: only what is wanted is sent, and planted faults of who
+sends, at the ends of lines too, and of how much."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 from lone import alone_in_form
 from sweeps import sampled
 from test_tpu_routing import (
     EARLY,
     MESH_8,
-    ROWS,
     TRANSPOSE,
     choices,
     events_of,
@@ -39,13 +37,13 @@ from shardwright.ir.errors import InternalError
 UNMET = r"barrier: rank \d writes into rank \d, which has not told it"
 SHARED_FAULTS = {
     "all send at every hop": (
-        "return [self.has(place, offset, order)]",
-        "return [True]",
+        "return [self.has(start, number, order) for start in starts]",
+        "return [True for _ in starts]",
         f"{EARLY}|{UNMET}",
     ),
     "what is sent taken for what comes": (
-        "ends.append((moves[first + columns + gets] > 0, make))",
-        "ends.append((moves[first + columns + 1 - gets] > 0, make))",
+        "moves[first + columns + gets] > 0, make",
+        "moves[first + columns + 1 - gets] > 0, make",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "a wait for what does not come": (
@@ -72,59 +70,17 @@ SHARED_FAULTS = {
 }
 
 
-OWN_FAULTS = {
-    "what is sent taken for what comes": (
-        "part = slot.part(moves, first, step.chunk, gets)",
-        "part = slot.part(moves, first, step.chunk, not gets)",
-        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
-    ),
-    "as much as the largest tile": (
-        "size = minimum(maximum(tile - start, 0), size)",
-        "size = size + 0 * tile",
-        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
-    ),
-    "what there is not": (
-        "_span(moves, first, 0, chunk, gets)[1] > 0",
-        "_span(moves, first, 0, chunk, gets)[1] >= 0",
-        rf"{EARLY}|{UNMET}",
-    ),
-    "what another offset takes": (
-        "for each in self._amounts(start, number, order)]",
-        "for each in self._amounts(start, self.schedule.offsets[0], order)]",
-        rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
-    ),
-}
-
-
-SHORT = {
-    "less of the last dimension": (
-        "        return [div(extent + unit - 1, unit) * unit for extent, unit in pairs]",
-        "        return [div(max(e - 8, 1) + unit - 1, unit) * unit for e, unit in pairs]",
-        (1030, 1544),
-        "float32",
-        r"slot \d+ of rank \d (gets|holds what)",
-    ),
-    "a granule too few": (
-        "return [div(extents[0] * inner + granule - 1, granule)]",
-        "return [maximum(div(extents[0] * inner + granule - 1, granule) - 1, 0)]",
-        (257, 386),
-        "int8",
-        r"slot \d+ of rank \d holds what",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", sampled(SHORT, "less of the last dimension"))
-def test_less_than_a_tile_is_found_at_full_size(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dense", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_less_than_a_tile_is_found_at_full_size(dense: bool, tmp_path: Path) -> None:
     """Where both ends are told too little, so that semaphores agree."""
     pytest.importorskip("jax")
-    old, new, shape, dtype, said = SHORT[name]
+    old, new = "span = begin + low, high - low", "span = begin + low, high - low - unit"
+    shape, dtype = ((257, 386), "int8") if dense else ((1030, 1544), "float32")
     made = planned(MESH_8, shape, dtype, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
-    dense = "granule" in name
     (choice, *_) = (
         each
         for each in choices(made)
-        if isinstance(each.form, Routed) and each.form.slot.own and each.form.slot.dense == dense
+        if isinstance(each.form, Routed) and each.form.sized and each.form.slot.dense == dense
     )
     text = alone_in_form(made, choice)
     assert old in text
@@ -134,36 +90,26 @@ def test_less_than_a_tile_is_found_at_full_size(name: str, tmp_path: Path) -> No
     check_deliveries(*programs_of(right), events_of(right, 8))
     events = events_of(wrong, 8)
     check_protocol(events)
-    with pytest.raises(MismatchError, match=f"^{said}"):
+    with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d (gets|holds what)"):
         check_deliveries(*programs_of(wrong), events)
 
 
 QUICKLY = (
     *("all send at every hop", "a wait for what does not come"),
     *("a signal to a device that is not there", "lines that go on"),
-    *("as much as the largest tile", "what another offset takes"),
 )
-"""One of who sends, of who waits, of the ends of lines, of how much; the long sweep plants all."""
+"""Of who sends, of who waits, of the ends of lines; the long sweep plants all."""
 RIGHT = set[str]()
 """Texts without a fault that have been checked."""
 
 
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        pytest.param(name, own, marks=[] if name in QUICKLY else [pytest.mark.slow])
-        for faults, own in ((SHARED_FAULTS, False), (OWN_FAULTS, True))
-        for name in faults
-    ],
-)
-def test_planted_faults_are_found_where_not_all_send(name: str, own: bool, tmp_path: Path) -> None:
-    """Along lines; where they send as much as the largest tile takes, and as much as theirs do."""
+@pytest.mark.parametrize("name", sampled(SHARED_FAULTS, *QUICKLY))
+def test_planted_faults_are_found_where_not_all_send(name: str, tmp_path: Path) -> None:
+    """Along lines."""
     pytest.importorskip("jax")
-    old, new, said = (OWN_FAULTS if own else SHARED_FAULTS)[name]
+    old, new, said = SHARED_FAULTS[name]
     (choice, *_) = (
-        each
-        for each in choices(TRANSPOSE)
-        if isinstance(each.form, Routed) and each.form.lines and bool(each.form.slot.own) == own
+        each for each in choices(TRANSPOSE) if isinstance(each.form, Routed) and each.form.lines
     )
     text = alone_in_form(TRANSPOSE, choice)
     assert old in text
@@ -176,31 +122,6 @@ def test_planted_faults_are_found_where_not_all_send(name: str, own: bool, tmp_p
         RIGHT.add(text)
     with pytest.raises(MismatchError, match=f"^({said})"):
         check_protocol(events_of(load(tmp_path / "wrong.py"), 8))
-
-
-def test_a_device_sends_as_much_as_its_tile_takes(tmp_path: Path) -> None:
-    """In granules and in boxes, over whole slots and in halves: no more than what the least units
-    round up, and at emission no less."""
-    pytest.importorskip("jax")
-    found = set()
-    for made in (TRANSPOSE, planned(MESH_8, (518, 1544), "float32", ROWS, '[{"y"}, {"x"}]')):
-        for choice in (each for each in choices(made) if isinstance(each.form, Routed)):
-            form, exchange = choice.form, as_vectors(made.exchange)
-            if not isinstance(form, Routed) or not form.slot.own:
-                continue
-            found.add(form.slot.dense)
-            check(form, exchange)
-            assert form.own is not None
-            path = tmp_path / f"case{len(found)}.py"
-            path.write_text(alone_in_form(made, choice))
-            events = events_of(load(path), 8)
-            copies = (e for rank, own in enumerate(events) for e in own if isinstance(e, Copy))
-            sent = sum(copy.write.elements for copy in copies)
-            assert sent <= form.sent
-            less = tuple(np.maximum(each - (8, *[0] * (each.shape[1] - 1)), 0) for each in form.own)
-            with pytest.raises(InternalError, match="a device sends less of a slot than its tile"):
-                check(dataclasses.replace(form, own=less), exchange)
-    assert found == {True, False}
 
 
 def test_only_what_is_wanted_is_sent(tmp_path: Path) -> None:
@@ -229,10 +150,10 @@ def together(moves: tuple[Push, ...]) -> tuple[Push, ...]:
 
 
 def test_halves_of_two_tiles_are_sent_apart() -> None:
-    """Where they meet on their way, over one hop: tiles of one offset may differ in size."""
+    """Where they meet on their way, over one hop: one of them may not be there."""
     mesh = Mesh({"x": 4, "y": 4})
-    made = planned(mesh, (390, 2048), "bfloat16", '[{"y"}, {}]', '[{"x"}, {}]', "v5e:4x4")
-    form = next(form for form in forms(made) if form.slot.own)
+    made = planned(mesh, (1024, 2048), "bfloat16", '[{"y", "x"}, {}]', '[{"x"}, {}]', "v5e:4x4")
+    form = next(form for form in forms(made) if form.name == "routed" and form.schedule.halves)
     exchange = as_vectors(made.exchange)
     check(form, exchange)
     assert form.schedule.halves
@@ -242,5 +163,7 @@ def test_halves_of_two_tiles_are_sent_apart() -> None:
     )
     mixed = dataclasses.replace(form.schedule, rounds=rounds)
     assert rounds != form.schedule.rounds
-    with pytest.raises(InternalError, match="halves of two tiles are sent as one of them"):
+    assert mixed.mixes()
+    assert not form.schedule.mixes()
+    with pytest.raises(InternalError, match="halves of two tiles|a move from place"):
         check(dataclasses.replace(form, schedule=mixed), exchange)

@@ -156,13 +156,6 @@ class Grid:
         """The places of all devices."""
         return tuple(self.ways.devices.tolist())
 
-    def tiles(self, exchange: Exchange) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Return the extents of what the device at a place sends over an offset, by both."""
-        sender, receiver, widths = exchange.once(sent_tiles)
-        over, place = self.numbering.offsets(sender, receiver), self.numbering.place(sender)
-        keys = zip(over.tolist(), place.tolist(), strict=True)
-        return dict(zip(keys, map(tuple, widths.tolist()), strict=True))
-
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
         """Return the places of devices that have a tile to send over each of the offsets,
         ascending; nothing where all have one over all."""

@@ -1,6 +1,6 @@
 """The schedules by which an exchange can be forwarded, each with the slots that it takes.
 
-routed    tiles, in slots; and if tiles of several sizes go over one offset, each as it is
+routed    tiles, in slots
 relayed   tiles that are aligned, out of source shards into target shards
 gathered  source shards that are parts of target shards
 spread    other source shards, in slots, copied on the way
@@ -8,11 +8,9 @@ spread    other source shards, in slots, copied on the way
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.figures import relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
@@ -26,25 +24,19 @@ from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
 from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Ways
 from shardwright.codegen.backends.pallas_tpu.slots import widest
-from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
-
-UNEVEN = 1.05
-"""How many times as much links carry, at least, if all devices send as much over an offset as the
-largest tile that goes over it takes, where each sends as much as its own does instead."""
 
 Name = Literal["routed", "relayed", "gathered", "spread"]
 
 
 @dataclass(frozen=True)
 class Option:
-    """A schedule and its slots; `share`, `own`: as `Routed` has them."""
+    """A schedule and its slots; `share`: as `Routed` has it."""
 
     name: Name
     slot: Slot
     schedule: RoutedSchedule
     share: float = 1.0
-    own: tuple[Integers, ...] | None = None
 
 
 def options(
@@ -97,25 +89,10 @@ def _relayed(
 
 
 def _packed(exchange: Exchange, itemsize: int, window: Shape, grid: Grid) -> Iterator[Option]:
-    """Yield the schedules of tiles in slots; and if over some offset tiles of several sizes go,
-    those in which each device sends as much as its own takes."""
+    """Yield the schedules of tiles in slots."""
     widths, senders = grid.widths(exchange), grid.senders(exchange)
-    offsets, tiles = tuple(widths), grid.tiles(exchange)
-    different = [*{*tiles.values()}]
-    every = senders or (grid.places,) * len(offsets)
     for slot in Slot.every(window, itemsize, tuple(widths.values())):
-        yield Option("routed", slot, _scheduled(offsets, senders, slot, grid))
-        if len(different) == 1:
-            continue
-        own = slot.by_tile(different)
-        sizes = tuple(
-            own.taken(np.array([tiles[offset, place] for place in places]))
-            for offset, places in zip(offsets, every, strict=True)
-        )
-        most = sum(slot.sent(number) * len(each) for number, each in enumerate(sizes))
-        if most > UNEVEN * sum(int(own.elements_of(each).sum()) for each in sizes):
-            schedule = _scheduled(offsets, every, own, grid, sizes)
-            yield Option("routed", own, schedule, own=sizes)
+        yield Option("routed", slot, _scheduled(tuple(widths), senders, slot, grid))
 
 
 def _scheduled(
@@ -123,18 +100,13 @@ def _scheduled(
     senders: tuple[tuple[int, ...], ...],
     slot: Slot,
     grid: Grid,
-    sizes: Sequence[Integers] = (),
     *,
     apart: bool = False,
     cut: bool = True,
 ) -> RoutedSchedule:
-    """Return the schedule of pieces in slots, or with places `apart` for both ends; `sizes`: what
-    each sender's takes, where that differs; `cut`: whether halves may go apart, which of a vector
-    among others in one buffer the TPU compiler (libtpu 0.0.42) does not take."""
-    shares = [
-        tuple((slot.elements_of(own) / slot.sent(number)).tolist())
-        for number, own in enumerate(sizes)
-    ]
+    """Return the schedule of pieces in slots, or with places `apart` for both ends; `cut`: whether
+    halves may go apart, which of a vector among others in one buffer the TPU compiler (libtpu
+    0.0.42) does not take."""
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(
@@ -143,7 +115,6 @@ def _scheduled(
             cut and slot.is_cut(number),
             senders[number] if senders else (),
             start,
-            shares[number] if shares else (),
         )
         for number, offset in enumerate(offsets)
     ]

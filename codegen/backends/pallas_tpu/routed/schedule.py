@@ -161,7 +161,7 @@ def routed(
     last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
     for turn, hops in made:
         before = [a | b for a, b in halves]
-        # Halves of two tiles, which may differ in how much is sent.
+        # Halves of two tiles, of which one may not be there.
         pairs = zip(pieces, gone, strict=True)
         parted = [bool(piece.senders) and far[0] != far[1] for piece, far in pairs]
         for hop, goes in hops.items():

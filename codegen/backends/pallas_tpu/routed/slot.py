@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,8 +28,7 @@ class Slot:
     """`held`: the extents of what it holds, by dimension of the tensor; `order`: that of the
     dimensions in the slot, where they lie in it as they do in the tensor; `dense`: whether they lie
     row after row in granules of 512 bytes. `shape`: the slot's own. `sizes`: of each offset what is
-    sent, from the start of the slot; none where all of it always is. `own`: the dimensions along
-    which a device sends as much as its tile takes, where that differs over one offset."""
+    sent, from the start of the slot; none where all of it always is."""
 
     itemsize: int
     held: Shape
@@ -37,7 +36,6 @@ class Slot:
     dense: bool
     shape: Shape
     sizes: tuple[Shape, ...]
-    own: tuple[int, ...] = ()
 
     @staticmethod
     def every(held: Shape, itemsize: int, widths: Sequence[Shape] = ()) -> Iterator[Slot]:
@@ -70,8 +68,7 @@ class Slot:
     def sized(self) -> tuple[int, ...]:
         """The dimensions of the slot of which not all is always sent."""
         axes = range(len(self.shape))
-        differ = (a for a in axes if any(size[a] != self.shape[a] for size in self.sizes))
-        return tuple(sorted({*differ, *self.own}))
+        return tuple(a for a in axes if any(size[a] != self.shape[a] for size in self.sizes))
 
     @property
     def units(self) -> Shape:
@@ -82,48 +79,6 @@ class Slot:
     def elements(self) -> int:
         """How many elements of memory it takes."""
         return self._taken(self.shape)
-
-    def by_tile(self, widths: Sequence[Shape]) -> Slot:
-        """Return the slot of which each device sends what its tile takes; `widths`: of all
-        tiles."""
-        if self.dense:
-            return replace(self, own=(0,))
-        units = _units(len(self.held), self.itemsize, dense=False)
-        own = tuple(
-            axis
-            for axis, (unit, whole) in enumerate(zip(units, self.shape, strict=True))
-            if len({round_up(size[self.order[axis]], unit) for size in widths}) > 1
-        )
-        shape = tuple(
-            round_up(whole, unit) if axis in own else whole
-            for axis, (whole, unit) in enumerate(zip(self.shape, units, strict=True))
-        )
-        sizes = tuple(
-            tuple(
-                round_up(extent, unit) if axis in own else extent
-                for axis, (extent, unit) in enumerate(zip(size, units, strict=True))
-            )
-            for size in self.sizes
-        )
-        return replace(self, shape=shape, sizes=sizes, own=own)
-
-    def taken(self, widths: Integers) -> Integers:
-        """Return what tiles [n] of these extents [n, dims] take of a slot, [n, dims of a slot]."""
-        if self.dense:
-            granule, inner = math.prod(self.shape[1:]), math.prod(self.held[1:])
-            first = -(-widths[:, :1] * inner // granule)
-            return np.concatenate([first, 0 * widths[:, :1] + self.shape[1:]], axis=1)
-        found = np.array([self.shape] * len(widths)).reshape(-1, len(self.shape))
-        for axis in self.sized:
-            unit = self.units[axis]
-            found[:, axis] = -(-widths[:, self.order[axis]] // unit) * unit
-        return found
-
-    def elements_of(self, sizes: Integers) -> Integers:
-        """Return how many elements links carry of parts of these extents [n, dims of a slot]."""
-        different, which = np.unique(sizes, axis=0, return_inverse=True)
-        taken = [self._taken(tuple(size)) for size in different.tolist()]
-        return np.array(taken, dtype=np.int64)[which.ravel()]
 
     def sent(self, number: int, halves: tuple[int, ...] = WHOLE) -> int:
         """Return how many elements links carry of halves of what the offset of a number takes."""
@@ -149,12 +104,7 @@ class Slot:
     def fits(self, numbers: Integers, widths: Integers) -> bool:
         """Return whether tiles [n] that go over the offsets of these numbers, of these extents
         [n, dims], lie in what is sent of a slot."""
-        return self.hold(
-            np.array(self.sizes or [self.shape])[numbers if self.sizes else 0 * numbers], widths
-        )
-
-    def hold(self, sizes: Integers, widths: Integers) -> bool:
-        """Return whether parts of a slot [n, dims of a slot] hold tiles of these extents."""
+        sizes = np.array(self.sizes or [self.shape])[numbers if self.sizes else 0 * numbers]
         if self.dense:
             inner = math.prod(self.held[1:])
             return bool((widths[:, 0] * inner <= sizes.prod(axis=1)).all())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,8 +58,7 @@ class Routed:
     of a slot's shape (gathered), or first of the source shard, then of the target shard, then slots
     (relayed). `source_reach`, `target_reach`: how far windows reach into shards, at least to their
     ends; `pads`: whether beyond that of the source shard; `incoming`: the tiles of a target shard;
-    `digits`, `lines`: of places, as numbers of devices are taken (`ways.Numbering`); `own`: of each
-    offset what its senders' tiles take of a slot, [senders, dims], where that is what they send;
+    `digits`, `lines`: of places, as numbers of devices are taken (`ways.Numbering`);
     `chunk_bytes`: what a chunk of a move has at least; `share`: what busiest links carry where
     halves go apart, over what they do where they go together.
     """
@@ -76,7 +75,6 @@ class Routed:
     pads: bool
     incoming: int
     lines: Lines = ()
-    own: tuple[Integers, ...] | None = field(default=None, compare=False, repr=False)
     chunk_bytes: int = CHUNK
     share: float = 1.0
 
@@ -97,7 +95,6 @@ class Routed:
                 schedule=option.schedule,
                 window=window,
                 slot=option.slot,
-                own=option.own,
                 source_reach=source_reach,
                 target_reach=target_reach,
                 pads=source_reach != exchange.source.local_shape,
@@ -178,10 +175,6 @@ class Routed:
         to there along the first dimension of a slot."""
         begin, extent = self.slot.part(move.number, move.halves)
         low, high = span or (begin, begin + extent)
-        if self.own is not None:
-            sizes = self.own[move.number].copy()
-            sizes[:, 0] = np.clip(sizes[:, 0] - low, 0, high - low)
-            return self.slot.elements_of(sizes) * (sizes > 0).all(axis=1)
         whole = self.slot.sent(move.number, move.halves)
         return np.full(devices.size, whole * (high - low) // max(extent, 1))
 

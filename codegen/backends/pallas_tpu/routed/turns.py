@@ -34,15 +34,14 @@ PASSES = 6
 @dataclass(frozen=True)
 class Freight:
     """A piece: its offset, what links carry of it, whether that can be cut into halves, and the
-    devices that send one, all if none are named; `shares`: what each of these sends of that, all
-    if nothing is said; `start`: what a message costs, as so much on a link."""
+    devices that send one, all if none are named; `start`: what a message costs, as so much on a
+    link."""
 
     offset: int
     size: int = 1
     cut: bool = False
     senders: tuple[int, ...] = ()
     start: float = 0.0
-    shares: tuple[float, ...] = ()
 
 
 @dataclass
@@ -55,12 +54,12 @@ class _Links:
     def of(self, piece: Freight, gone: int, hop: Hop) -> Floats:
         """Return what links carry of one byte of all that make a hop of a piece, which has come
         so far."""
-        key = (hop, piece.senders, gone, piece.shares) if piece.senders else (hop,)
+        key = (hop, piece.senders, gone) if piece.senders else (hop,)
         if key not in self.known:
             device = self.ways.devices
             if piece.senders:
                 device = added(np.array(piece.senders), gone, self.ways.digits)
-            self.known[key] = self.ways.load(hop, device, piece.shares)
+            self.known[key] = self.ways.load(hop, device)
         return self.known[key]
 
     def by_turn(self, piece: Freight, legs: Legs) -> dict[Turn, Floats]:

@@ -165,13 +165,13 @@ class Ways:
     def _hops(self) -> list[Hop]:
         return [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
 
-    def load(self, hop: Hop, devices: Integers, shares: Sequence[float] = ()) -> Floats:
-        """Return what links carry where some devices send one byte each over a hop, or such shares
-        of one: of the torus; if nothing is known of it each hop has a link of its own."""
+    def load(self, hop: Hop, devices: Integers) -> Floats:
+        """Return what links carry where some devices send one byte each over a hop: of the torus;
+        if nothing is known of it each hop has a link of its own."""
         if self.torus is None or self.ids is None:
             return np.array([float(self.links(hop) * (each == hop)) for each in self._hops])
         ends = self.ids[devices], self.ids[hop.to(devices)]
-        one = np.array([shares]) if shares else np.ones((1, devices.size))
+        one = np.ones((1, devices.size))
         slow = self.torus.bandwidth / self.torus.bandwidths(self.torus.size)
         found: Floats = self.torus.load(*ends, one, self.torus.size)[0] * slow
         return found
