@@ -32,6 +32,12 @@ _PEAKS = {
     "h200": (989e12, 1979e12, 67e12),
     "cpu": (1e11, 1e11, 1e11),
 }
+# VMEM: `chips.py`. L2: the H100's white paper, resources.nvidia.com/en-us-tensor-core, 50 MB; the
+# H200 has the same die.
+_CACHES = {chip.generation: chip.vmem_bytes for chip in CHIPS} | {
+    "h100": 50 * 10**6,
+    "h200": 50 * 10**6,
+}
 
 
 def multiply_rate(topology: Topology, dtype: str) -> float:
@@ -50,6 +56,12 @@ def _peak(name: str, dtype: str) -> float:
     if dtype in _BYTES:
         return byte
     return single if dtype == "float32" else single / 2
+
+
+def cache_bytes(topology: Topology) -> int:
+    """Return bytes that a device keeps beside its arithmetic from one product to the next: the VMEM
+    of a TPU, the L2 cache of a GPU, 0 where the device is not known."""
+    return _CACHES.get(device_of(topology), 0)
 
 
 def check_multiplies(topology: Topology, dtype: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from matmuls import random_matmul
 
 import shardwright as sw
+from bench.matmul_loops import matmul_shapes
 from bench.reshards import random_reshard
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
@@ -56,14 +57,20 @@ def test_of_strategies(names: tuple[str, ...], topology: str) -> None:
         assert price(auto) == min(map(price, found))
 
 
-@pytest.mark.parametrize("topology", ["v5e:2x4", "h100"])
+@pytest.mark.parametrize("topology", ["h100", pytest.param("v5e:2x4", marks=pytest.mark.slow)])
 def test_of_matmuls(topology: str) -> None:
-    rng = random.Random(topology)
-    for matmul in (random_matmul(rng), random_matmul(rng)):
+    """Of 60 shapes and shardings, and of a random matmul on several axes."""
+    matmuls = [*matmul_shapes(), random_matmul(random.Random(topology))]
+    assert len(matmuls) == 61
+    loops = set()
+    for matmul in matmuls:
         search = _Search.of(matmul, topology, "auto")
-        every = (made for each in search.bounded() for made in search.variants(each))
-        least = min(each.cost.seconds for each in every)
-        assert plan_matmul(matmul, topology, listed=0).chosen.cost.seconds == least
+        every = [made for each in search.bounded() for made in search.variants(each)]
+        chosen = plan_matmul(matmul, topology, listed=0).chosen
+        assert chosen.cost.seconds == min(each.cost.seconds for each in every)
+        loops.add((matmul.shape("lhs")[0] == 8, chosen.loop is not None))
+    assert (False, True) in loops
+    assert topology != "h100" or (True, True) not in loops
 
 
 @pytest.mark.parametrize("topology", ["v5e:2x4", "h100"])

@@ -2,8 +2,10 @@
 go round a ring while devices multiply.
 
 It takes parts of one size: the step changes one dimension, which divides into all its shards. What
-a turn takes is its share of the product or a part's way to the next device, whichever is more; that
-small products take longer than their share of a large one is not counted.
+a turn takes is its product or a part's way to the next device, whichever is more. A product takes
+its share of the arithmetic, or what it reads and writes of memory: its share of the tensors that
+parts are of, and again all of one that is not, unless it stays in the device's cache. Of a result
+the sums so far are read too. On a GPU each product is a kernel.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from typing import Literal
 
 import numpy as np
 
+from shardwright.codegen.hardware.rates import cache_bytes
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits, tail
 from shardwright.codegen.planner.matmul.cycles import orders
 from shardwright.codegen.planner.network.collectives import positions_of_groups
 from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.ir.dtypes import itemsize
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import DimLayout
 from shardwright.ir.matmul import SIDES, Side
@@ -90,17 +94,40 @@ def _priced(
         (_turn(each, nbytes, network, candidate), each) for each in _laid(loop, candidate, network)
     )
     sent, loop = min(turns, key=lambda turn: turn[0])
-    share = cost.product_seconds / loop.count
+    topology, products = network.topology, loop.count * loop.directions
+    touched = _touched(candidate, loop, cache_bytes(topology))
+    touching = touched / topology.memory if topology.memory else 0.0
+    product = max(cost.multiplying, touching) + (products - 1) * topology.kernel
     at = plan.steps.index(step)
     rest = cost.moving[number] - plan.prediction.step_seconds[at]
     moving = tuple(
         rest + sent * (loop.count - 1) if n == number else each
         for n, each in enumerate(cost.moving)
     )
-    hidden = (loop.count - 1) * min(sent, share)
+    hidden = (loop.count - 1) * min(sent, product / loop.count)
     lhs, rhs, out = moving
-    made = replace(cost, moving=(lhs, rhs, out), hidden=hidden, apart=cost.seconds)
+    made = replace(
+        cost,
+        touched=touched,
+        touching=touching,
+        launch=cost.launch + (products - 1) * topology.kernel,
+        moving=(lhs, rhs, out),
+        hidden=hidden,
+        apart=cost.seconds,
+    )
     return replace(candidate, loop=loop, cost=made)
+
+
+def _touched(candidate: MatmulCandidate, loop: Loop, cache: int) -> int:
+    """Return bytes of memory that the products of all turns read and write."""
+    product, total = candidate.multiplication, 0
+    matmul = product.matmul
+    for side in SIDES:
+        own = math.prod(product.local_shape(side)) * itemsize(matmul.dtype_of(side))
+        is_cut = loop.factor in matmul.factors(side)
+        each = 2 * own if side == "out" else own
+        total += own if is_cut or own <= cache else own + (loop.count - 1) * each
+    return total
 
 
 def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[Loop]:
