@@ -958,7 +958,9 @@ def verified(rank: int, case: dict) -> dict:
     """The verdict on a module, as `verify` gives it."""
     from shardwright.codegen.verify import worker
 
-    return worker._verdict(worker._runner("triton_gpu"), worker._case_of(json.dumps(case["case"])))
+    return worker._verdict(
+        worker._runner("triton_gpu"), worker.plain_case(json.dumps(case["case"]))
+    )
 
 
 TASKS: dict[str, Callable[[int, dict], dict]] = {

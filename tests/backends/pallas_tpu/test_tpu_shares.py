@@ -165,5 +165,5 @@ def test_halves_of_two_tiles_are_sent_apart() -> None:
     assert rounds != form.schedule.rounds
     assert mixed.mixes()
     assert not form.schedule.mixes()
-    with pytest.raises(InternalError, match="halves of two tiles|a move from place"):
+    with pytest.raises(InternalError, match=r"halves of two tiles|a move from place"):
         check(dataclasses.replace(form, schedule=mixed), exchange)
