@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "b744d31fa5ad3cad",
-    "pallas_tpu": "7b364f319d1bef54",
+    "jax_xla": "905b7d4e093be605",
+    "pallas_tpu": "705db046c7069245",
     "triton_gpu": "dfbc435a844b4504",
 }
 

@@ -45,7 +45,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "b744d31fa5ad3cad", __name__)
+require("jax_xla", "905b7d4e093be605", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -84,13 +84,12 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("s
 def _exchange(x):
     """Return the target shard of a device from its source shard, inside shard_map."""
     x = x.reshape(8, 512, 8, 128)
-    x = lax.all_to_all(x, "sp", split_axis=0, concat_axis=0)
-    x = x.transpose(1, 0, 2, 3)
+    x = lax.all_to_all(x, "sp", split_axis=0, concat_axis=1)
     y = x.reshape(512, 64, 128)
     return y
 
 
-_PROGRAM = XlaProgram(_exchange, AXES, as_floats=True)
+_PROGRAM = XlaProgram(_exchange, AXES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, "jax_xla")
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -41,7 +41,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "b744d31fa5ad3cad", __name__)
+require("jax_xla", "905b7d4e093be605", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -83,8 +83,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("b
 def _exchange(x):
     """Return the target shard of a device from its source shard, inside shard_map."""
     x = x.reshape(2, 16, 2048, 2, 128)
-    x = lax.all_to_all(x, "b", split_axis=0, concat_axis=0)
-    x = x.transpose(1, 2, 0, 3, 4)
+    x = lax.all_to_all(x, "b", split_axis=0, concat_axis=2)
     y = x.reshape(16, 2048, 4, 128)
     return y
 

@@ -44,7 +44,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, among_groups
 
-require("jax_xla", "b744d31fa5ad3cad", __name__)
+require("jax_xla", "905b7d4e093be605", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -100,7 +100,7 @@ def _exchange(x):
     return y
 
 
-_PROGRAM = XlaProgram(_exchange, AXES, as_floats=True, moves=MOVES)
+_PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import sends_along
 
-require("jax_xla", "b744d31fa5ad3cad", __name__)
+require("jax_xla", "905b7d4e093be605", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -92,10 +92,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("y
 def _exchange(x):
     """Return the target shard of a device from its source shard, inside shard_map."""
     # 1. all_to_all over "y":(2)2: [{"x"}, {"y"}] -> [{"x", "y":(2)2}, {"y":(1)2}]
-    x = x.reshape(2, 4, 6)
-    x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=0, tiled=True)
-    x = x.transpose(1, 0, 2)
-    x = x.reshape(4, 12)
+    x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
     # 2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]
     x = lax.all_gather(x, "y:(1)2", axis=1, tiled=True)
     # 3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]

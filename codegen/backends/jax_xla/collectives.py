@@ -159,26 +159,16 @@ class _Statements:
         self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
-        """Move axes from one dimension to another: parts for every device stand one after another
-        along a first dimension, as those that arrive do, for which a TPU's compiler makes the
-        fewest copies."""
+        """Move axes from one dimension to another."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
         self.shape[split] //= count
         self._reshape([*self.shape[:split], count, *self.shape[split:]])
-        self._turn(split, 0)
-        self._add("lax", f"all_to_all(x, {self.named(refs)}, split_axis=0, concat_axis=0)")
-        self._turn(0, concat)
+        how = f"split_axis={split}, concat_axis={concat}"
+        self._add("lax", f"all_to_all(x, {self.named(refs)}, {how})")
         self.shape[concat] *= count
         self._reshape(self.shape)
         self._ask("all-to-all", refs)
-
-    def _turn(self, source: int, target: int) -> None:
-        """Move a dimension of `x`, which has one more than the tensor."""
-        order = [axis for axis in range(len(self.shape) + 1) if axis != source]
-        order.insert(target, source)
-        if source != target:
-            self.lines.append(f"x = x.transpose({', '.join(map(str, order))})")
 
     def all_gather(self, axis: int, refs: Refs) -> None:
         """Bring the parts of a dimension together, whole ones along an axis of their own: parts

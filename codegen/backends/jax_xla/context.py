@@ -29,7 +29,6 @@ from shardwright.codegen.backends.jax_host import (
     quoted_names,
     short_dims,
 )
-from shardwright.codegen.backends.jax_xla.bits import moves_floats
 from shardwright.codegen.backends.jax_xla.boxes import (
     MOST_PADDING,
     MOST_PADDING_AT_ONCE,
@@ -208,7 +207,7 @@ def xla_text(request: Request) -> XlaText:
     if is_stepwise(plan):
         text = steps_text(plan, request.command)
         transport = transport_of(text.how, text.ends, some_local=False)
-        return _text(request, text.host, text.how, transport, text.how.wire[0], text.target_short)
+        return _text(request, text.host, transport, text.how.wire[0], text.target_short)
     direct = direct_of(plan)
     exchange, how = as_vectors(direct.exchange), direct.once(how_of)
     said = Said(title(plan), (*facts_of(direct), "", *how_facts(how, plan)))
@@ -219,14 +218,12 @@ def xla_text(request: Request) -> XlaText:
     if module.scalar and not isinstance(how, Collectives):
         transport = replace(transport, lines=("x = x.reshape(1)", *transport.lines))
     short = () if _is_exact(how) else _short_dims(exchange)
-    wire = how.wire[0] * DTYPES[plan.reshard.dtype]
-    return _text(request, host, how, transport, wire, short)
+    return _text(request, host, transport, how.wire[0] * DTYPES[plan.reshard.dtype], short)
 
 
 def _text(
     request: Request,
     host: HostText,
-    how: How,
     transport: Transport,
     wire: int,
     short: tuple[int, ...],
@@ -236,9 +233,6 @@ def _text(
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
     program += ["reduces=True"] if host.reduces else []
-    program += (
-        ["as_floats=True"] if moves_floats(request.plan.reshard, how, transport, short) else []
-    )
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
         calls["jax_program"] = ["Terms"]

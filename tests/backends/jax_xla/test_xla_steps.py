@@ -203,10 +203,7 @@ def test_the_statements_of_a_plan() -> None:
             sends = sends_along(8, ((4, 2), (1, 4)), ((2, 2), (4, 2), (1, 2)))
             x = lax.ppermute(x, AXES, sends)
             # 2. all_to_all over "y":(2)2: [{"y":(1)2}, {"x", "y":(2)2}] -> [{"y"}, {"x"}]
-            x = x.reshape(2, 4, 6)
-            x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=0, tiled=True)
-            x = x.transpose(1, 0, 2)
-            x = x.reshape(4, 12)
+            x = lax.all_to_all(x, "y:(2)2", split_axis=0, concat_axis=1, tiled=True)
             # 3. all_gather over "x": [{"y"}, {"x"}] -> [{"y"}, {}]
             y = lax.all_gather(x, "x", axis=1, tiled=True)
             return y

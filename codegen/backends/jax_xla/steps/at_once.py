@@ -36,7 +36,7 @@ def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> lis
     """Return one all-gather of shards of a shape along several dimensions: shards arrive one
     after another along a new one, by the digits in order; each goes to its place. `shape`
     becomes that of the result."""
-    counts, rank, held = [change.count for change in changes], len(shape), list(shape)
+    counts, rank = [change.count for change in changes], len(shape)
     split, order = [*counts, *shape], list[int]()
     places = {change.axis: number for number, change in enumerate(changes)}
     for axis in range(rank):
@@ -47,18 +47,17 @@ def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> lis
     digits = tuple(pair for change in changes for pair in change.digits)
     return [
         ask("all_gather", digits, ["axis=0"]),
-        *turned([math.prod(counts), *held], split, order, shape),
+        *turned(split, order, shape),
     ]
 
 
 def exchanged(
     ask: Ask, pairs: tuple[tuple[int, StepChange], ...], shape: list[int]
 ) -> list[Statement]:
-    """Return one all-to-all that moves digits between pairs of dimensions, (the one that gains,
-    lost): parts for every device stand one after another along the first dimension, as those that
-    arrive do. `shape` becomes that of the result. Of the forms of one pair it is the one for which
-    a TPU's compiler makes the fewest copies (`bench/copies.md`)."""
-    counts, rank, held = [old.count for _, old in pairs], len(shape), list(shape)
+    """Return one all-to-all that moves digits between several pairs of dimensions, (the one that
+    gains, lost): parts for every device stand one after another along the first dimension, as those
+    that arrive do. `shape` becomes that of the result."""
+    counts, rank = [old.count for _, old in pairs], len(shape)
     losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
     split, front = list[int](), [0] * len(pairs)
     for axis in range(rank):
@@ -78,21 +77,16 @@ def exchanged(
     digits = tuple(pair for _, old in pairs for pair in old.digits)
     how = ["split_axis=0", "concat_axis=0", "tiled=True"]
     return [
-        *turned(held, split, order, rows),
+        *turned(split, order, rows),
         ask("all_to_all", digits, how),
-        *turned(rows, parts, back, shape),
+        *turned(parts, back, shape),
     ]
 
 
-def turned(
-    held: list[int], split: list[int], order: list[int], shape: list[int]
-) -> list[Statement]:
-    """Return what makes an array of a shape of `x`, of shape `held`, with its dimensions split and
-    in another order."""
-    said, last = [], held
-    if order != sorted(order):
-        said = [("reshape", split)] if held != split else []
-        said.append(("transpose", order))
-        last = [split[place] for place in order]
-    said += [("reshape", shape)] if last != shape else []
-    return [Statement(f"x.{name}", tuple(map(str, numbers))) for name, numbers in said]
+def turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
+    """Return what makes an array of a shape of one with its dimensions split and in another
+    order."""
+    return [
+        Statement(f"x.{name}", tuple(map(str, numbers)))
+        for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))
+    ]

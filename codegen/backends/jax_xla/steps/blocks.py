@@ -183,8 +183,15 @@ class Blocks:
         for change in moves.slices:
             shape[change.axis] //= change.count
             made.append(self._slice(change, shape[change.axis]))
-        if moves.all_to_alls:
+        if len(moves.all_to_alls) == 1:
+            ((axis, old),) = moves.all_to_alls
+            shape[axis] //= old.count
+            shape[old.axis] *= old.count
+            how = [f"split_axis={axis}", f"concat_axis={old.axis}", "tiled=True"]
+            made.append(call("all_to_all", old.digits, how))
+        elif moves.all_to_alls:
             made += exchanged(call, moves.all_to_alls, shape)
+        if moves.all_to_alls:
             moved = tuple(pair for _, old in moves.all_to_alls for pair in old.digits)
             asked.append(self._ask(before.mesh, "all-to-all", math.prod(shape), moved))
         if len(moves.all_gathers) == 1 and not (self.outermost and moves.all_gathers[0].axis):
