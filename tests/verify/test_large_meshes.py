@@ -121,6 +121,7 @@ tensors = [
 """
 
 
+@pytest.mark.slow
 def test_a_group(tmp_path: Path) -> None:
     """Right, then with a sender that is wrong for the last receiver alone."""
     pytest.importorskip("triton")

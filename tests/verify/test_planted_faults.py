@@ -9,7 +9,7 @@ from planted.fault import Fault, emitted, found
 from planted.fault import edited as edited_by
 from planted.table import FAULTS
 
-SEED, DRAWN = 1, 4
+SEED, DRAWN = 3, 4  # of all three backends
 DESCRIBED = [(name, FAULTS[name]) for name in sorted(FAULTS)]
 
 pytest.importorskip("jax")

@@ -171,7 +171,7 @@ def planted(root: Path, backend: str, faults: Faults, reshard: Reshard) -> dict[
     ("runtime", "faults", "reshard"),
     [
         pytest.param("jax", LISTED, uneven(), marks=pytest.mark.slow),
-        ("jax", PALLAS, aligned()),
+        pytest.param("jax", PALLAS, aligned(), marks=pytest.mark.slow),
         pytest.param("jax", LISTED, thin(), marks=pytest.mark.slow),
         ("triton", TRITON, uneven()),
     ],
