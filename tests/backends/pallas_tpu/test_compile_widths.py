@@ -90,7 +90,7 @@ def test_one_module_of_each_form_compiles(tmp_path: Path) -> None:
     found["sum"] = alone(summed("int64", (5, 30)), "pallas_tpu")
     found["two exchanges"] = alone(in_two(SHARED_ON_TPU["unaligned"]), "pallas_tpu")
     source = Mesh({"x": 8}).sharding('[{}, {}], unreduced={"x"}')
-    ring = Reshard((64, 40), "float32", source, Mesh({"x": 8}).sharding('[{"x"}, {}]'))
+    ring = Reshard((512, 512), "float32", source, Mesh({"x": 8}).sharding('[{"x"}, {}]'))
     made = plan(ring, "direct", topology="torus:8,wrap=1,bandwidth=1e6,latency=1e-12")
     found["ring"] = alone(made, "pallas_tpu")
     assert " = Ring(" in found["ring"]
