@@ -15,6 +15,7 @@ from places import ROOT
 from sweeps import sampled
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.check import check
 from shardwright.codegen.spec.config import read_config
 from shardwright.codegen.verify import verify
 
@@ -33,6 +34,10 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=True)
 """
+
+
+def test_generated_is_what_would_be_emitted_now() -> None:
+    assert "\n".join(str(problem) for problem in check(GENERATED)) == ""
 
 
 def test_generated_holds_the_corpus_and_the_examples() -> None:
