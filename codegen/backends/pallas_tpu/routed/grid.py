@@ -151,11 +151,6 @@ class Grid:
         np.maximum.at(widest, group, widths)
         return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
 
-    @property
-    def places(self) -> tuple[int, ...]:
-        """The places of all devices."""
-        return tuple(self.ways.devices.tolist())
-
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
         """Return the places of devices that have a tile to send over each of the offsets,
         ascending; nothing where all have one over all."""
