@@ -25,16 +25,15 @@ def length(text: str) -> int:
     return len(re.sub(r"\b\d+\b", "0000", text))
 
 
-def conjunction(start: str, tests: list[str], sign: str, end: str = "") -> list[str]:
-    """Return `start (a) & (b) end`, or the same with `and`, over as many lines as it takes."""
+def conjunction(tests: list[str], sign: str, room: int) -> str:
+    """Return `(a) & (b)`, or the same with `and`, over as many lines as it takes; `room`:
+    characters of the only one."""
     if len(tests) < 2:
-        return [f"{start}{''.join(tests) or 'True'}{end}"]
+        return "".join(tests) or "True"
     each = [f"({test})" for test in tests] if sign == "&" else tests
-    line = f"{start}{f' {sign} '.join(each)}{end}"
-    if len(line) <= FITS - 8:
-        return [line]
-    first, *rest = each
-    return [f"{start}(", f"    {first}", *(f"    {sign} {test}" for test in rest), f"){end}"]
+    if len(line := f" {sign} ".join(each)) <= room:
+        return line
+    return "\n".join(["(", f"    {each[0]}", *(f"    {sign} {test}" for test in each[1:]), ")"])
 
 
 def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> list[str]:
@@ -42,9 +41,9 @@ def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> 
     return [line for a in assignments for line in statement_lines(printer, a.name, a.value, depth)]
 
 
-def pruned(assignments: list[Assignment], lines: list[str]) -> list[Assignment]:
-    """Return the assignments that the lines rest on. What only one other uses is put into it."""
-    words = set(re.findall(r"\w+", " ".join(lines)))
+def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
+    """Return the assignments that the texts rest on. What only one other uses is put into it."""
+    words = set(re.findall(r"\w+", " ".join(texts)))
     kept: list[Assignment] = []
     for assignment in reversed(assignments):
         users = [k for k, later in enumerate(kept) if _uses(later.value, assignment.name)]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import sympy
 
-from shardwright.codegen.backends.lines import LONG, conjunction, length, printed, pruned
+from shardwright.codegen.backends.lines import FITS, LONG, conjunction, length, printed, pruned
 from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify
@@ -126,7 +126,7 @@ class Peers:
             each.append(f"{INDENT}yield {PYTHON.text(holder)}, piece")
         lines = self._own_position()
         if self.kernel.tells_held:
-            me, held = self.kernel.me.name, conjunction("held = ", self.kernel.held(shards), "and")
+            me, held = self.kernel.me.name, self._held(shards)
             if self._cut:
                 each = ["if held:", f"{INDENT}yield {me}, None", "else:", *map(_indented, each)]
             else:
@@ -161,7 +161,7 @@ class Peers:
         kernel, pieces = self.kernel, self._exchange.rule.pieces
         turn = self._exchange.holder(own, kernel.receiver, Index("piece", pieces))
         holder = statement_lines(PYTHON, "holder", simplify(turn))
-        held, me = conjunction("held = ", kernel.held(own), "and"), kernel.me.name
+        held, me = self._held(own), kernel.me.name
         if not self._cut:
             chosen = f"({me} if held else holder)" if kernel.tells_held else "holder"
             start = held if kernel.tells_held else []
@@ -172,6 +172,12 @@ class Peers:
             return loop
         keeps = [f"if held and {me} == sender:", f"{INDENT}yield receiver, None"]
         return [*held, *keeps, "elif not held:", *map(_indented, loop)]
+
+    def _held(self, sources: tuple[Value, ...]) -> list[str]:
+        """Return lines that find whether a receiver holds a source shard."""
+        start = "held = "
+        tests = conjunction(self.kernel.held(sources), "and", FITS - 8 - len(start))
+        return (start + tests).splitlines()
 
     def _own_position(self) -> list[str]:
         """Return lines that find a receiver's position in the source mesh, where it is another."""

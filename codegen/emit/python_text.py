@@ -54,14 +54,18 @@ def unpacked(names: list[str], call: str) -> tuple[str, ...]:
     return ("(", *(f"{INDENT}{name}," for name in names), f") = {call}")
 
 
+def broken(printer: Printer, value: sympy.Expr, room: int) -> str:
+    """Return an expression, broken at the terms of a sum where one line has no room for it."""
+    text = printer.text(value)
+    if len(text) <= room or not isinstance(value, sympy.Add):
+        return text
+    return "\n".join(["(", *(INDENT + term for term in printer.terms(value)), ")"])
+
+
 def statement_lines(printer: Printer, name: str, value: sympy.Expr, depth: int = 1) -> list[str]:
-    """Return `name = value`, broken at the terms of a sum where one line (indented so often) is too
-    short."""
-    line = f"{name} = {printer.text(value)}"
-    if len(line) + depth * len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
-        return [line]
-    first, *rest = printer.terms(value)
-    return [f"{name} = (", INDENT + first, *(INDENT + term for term in rest), ")"]
+    """Return `name = value`, broken where one line (indented so often) is too short."""
+    start = f"{name} = "
+    return (start + broken(printer, value, WIDTH - depth * len(INDENT) - len(start))).splitlines()
 
 
 def function_lines(printer: Printer, function: IndexFunction) -> list[str]:

@@ -93,6 +93,7 @@ def pull_kernel(
 ):
     """Add up blocks of tiles over all terms. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        # One shard of 2048 meets one of 256.
         to0 = receiver * 256
         read, write, inside = rows_at(
             read=to0 * 4096,
@@ -106,8 +107,10 @@ def pull_kernel(
         )
         total = tl.full([BLOCK.rows, BLOCK.columns], 0, tl.float32)
         for term in tl.static_range(8):
-            shard = shard_at(peers, term, out, BLOCK)
-            total += read_once(shard + read, inside).to(tl.float32)
+            sender = term
+            shard = shard_at(peers, sender, out, BLOCK)
+            loaded = read_once(shard + read, inside).to(tl.float32)
+            total += loaded
         tl.store(out + write, total.to(tl.bfloat16), mask=inside)
 
 
@@ -134,8 +137,9 @@ def gather_kernel(
         # 8 shards of 256 meet one of 2048; devices begin with different ones, end with their own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 256
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=0,
             write=from0 * 4096,

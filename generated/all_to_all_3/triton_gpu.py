@@ -85,9 +85,11 @@ def pull_kernel(
         # 3 shards of 2 meet one of 6; devices begin with different ones, end with their own.
         a0 = (number + receiver + 1) % 3
         from0 = a0 * 2
+        # One shard of 6 meets one of 2.
         to1 = receiver * 2
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to1,
             write=from0 * 2,

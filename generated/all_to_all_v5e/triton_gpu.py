@@ -92,9 +92,11 @@ def pull_kernel(
         # 8 shards of 25 meet one of 200; devices begin with different ones, end with their own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 25
+        # One shard of 200 meets one of 25.
         to1 = receiver * 25
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to1,
             write=from0 * 25,

@@ -93,9 +93,11 @@ def pull_kernel(
         # 8 shards of 512 meet one of 4096; devices begin with different ones, end with their own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 512
+        # One shard of 64 meets one of 8.
         to1 = receiver * 8
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to1 * 128,
             write=from0 * 1024,

@@ -90,12 +90,14 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
+        # One shard of 4096 meets one of 512.
         to0 = receiver * 512
         # 8 shards of 8 meet one of 64; devices begin with different ones, end with their own.
         a1 = (number + receiver + 1) % 8
         from1 = a1 * 8
+        sender = a1
         copy_rows(
-            shard_at(peers, a1, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to0 * 1024,
             write=from1 * 128,

@@ -89,8 +89,8 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        to1 = receiver % 2 * 4
         # 2 shards of 2 meet one of 4; devices begin with different ones, end with their own.
+        to1 = receiver % 2 * 4
         a1 = to1 // 2 + (receiver % 4 + number + 1) % 2
         from1 = a1 * 2
         sender = receiver // 4 * 4 + a1

@@ -83,11 +83,12 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        to0 = receiver % 3 * 2
         # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        to0 = receiver % 3 * 2
         a0 = (number + receiver + 1) % 2 + to0
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=0,
             write=a0 - to0,

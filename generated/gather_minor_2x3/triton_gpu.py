@@ -85,11 +85,12 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
-        to1 = receiver // 3 * 3
         # 3 shards of 1 meet one of 3; devices begin with different ones, end with their own.
+        to1 = receiver // 3 * 3
         a1 = (number + receiver + 1) % 3 + to1
+        sender = a1
         copy_rows(
-            shard_at(peers, a1, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=0,
             write=a1 - to1,

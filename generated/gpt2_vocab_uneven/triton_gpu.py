@@ -105,17 +105,19 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
-        to0 = receiver % 4 * 12565
         # Up to 3 shards of 6283 meet one of 12565; devices begin with different ones.
+        to0 = receiver % 4 * 12565
         a0 = to0 // 6283 + (number + receiver) % 3
         from0 = a0 * 6283
         low0 = max(from0, to0)
         high0 = min(from0 + 6283, min(to0 + 12565, 50257))
         width0 = high0 - low0
+        # One shard of 768 meets one of 384.
         to1 = receiver // 4 * 384
+        sender = a0
         if low0 < high0:
             copy_rows(
-                shard_at(peers, a0, out, BLOCK),
+                shard_at(peers, sender, out, BLOCK),
                 out,
                 read=(low0 - from0) * 768 + to1,
                 write=(low0 - to0) * 384,

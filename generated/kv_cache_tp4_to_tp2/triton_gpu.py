@@ -87,13 +87,15 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
+        # One shard of 32 meets one of 16.
         to0 = receiver % 2 * 16
-        to2 = receiver // 2 * 4
         # 2 shards of 2 meet one of 4; devices begin with different ones, end with their own.
+        to2 = receiver // 2 * 4
         a2 = to2 // 2 + (number + receiver + 1) % 2
         from2 = a2 * 2
+        sender = a2
         copy_rows(
-            shard_at(peers, a2, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to0 * 2048 * 256,
             write=from2 * 128 - to2 * 128,

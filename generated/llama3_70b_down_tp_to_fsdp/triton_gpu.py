@@ -96,6 +96,7 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
+        # One shard of 7168 meets one of 3584.
         to0 = receiver * 3584
         a0 = to0 // 7168
         from0 = a0 * 7168

@@ -92,9 +92,11 @@ def pull_kernel(
         # 8 shards of 1024 meet one of 8192; devices begin with different ones, end with their own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 1024
+        # One shard of 8192 meets one of 2048.
         to1 = receiver % 4 * 2048
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to1,
             write=from0 * 2048,

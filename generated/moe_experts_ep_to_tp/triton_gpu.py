@@ -91,13 +91,15 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        to0 = receiver // 2 * 64
         # 2 shards of 32 meet one of 64; devices begin with different ones, end with their own.
+        to0 = receiver // 2 * 64
         a0 = to0 // 32 + (number + receiver + 1) % 2
         from0 = a0 * 32
+        # One shard of 1792 meets one of 896.
         to2 = receiver % 2 * 896
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to2,
             write=(from0 * 2048 - to0 * 2048) * 896,

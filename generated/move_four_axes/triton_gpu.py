@@ -104,9 +104,10 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        to0 = receiver // 8 * 2
         # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        to0 = receiver // 8 * 2
         a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
+        # One shard of 4 meets one of 1.
         to1 = receiver // 2 % 4
         # 4 shards of 1 meet one of 4; devices begin with different ones, end with their own.
         a2 = (receiver // 4 + number % 4 + 1) % 4

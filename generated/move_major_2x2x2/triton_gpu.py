@@ -89,11 +89,12 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
+        # One shard of 2 meets one of 1.
         to0 = receiver // 2
         a0 = to0 // 2
         from0 = a0 * 2
-        to1 = receiver % 2 * 2
         # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        to1 = receiver % 2 * 2
         a1 = (receiver % 4 + number + 1) % 2 + to1
         sender = a0 * 4 + a1
         copy_rows(

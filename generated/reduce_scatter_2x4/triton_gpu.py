@@ -91,6 +91,7 @@ def pull_kernel(
 ):
     """Add up blocks of tiles over all terms. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        # One shard of 64 meets one of 16.
         to0 = receiver // 2 * 16
         read, write, inside = rows_at(
             read=to0 * 24,
@@ -104,8 +105,10 @@ def pull_kernel(
         )
         total = tl.full([BLOCK.rows, BLOCK.columns], 0, tl.float32)
         for term in tl.static_range(4):
-            shard = shard_at(peers, term * 2 + receiver % 2, out, BLOCK)
-            total += read_once(shard + read, inside).to(tl.float32)
+            sender = term * 2 + receiver % 2
+            shard = shard_at(peers, sender, out, BLOCK)
+            loaded = read_once(shard + read, inside).to(tl.float32)
+            total += loaded
         tl.store(out + write, total.to(tl.bfloat16), mask=inside)
 
 

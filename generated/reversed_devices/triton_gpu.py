@@ -85,8 +85,9 @@ def pull_kernel(
 ):
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        sender = receiver
         copy_rows(
-            shard_at(peers, receiver, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=0,
             write=0,

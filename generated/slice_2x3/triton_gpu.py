@@ -87,9 +87,11 @@ def pull_kernel(
 ):
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
+        # One shard of 6 meets one of 2.
         to0 = receiver % 3 * 2
+        sender = receiver
         copy_rows(
-            shard_at(peers, receiver, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to0,
             write=0,

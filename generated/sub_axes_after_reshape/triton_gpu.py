@@ -91,10 +91,11 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        to0 = receiver // 4 * 32
         # 2 shards of 16 meet one of 32; devices begin with different ones, end with their own.
+        to0 = receiver // 4 * 32
         a0 = to0 // 16 + (receiver // 2 + number + 1) % 2
         from0 = a0 * 16
+        # One shard of 96 meets one of 24.
         to1 = receiver % 4 * 24
         sender = a0 * 2 + receiver % 2
         copy_rows(

@@ -79,9 +79,9 @@ def pull_kernel(
 ):
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
-        to0 = receiver % 3 * 2 + receiver // 3
+        sender = receiver % 3 * 2 + receiver // 3
         copy_rows(
-            shard_at(peers, to0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=0,
             write=0,

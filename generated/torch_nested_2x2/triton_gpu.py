@@ -105,13 +105,13 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
+        # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
         to0 = receiver * 2
         first_digit0 = to0 // 3
         first_rest0 = to0 - first_digit0 * 3
         first_length0 = min(3, 5 - first_digit0 * 3)
         first_chunk0 = (first_length0 + 1) // 2
         first_index0 = first_digit0 * 2 + first_rest0 // first_chunk0
-        # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
         a0 = (number + receiver) % 2 + first_index0
         source_offset0 = a0 // 2 * 3
         source_length0 = min(3, 5 - source_offset0)
@@ -121,9 +121,10 @@ def pull_kernel(
         source_length0_1 = min(source_chunk0, source_length0 - source_offset0_1)
         high0 = min(source_length0_1 + source_lo0, min(to0 + 2, 5))
         width0 = high0 - source_lo0
+        sender = a0
         if (a0 < 4) & (source_lo0 < high0):
             copy_rows(
-                shard_at(peers, a0, out, BLOCK),
+                shard_at(peers, sender, out, BLOCK),
                 out,
                 read=0,
                 write=source_lo0 * 3 - to0 * 3,

@@ -96,9 +96,11 @@ def pull_kernel(
         a0 = (number + receiver) % 4
         from0 = a0 * 3
         width0 = min(from0 + 3, 10) - from0
+        # One shard of 9 meets one of 3.
         to1 = receiver * 3
+        sender = a0
         copy_rows(
-            shard_at(peers, a0, out, BLOCK),
+            shard_at(peers, sender, out, BLOCK),
             out,
             read=to1,
             write=from0 * 3,

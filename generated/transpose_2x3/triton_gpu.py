@@ -95,15 +95,15 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
-        to0 = receiver % 3 * 2
         # Up to 2 shards of 3 meet one of 2; devices begin with different ones.
+        to0 = receiver % 3 * 2
         a0 = to0 // 3 + (number // 2 + receiver // 3) % 2
         from0 = a0 * 3
         low0 = max(from0, to0)
         high0 = min(from0 + 3, to0 + 2)
         width0 = high0 - low0
-        to1 = receiver // 3 * 3
         # 2 shards of 2 meet one of 3; devices begin with different ones.
+        to1 = receiver // 3 * 3
         a1 = to1 // 2 + (number % 2 + receiver % 3) % 2
         from1 = a1 * 2
         low1 = max(from1, to1)

@@ -99,11 +99,12 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
+        # One shard of 3 meets one of 1.
         to0 = receiver % 6
         a0 = to0 // 3
         from0 = a0 * 3
-        to1 = receiver // 6 * 3
         # 3 shards of 1 meet one of 3; devices begin with different ones, end with their own.
+        to1 = receiver // 6 * 3
         a1 = (receiver % 6 + number + 1) % 3 + to1
         sender = a0 * 6 + a1
         copy_rows(

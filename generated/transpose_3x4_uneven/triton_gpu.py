@@ -115,15 +115,15 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
-        to0 = receiver % 4 * 4
         # Up to 2 shards of 6 meet one of 4; devices begin with different ones.
+        to0 = receiver % 4 * 4
         a0 = to0 // 6 + (number // 2 + receiver // 4) % 2
         from0 = a0 * 6
         low0 = max(from0, to0)
         high0 = min(from0 + 6, to0 + 4)
         width0 = high0 - low0
-        to1 = receiver // 4 * 8
         # 2 shards of 6 meet one of 8; devices begin with different ones.
+        to1 = receiver // 4 * 8
         a1 = to1 // 6 + (number % 2 + receiver % 4) % 2
         from1 = a1 * 6
         low1 = max(from1, to1)

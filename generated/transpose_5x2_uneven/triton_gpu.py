@@ -115,14 +115,14 @@ def pull_kernel(
     """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 6, place // 6
-        to0 = receiver % 2 * 14
         # 3 shards of 6 meet one of 14; devices begin with different ones.
+        to0 = receiver % 2 * 14
         a0 = to0 // 6 + (number // 2 + receiver // 2) % 3
         from0 = a0 * 6
         low0 = max(from0, to0)
         width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
-        to1 = receiver // 2 * 3
         # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
+        to1 = receiver // 2 * 3
         a1 = to1 // 7 + (number % 2 + receiver % 2) % 2
         from1 = a1 * 7
         low1 = max(from1, to1)

@@ -120,8 +120,8 @@ def pull_kernel(
         a0 = (number // 3 + receiver // 4 + 1) % 2
         from0 = a0 * 4
         width0 = min(from0 + 4, 7) - from0
-        to1 = receiver % 2 * 7
         # Up to 3 shards of 4 meet one of 7; devices begin with different ones.
+        to1 = receiver % 2 * 7
         a1 = to1 // 4 + (number % 3 + receiver % 4) % 3
         from1 = a1 * 4
         low1 = max(from1, to1)
@@ -129,6 +129,7 @@ def pull_kernel(
         width1 = high1 - low1
         held1 = min(from1 + 4, 13) - from1
         wanted1 = min(to1 + 7, 13) - to1
+        # One shard of 29 meets one of 8.
         to2 = receiver // 2 % 2 * 16 + receiver // 4 * 8
         width2 = min(to2 + 8, 29) - to2
         sender = a0 * 4 + a1

@@ -110,9 +110,11 @@ def pull_kernel(
         # 4 shards of 4 meet one of 16; devices begin with different ones, end with their own.
         a0 = (receiver // 2 + number + 1) % 4
         from0 = a0 * 4
+        # One shard of 8 meets one of 4.
         to1 = receiver // 2 * 4
         a1 = to1 // 8
         from1 = a1 * 8
+        # One shard of 16 meets one of 8.
         to2 = receiver % 2 * 8
         sender = a0 * 2 + a1
         copy_rows(

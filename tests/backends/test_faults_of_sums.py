@@ -36,7 +36,7 @@ FAULTS: dict[tuple[str, str], tuple[Plan, str, str, str]] = {
         IN_TWO, "for number in range(1, count):", "for number in range(1, count - 1):", VALUES,
     ),
     ("triton_gpu", "twice"): (
-        IN_TWO, "total += read_once", "total += (1 + (term == 1)) * read_once", VALUES,
+        IN_TWO, "total += loaded", "total += (1 + (term == 1)) * loaded", VALUES,
     ),
     ("jax_xla", "left out"): (
         BY_COLLECTIVES,

@@ -57,6 +57,14 @@ class DTensorText:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """Names that a module imports of a support file."""
+
+    file: str
+    names: str
+
+
+@dataclass(frozen=True)
 class TritonText:
     """Everything the template prints."""
 
@@ -76,28 +84,26 @@ class TritonText:
         return "of boxes and peers; then moved"
 
     @property
-    def row_names(self) -> str:
-        """What the module imports of copies of rows."""
-        copied = {"shard_at", *(phase.kernel.by for phase in self.phases)}
-        names = copied | ({"read_once"} if self.phases[0].kernel.reduces else set())
-        both = {phase.together for phase in self.phases} & {BOTH}
-        return ", ".join([*both, "Tiles", *sorted(names)])
+    def exports(self) -> str:
+        """The names of what callers use, but those that share memory."""
+        names = ["reshard", *(["reshard_dtensor"] if self.dtensor else [])]
+        return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
-    def host_imports(self) -> tuple[str, ...]:
-        """The lines that import what moves shards."""
-        if not self.phases[0].kernel.reduces:
-            return ("from .._support.torch_gpu import Reshard",)
-        if len(self.phases) == 1:
-            return ("from .._support.torch_reduce import Reduction",)
-        return ("from .._support.torch_reduce import Phased, Reduction, Reshard",)
-
-    @property
-    def box_names(self) -> str:
-        """What the module imports of boxes."""
-        names = ["Exchange", "Side"]
-        is_cut = any(phase.exchange.rule.pieces > 1 for phase in self.phases)
-        return ", ".join(["Cut", *names] if is_cut else names)
+    def imports(self) -> tuple[Imported, ...]:
+        """What the module imports of the support files."""
+        phases = self.phases
+        rows = {"shard_at"}.union(*(phase.imported for phase in phases))
+        both = {phase.together for phase in phases} & {BOTH}
+        cut = any(phase.exchange.rule.pieces > 1 for phase in phases)
+        host = "Reduction" if phases[0].kernel.reduces else "Reshard"
+        host = "Phased, Reduction, Reshard" if len(phases) > 1 else host
+        return (
+            Imported("boxes", ", ".join([*(["Cut"] if cut else []), "Exchange", "Side"])),
+            *([Imported("torch_dtensor", "DTensors")] if self.dtensor else []),
+            Imported("torch_gpu" if host == "Reshard" else "torch_reduce", host),
+            Imported("triton_rows", ", ".join([*both, "Tiles", *sorted(rows)])),
+        )
 
 
 def refuse(plan: Plan) -> None:
@@ -243,12 +249,12 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None
 
 def _codes(placed: tuple[_Placed, ...]) -> str:
     """Return the placements as a module has them, `(0, (0, 2), "sum", None)`."""
-    return _listed([f'"{each}"' if isinstance(each, str) else repr(each) for each in placed])
+    return repr(placed).replace("'", '"')
 
 
 def _words(placed: tuple[_Placed, ...]) -> str:
     """Return `(Shard(0), Partial("sum"), Replicate())`."""
-    return _listed(list(map(_word, placed)))
+    return f"({', '.join(map(_word, placed))}{',' * (len(placed) == 1)})"
 
 
 def _word(placed: _Placed) -> str:
@@ -261,7 +267,3 @@ def _word(placed: _Placed) -> str:
             return f"_StridedShard({dim}, split_factor={factor})"
         case _:
             return f'Partial("{placed}")'
-
-
-def _listed(items: list[str]) -> str:
-    return f"({', '.join(items)})" if len(items) > 1 else f"({items[0]},)"

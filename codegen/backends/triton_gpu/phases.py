@@ -71,6 +71,18 @@ class PullPhase:
     ends: tuple[str, str]
 
     @property
+    def template(self) -> str:
+        """The template of its kernel."""
+        return f"triton_gpu/{'reduce' if self.kernel.reduces else 'pull'}.py.jinja"
+
+    @property
+    def imported(self) -> set[str]:
+        """The support functions that its kernel calls."""
+        if self.kernel.reduces:
+            return {"rows_at", "read_once"}
+        return {"copy_some_lines" if self.kernel.text.has_ends else "copy_rows"}
+
+    @property
     def peers(self) -> Peers:
         """Who sends to whom."""
         return Peers(self.kernel)

@@ -1,4 +1,4 @@
-"""The loop of a kernel over the terms of a block: added up, or their maximum or minimum.
+"""How the terms of a block are reduced: added up, or their maximum or minimum.
 
 The order is that of their numbers on every device, so that replicas of a result are equal bit by
 bit. Floats of fewer than 32 bits are reduced as float32 and rounded once.
@@ -21,55 +21,42 @@ _TYPES = {
     "float8_e5m2": "float8e5",
 }
 
+_DOES = {"sum": "Add up", "max": "Find the maximum of", "min": "Find the minimum of"}
+
 
 @dataclass(frozen=True)
-class Reduced:
-    """How the terms of an exchange become values of a dtype."""
+class ReducedText:
+    """What the template of a reduction prints of its terms, of which there are so many.
 
-    exchange: Exchange
-    dtype: str
+    `does`: their reduction, in words; `unrolled`: whether all are loaded at once; `element` and
+    `total`: Triton's types of shards and of sums; `identity`: the value that leaves every other as
+    it is; `adds`: whether terms are added up; else `combine` does it, and treats NaNs like `nan`.
+    """
 
-    @property
-    def element(self) -> str:
-        """Triton's name of the elements of shards."""
-        return f"tl.{_TYPES.get(self.dtype, self.dtype)}"
+    terms: int
+    does: str
+    unrolled: bool
+    element: str
+    total: str
+    identity: str
+    adds: bool
+    combine: str
+    nan: str
 
-    @property
-    def is_widened(self) -> bool:
-        """Whether elements are narrower than what they are reduced as."""
-        return is_floating(self.dtype) and self.dtype not in ("float32", "float64")
-
-    @property
-    def total(self) -> str:
-        """Triton's name of what elements are reduced as."""
-        return "tl.float32" if self.is_widened else self.element
-
-    def lines(self, held: list[str], sender: str) -> list[str]:
-        """Return the loop, from where a block lies (`read`, `write`, `inside`) to its store;
-        `sender`: whose shard has a term, after the lines `held`."""
-        count = self.exchange.terms
-        start = f"tl.full([BLOCK.rows, BLOCK.columns], {self._identity()}, {self.total})"
-        loop = f"tl.static_range({count})" if count <= UNROLLED else f"range({count})"
-        loaded = "read_once(shard + read, inside)"
-        loaded += f".to({self.total})" if self.is_widened else ""
-        stored = f"total.to({self.element})" if self.is_widened else "total"
-        return [
-            f"total = {start}",
-            f"for term in {loop}:",
-            *(f"    {line}" for line in held),
-            f"    shard = shard_at(peers, {sender}, out, BLOCK)",
-            *(f"    {line}" for line in self._combined(loaded)),
-            f"tl.store(out + write, {stored}, mask=inside)",
-        ]
-
-    def _combined(self, loaded: str) -> list[str]:
-        if self.exchange.operator == "sum":
-            return [f"total += {loaded}"]
-        nan = ", propagate_nan=tl.PropagateNan.ALL" if is_floating(self.dtype) else ""
-        return [
-            f"loaded = {loaded}",
-            f"total = tl.{self.exchange.operator}imum(total, loaded{nan})",
-        ]
-
-    def _identity(self) -> str:
-        return neutral_text(self.dtype, self.exchange.operator or "sum")
+    @staticmethod
+    def of(exchange: Exchange, dtype: str) -> ReducedText:
+        """Return those of an exchange of elements of a dtype."""
+        operator, count = exchange.operator or "sum", exchange.terms
+        element = f"tl.{_TYPES.get(dtype, dtype)}"
+        is_widened = is_floating(dtype) and dtype not in ("float32", "float64")
+        return ReducedText(
+            terms=count,
+            does=_DOES[operator],
+            unrolled=count <= UNROLLED,
+            element=element,
+            total="tl.float32" if is_widened else element,
+            identity=neutral_text(dtype, operator),
+            adds=operator == "sum",
+            combine=f"tl.{operator}imum",
+            nan=f"tl.PropagateNan.{'ALL' if is_floating(dtype) else 'NONE'}",
+        )

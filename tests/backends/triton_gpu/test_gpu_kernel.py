@@ -209,17 +209,15 @@ def test_a_step_past_the_own_shard_only_where_that_makes_it_the_last() -> None:
     for reshard in [*CASES.values(), *map(random_reshard, range(30))]:
         exchange = moves(reshard).exchange
         kernel = Kernel(moves(reshard), some_local=True, wide=False)
-        said = "\n".join(kernel.lines())
+        named = {each.name: dim.comment for dim in kernel.text.dims for each in dim.values}
         for axis, (dim, count) in enumerate(zip(exchange.dims, kernel.counts, strict=True)):
-            if count == 1 or f"a{axis} = " not in said:
+            if count == 1 or f"a{axis}" not in named:
                 continue
             positions = np.arange(exchange.target.mesh.size)
             low, high = (end[dim.target.index(positions)] for end in dim.target.intervals)
             first = np.broadcast_to(dim.source.owner(low), positions.shape)
             own = exchange.source.dims[axis].index(positions) + 0 * positions
-            last = (
-                "end with their own" in said.partition(f"a{axis} = ")[0].rstrip().splitlines()[-1]
-            )
+            last = "end with their own" in named[f"a{axis}"]
             step = (own + count - 1 + last) % count
             met = (first <= own) & (own < first + count) & (low < high)
             if last:

@@ -90,13 +90,13 @@ LARGE = {
 LEAST = {
     "right": ("", "", rf"{PROVED}; 24 {MOVED}"),
     "nothing_but_zeros": (
-        r"tl.store\(out \+ write, total,",
-        "tl.store(out + write, total & 0,",
+        r"tl.store\(out \+ write, total",
+        "tl.store(out + write, (total & 0)",
         r"device 0: wrong target shard, moved by the kernel",
     ),
     "nothing_but_ones": (
-        r"tl.store\(out \+ write, total,",
-        "tl.store(out + write, total | 1,",
+        r"tl.store\(out \+ write, total",
+        "tl.store(out + write, (total | 1)",
         r"device \d: wrong target shard, moved by the kernel",
     ),
     "a_term_left_out": (

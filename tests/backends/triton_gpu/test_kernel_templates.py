@@ -1,0 +1,109 @@
+"""A kernel's statements stand in its template: of all that Python hands over, a value is an
+expression that does nothing but compute, a name, a number, or a comment."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+
+import jinja2.meta
+import pytest
+from gpu_cases import CASES, make
+from places import ROOT
+from sums import SHARED, in_two, placing, reduction, shared
+
+from shardwright.codegen.backends.triton_gpu.kernel_text import Named, PullText
+from shardwright.codegen.backends.triton_gpu.phases import phases_of
+from shardwright.codegen.planner import plan
+
+CONDITIONS = 8
+"""A template with its frame has no more."""
+
+COMMENTS = ("comment", "does")
+"""Fields that are words."""
+
+TEMPLATES = ROOT / "templates"
+COMPUTE = {"min", "max", "float"}
+"""The functions that expressions call."""
+
+
+def texts() -> Iterator[PullText]:
+    """The contexts of kernels of each form: copies, also wide and in pieces, and reductions."""
+    wide = make({"x": 2}, (2**17, 2**16), '[{"x"}, {}]', '[{}, {"x"}]', dtype="int8")
+    reshards = [*CASES.values(), wide, *map(reduction, range(4)), *map(placing, range(4))]
+    plans = [plan(reshard, "direct") for reshard in reshards]
+    plans += [*map(in_two, SHARED.values()), *filter(None, map(shared, range(4)))]
+    for made in plans:
+        yield from (phase.kernel.text for phase in phases_of(made))
+
+
+def breaches(name: str, value: object) -> Iterator[str]:
+    """The values, of all that a context holds, that are more than they may be."""
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from breaches(field.name, getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from breaches(name, each)
+    elif isinstance(value, str) and value and not is_plain(name, value):
+        yield f"{name}={value}"
+    elif not isinstance(value, str | bool | int | None):
+        yield f"{name}: {type(value).__name__}"
+
+
+def is_plain(name: str, text: str) -> bool:
+    """Whether a text is a comment, or an expression without control flow that calls nothing but
+    functions of numbers."""
+    if name in COMMENTS:
+        return "\n" not in text
+    try:
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    except SyntaxError:
+        return False
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    flow = ast.IfExp | ast.comprehension | ast.Lambda | ast.NamedExpr | ast.BoolOp
+    return all(isinstance(f, ast.Name) and f.id in COMPUTE for f in calls) and not any(
+        isinstance(node, flow) for node in nodes
+    )
+
+
+def test_contexts_hold_no_statement() -> None:
+    """And each optional part of the templates is in one of them."""
+    found = list(texts())
+    assert [each for text in found for each in breaches("", text)] == []
+    for part in ("wide", "held", "piece", "inside", "has_ends", "reduced"):
+        assert {bool(getattr(text, part)) for text in found} == {True, False}, part
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [
+        ("sender", "tl.load(peers + receiver)"),
+        ("sender", "receiver if receiver < 3 else 0"),
+        ("sender", "receiver\n        tl.debug_barrier()"),
+        ("inside", "low0 < high0:\n            pass\n        if True"),
+        ("dims", (Named("a0", "copy_rows(peers, out)"),)),
+    ],
+)
+def test_a_statement_in_a_context_is_found(part: str, planted: object) -> None:
+    text = replace(next(texts()), **{part: planted})  # type: ignore[arg-type]
+    assert [each.partition("=")[0] for each in breaches("", text)] == [
+        "value" if part == "dims" else part
+    ]
+
+
+@pytest.mark.parametrize("name", ["pull", "reduce"])
+def test_templates_print_contexts_alone(name: str) -> None:
+    """Of a phase they use its names only; and with the frame around them they choose little."""
+    text, frame = (
+        (TEMPLATES / "triton_gpu" / f"{each}.py.jinja").read_text() for each in (name, "module")
+    )
+    used = jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(text))
+    assert used == {"k", "p"}
+    assert {*re.findall(r"\bp\.(\w+)", text)} == {"names"}
+    assert "include" not in text
+    common = (TEMPLATES / "common" / "module.py.jinja").read_text()
+    said = re.findall(r"\{[%{][^%}]*\b(?:if|elif) ", text + frame + common)
+    assert len(said) <= CONDITIONS
