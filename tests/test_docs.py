@@ -106,6 +106,34 @@ def test_what_is_shown_runs(name: str, tmp_path: Path) -> None:
     assert carried_out(PARTS[name], tmp_path) > 0
 
 
+def excerpts(page: str) -> list[Block]:
+    """The blocks of a page that show a part of a file of ours."""
+    return [block for block in blocks(page) if "/" in block.title]
+
+
+def is_part(excerpt: Block) -> bool:
+    return excerpt.text in (ROOT / excerpt.title).read_text()
+
+
+def test_how_a_kernel_comes_about(tmp_path: Path) -> None:
+    """What is shown of templates and emitted modules is in them; the rest runs, and the values that
+    the context of the template has are in the text that is shown."""
+    page = (DOCS / "kernels.md").read_text()
+    assert carried_out(page, tmp_path) == 2
+    shown = excerpts(page)
+    assert [each.language for each in shown] == ["jinja", "jinja", "py"]
+    assert all(map(is_part, shown))
+    context = next(block.text for block in blocks(page) if block.language == "python")
+    values = re.findall(r'^    "(\w+)": "(.*)",$', context, re.MULTILINE)
+    assert len(values) > 5
+    assert all(f"        {name} = {value}\n" in shown[-1].text for name, value in values)
+
+
+def test_what_is_no_part_of_a_file_is_found() -> None:
+    page = (DOCS / "kernels.md").read_text().replace("k.deeper", "k.deep")
+    assert [is_part(each) for each in excerpts(page)] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     "page",
     [
