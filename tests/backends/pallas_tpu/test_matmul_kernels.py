@@ -148,7 +148,7 @@ def in_small_blocks(case: MatmulCase, rng: random.Random) -> None:
     case.module.write_text(text)
 
 
-@pytest.mark.parametrize("seed", swept(range(16), 8))
+@pytest.mark.parametrize("seed", swept(range(16), 16))
 def test_random_kernels_equal_numpy(seed: int, runner: Runner, tmp_path: Path) -> None:
     """All that may travel, along all factors, on 2 to 8 devices, in large blocks and small ones."""
     rng = random.Random(seed)

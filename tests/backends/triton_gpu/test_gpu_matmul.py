@@ -110,7 +110,7 @@ def test_terms(kind: str, turn: int, runner: Runner, tmp_path: Path) -> None:
     assert {"values", "replicas", "traffic", "order"} <= set(report.checks)
 
 
-@pytest.mark.parametrize("seed", swept(range(120), 20))
+@pytest.mark.parametrize("seed", swept(range(120), 40))
 def test_random_matmuls(seed: int, runner: Runner, tmp_path: Path) -> None:
     """Batches, sub-axes, any sides unreduced, gradients of some."""
     rng = random.Random(seed)
@@ -183,7 +183,7 @@ def test_processes_with_flags_in_shared_memory(kind: str, tmp_path: Path) -> Non
         assert answers == ["ok"] * len(cases)
 
 
-@pytest.mark.parametrize("seed", swept(range(12), 6))
+@pytest.mark.parametrize("seed", swept(range(12), 12))
 def test_random_matmuls_in_processes(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     texts = [*matrix_shardings(GRID.names), '[{"x"}, {}], unreduced={"y"}']
