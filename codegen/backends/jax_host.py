@@ -214,6 +214,7 @@ def short_dims(layout: Layout) -> tuple[int, ...]:
 
 LIBRARIES = {
     "jnp": "import jax.numpy as jnp",
+    "np": "import numpy as np",
     "lax": "from jax import lax",
     "pl": "from jax.experimental import pallas as pl",
     "pltpu": "from jax.experimental.pallas import tpu as pltpu",

@@ -31,15 +31,20 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
 
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_program import Terms
-from .._support.pallas_ring import Ring, Round
+from .._support.pallas_peers import LOGICAL, div, each, rem
+from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "705db046c7069245", __name__)
+require("pallas_tpu", "33185e2c44b0f37c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -76,9 +81,109 @@ _SOURCE = Sharded(
     SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P("x", None, None), terms=True
 )
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("x", None))
+
+
+# Upwards along "x" from coordinate to coordinate: 0, 2, 3, 1.
+RING0 = Round(1, 4, folded=True)
+UP, DOWN = np.int32(0), np.int32(1)
+
+
+def ring_kernel(x, y, slots, sums, terms, received, left, loaded, free):
+    """Combine x, this device's terms of all parts, ring after ring; y has what each ring leaves.
+
+    x, y: in HBM [direction, chunk, 1024, 128]; a half of each part goes in each direction.
+    In VMEM, 6,291,456 bytes, [direction, turn, 1024, 128], two turns each:
+    terms  own chunks; `loaded` counts what has come of x
+    slots  what the device upstream has sent; `received` counts it
+    sums   what leaves, to the slots downstream or to y; `left` counts it
+    free   of each ring and direction, how many more sums downstream has a slot for
+    """
+    me = lax.axis_index("x")
+    vmem = slots, sums, terms, received, left, loaded, free
+    # From here on the neighbours may write to the slots and the counters of this device.
+    barrier = pltpu.get_barrier_semaphore()
+    for peer in RING0.neighbours(me):
+        pl.semaphore_signal(barrier, 1, device_id=peer, device_id_type=LOGICAL)
+    pl.semaphore_wait(barrier, 2)  # 1 from each neighbour
+    go_round_ring0(me, x, y, *vmem)
+
+
+def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
+    """Go round RING0: of 4 parts of 8 chunks of x, from chunk 0 on, to one in y, from 0 on.
+
+    A chunk takes 4 steps, in each of which the device combines what has come with its own term of
+    one part: first of the one that has farthest to go, last of the part that it keeps.
+    """
+    place, (after, before) = RING0.place(me), RING0.neighbours(me)
+    downstream, upstream = (after, before), (before, after)  # by direction
+
+    def load(way, step):
+        """Return the copy of the own chunk of a step, 524,288 bytes."""
+        at, turn = rem(step, 4), rem(step, 2)
+        part = rem(place + (7 - at if way == UP else 1 + at), 4)
+        own = x.at[way, part * 8 + div(step, 4)]
+        return pltpu.make_async_copy(own, terms.at[way, turn], loaded.at[way, turn])
+
+    def leaves(way, turn):
+        """Return a copy to wait for until the sum of a turn has left, 524,288 bytes."""
+        total = sums.at[way, turn]
+        return pltpu.make_async_copy(total, total, left.at[way, turn])
+
+    def allow(way, count):
+        """Tell the device upstream that it may send so many sums more."""
+        slots_free, to = free.at[np.int32(0), way], upstream[way]
+        pl.semaphore_signal(slots_free, count, device_id=to, device_id_type=LOGICAL)
+
+    def advance(way, step):
+        """Make a step in one direction."""
+        at, turn = rem(step, 4), rem(step, 2)
+        sent = div(step, 4) * 3 + at  # how many sums have been sent before
+        this, last = rem(sent, 2), rem(sent + 1, 2)  # slots of what is sent now, and was before
+        own, total, come = terms.at[way, turn], sums.at[way, turn], slots.at[way, last]
+        load(way, step).wait()  # from its start in the step before
+        pl.when(step < 31)(lambda: load(way, step + 1).start())
+        pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps before
+
+        @pl.when(at == 0)
+        def begin():
+            put(total, "sum", own)
+
+        @pl.when(at > 0)
+        def combine():
+            # What upstream has sent in the step before, 524,288 bytes.
+            pltpu.make_async_copy(come, come, received.at[way, last]).wait()
+            put(total, "sum", come, own)
+            pl.when(sent < 23)(lambda: allow(way, 1))
+
+        @pl.when(at < 3)
+        def send():
+            pl.semaphore_wait(free.at[np.int32(0), way], 1)  # downstream has read that slot
+            there, came, to = slots.at[way, this], received.at[way, this], downstream[way]
+            pltpu.make_async_remote_copy(
+                total, there, left.at[way, turn], came, device_id=to, device_id_type=LOGICAL
+            ).start()
+
+        @pl.when(at == 3)
+        def keep():
+            kept = y.at[way, div(step, 4)]
+            pltpu.make_async_copy(total, kept, left.at[way, turn]).start()
+
+    def advance_both(step):
+        advance(UP, step)
+        advance(DOWN, step)
+
+    for way in (UP, DOWN):
+        allow(way, 2)
+        load(way, np.int32(0)).start()
+    each(32, advance_both)
+    for way in (UP, DOWN):
+        leaves(way, np.int32(0)).wait()
+        leaves(way, np.int32(1)).wait()
+
+
 _PROGRAM = Ring(
-    "x",
-    (Round(1, 4, folded=True),),
+    ring_kernel,
+    (RING0,),
     Terms("sum", "sum"),
     rows=1024,
     chunks=8,

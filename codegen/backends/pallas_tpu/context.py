@@ -16,7 +16,8 @@ from shardwright.codegen.backends.jax_host import (
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.pallas_tpu.phases import TwoKernels, exchanges_of, forms_of
 from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
-from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
+from shardwright.codegen.backends.pallas_tpu.ring import RingForm, ring_facts
+from shardwright.codegen.backends.pallas_tpu.ring_text import ring_text
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, form_facts, grid_of
 from shardwright.codegen.backends.pallas_tpu.terms import (
@@ -146,8 +147,7 @@ def _of_ring(request: Request, ring: RingForm) -> PallasText:
     said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
     module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)
     host, reach = host_text(plan, module, held), plan.once(grid_of) is not None
-    made = ring.made("_PROGRAM", terms_text(plan), host.program_axes, powers_of_two=reach)
-    text = KernelText((), RING_CALLS, frozenset(), tuple(made))
+    text = ring_text(ring, "_PROGRAM", terms_text(plan), host.program_axes, reach=reach)
     return _assembled(request, module, host, text, ring.wire_bytes, (_id_line(request),))
 
 

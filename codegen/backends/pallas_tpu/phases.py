@@ -14,7 +14,8 @@ from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
 from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.ring import RING_CALLS, RingForm, ring_facts
+from shardwright.codegen.backends.pallas_tpu.ring import RingForm, ring_facts
+from shardwright.codegen.backends.pallas_tpu.ring_text import ring_text
 from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.strategy import (
     FormChoice,
@@ -146,8 +147,7 @@ class TwoKernels:
             found.append(kernel_text(exchange, form.form, own, powers_of_two, ends))
         if self.ring is not None:
             terms, axes = terms_text(self.plan), host.program_axes
-            made = self.ring.made("_REDUCED", terms, axes, powers_of_two=powers_of_two)
-            found[0] = KernelText((), RING_CALLS, frozenset(), tuple(made))
+            found[0] = ring_text(self.ring, "_REDUCED", terms, axes, reach=powers_of_two)
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:

@@ -18,7 +18,6 @@ from functools import partial
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
-from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.links import Flows, Network
@@ -35,9 +34,6 @@ ROWS = 1024
 SUBLANES = 8
 WIDE = 4
 """Bytes of an element on its way."""
-
-RING_CALLS: dict[str, tuple[str, ...]] = {"pallas_ring": ("Ring", "Round")}
-"""What modules import for rings, by support module."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +59,6 @@ class RingTurn:
         own = positions // stride % size
         found: Integers = positions + (follows[own] - own) * stride
         return found
-
-    @property
-    def text(self) -> str:
-        """What a module states of it."""
-        folded = ", folded=True" if self.folded else ""
-        return f"Round({self.digit.stride}, {self.digit.size}{folded})"
 
 
 @dataclass(frozen=True)
@@ -112,14 +102,6 @@ class RingForm:
     def wire_bytes(self) -> int:
         """Bytes that arrive at a device."""
         return 2 * WIDE * self.half * (self.parts - 1)
-
-    def made(self, program: str, terms: str, axes: str, *, powers_of_two: bool) -> list[str]:
-        """Return the lines of the object that runs the kernel, by its name; `axes`: of the mesh."""
-        turns = [turn.text for turn in self.turns]
-        rounds = f"({', '.join(turns)},)" if len(turns) == 1 else f"({', '.join(turns)})"
-        given = [axes, rounds, terms, f"rows={self.rows}", f"chunks={self.chunks}"]
-        given += ["collective_id=COLLECTIVE_ID", *(["powers_of_two=True"] if powers_of_two else [])]
-        return called(f"{program} = Ring", given)
 
     def stages(self) -> Iterator[Stage]:
         """Yield what a module does, one step of a ring after another."""

@@ -122,7 +122,7 @@ def test_a_large_sum_for_a_v5e(tmp_path: Path) -> None:
     assert bundle.plan.ops == "reduce_scatter, all_gather"
     bundle.write(tmp_path / "large")
     text = (tmp_path / "large/pallas_tpu.py").read_text()
-    assert re.search(r"Round\(2, 4, folded=True\), Round\(1, 2\)", text)
+    assert re.search(r"RING0 = Round\(2, 4, folded=True\)\n.*\nRING1 = Round\(1, 2\)", text)
     (report,) = verify(tmp_path)
     assert report.verdict == "ok", report.detail
     assert "twin" in report.detail
@@ -164,24 +164,27 @@ def test_wire_bytes_are_those_of_the_timeline(tmp_path: Path) -> None:
 
 WRONG = "device 0: .*wrong; element.*"
 REUSED = "(?s).*(race: |writes 'slots' of rank .* while rank).*"
-ADD = "            put(total, self.operator, come, own)\n"
-FREE = "            pl.when(sent + 1 < sends)(lambda: self._freed(way, peers[1 - way], 1))\n"
+ADD = '            put(total, "sum", come, own)\n'
+FREE = "            pl.when(sent < 2)(lambda: allow(way, 1))\n"
+LEFT = (
+    "        pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps before\n"
+)
 FAULTS: dict[str, tuple[dict[str, str], str]] = {
     "left_out": ({"come, own)": "come)"}, WRONG),
     "twice": ({"come, own)": "come, own, own)"}, WRONG),
-    "another_part": ({"2 * size - 1 - at": "2 * size - 2 - at"}, WRONG),
-    "step_skipped": ({"each(steps, one)": "each(steps - 1, one)"}, WRONG),
+    "another_part": ({"7 - at if": "6 - at if"}, WRONG),
+    "step_skipped": ({"each(4, advance_both)": "each(3, advance_both)"}, WRONG),
     "freed_too_soon": ({ADD + FREE: FREE + ADD}, REUSED),
     "three_slots_of_two": (
-        {"min(2, sends))": "min(3, sends))", "sent + 1 < sends": "sent + 2 < sends"},
+        {"allow(way, 2)": "allow(way, 3)", "sent < 2)": "sent < 1)"},
         REUSED,
     ),
     "nobody_meets": (
-        {"        pl.semaphore_wait(barrier, 2 * len(self.rounds))\n": ""},
+        {"    pl.semaphore_wait(barrier, 2)  # 1 from each neighbour\n": ""},
         "Semaphore .* has non-zero count .*",
     ),
     "sums_written_over": (
-        {"        pl.when(step >= 2)(lambda: self._gone(d, turn).wait())\n": ""},
+        {LEFT: ""},
         "Semaphore .* has non-zero count .*",
     ),
     # Of numbers of 16 bits.
@@ -210,12 +213,13 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
 def test_events_at_full_size_tell(name: str, tmp_path: Path) -> None:
     """Without anything moved."""
     edits, _ = FAULTS[name]
-    text = text_of(ringed(*SHARED["sum"]))
+    text = text_of(ringed(*SHARED["few"]))
     for words, instead in edits.items():
+        assert words in text, "nothing is planted"
         text = text.replace(words, instead)
     path = tmp_path / "case.py"
     path.write_text(text)
-    case = Case.of(SHARED["sum"][0], name, "pallas_tpu", path)
+    case = Case.of(SHARED["few"][0], name, "pallas_tpu", path)
     report = runner("pallas_tpu").run(replace(case, execute=False))
     assert report.verdict == "failed"
     said = "has the terms of ranks|has terms of another part|writes 'slots' of rank"

@@ -1,0 +1,145 @@
+"""What the template of the kernel of rings is given, and what a module has beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.backends.pallas_tpu.memory import LANES
+from shardwright.codegen.backends.pallas_tpu.program import KernelText
+from shardwright.codegen.backends.pallas_tpu.ring import WIDE, RingForm, RingTurn
+from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.emit.templates import render
+
+CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
+"""What modules import, by support module."""
+LISTED = 16
+"""The most coordinates of a ring that a module lists."""
+
+
+def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:
+    """Return the kernel, and the object that runs it, by its name. `terms`: what is reduced;
+    `axes`: of the mesh; `reach`: whether devices reach others at powers of two of hops only."""
+    rings = tuple(_rings(form))
+    names = ", ".join(ring.name for ring in rings)
+    rounds = f"({names},)" if len(rings) == 1 else f"({names})"
+    given = ["ring_kernel", rounds, terms, f"rows={form.rows}", f"chunks={form.chunks}"]
+    given += ["collective_id=COLLECTIVE_ID", *(["powers_of_two=True"] if reach else [])]
+    context = RingKernel(axes, rings, form.rows, form.plan.reshard.source.operator)
+    return KernelText(
+        functions=(),
+        calls=CALLS,
+        libraries=frozenset(("lax", "np", "pl", "pltpu")),
+        made=tuple(called(f"{program} = Ring", given)),
+        kernels=(tuple(render("pallas_tpu/ring.py.jinja", context).splitlines()),),
+    )
+
+
+def _rings(form: RingForm) -> Iterator[RingLoop]:
+    """Yield the rings of a kernel: y has what each of them leaves, one after another."""
+    source, low, begin, count = "x", 0, 0, form.chunks * form.parts
+    for number, (ref, turn) in enumerate(zip(form.refs, form.turns, strict=True)):
+        count //= turn.digit.size
+        yield RingLoop(number, str(ref), turn, source, low, begin, count)
+        source, low, begin = "y", begin, begin + count
+
+
+@dataclass(frozen=True)
+class RingKernel:
+    """What the template is given. `axes`: an expression."""
+
+    axes: str
+    rings: tuple[RingLoop, ...]
+    rows: int
+    operator: str
+    lanes: int = LANES
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours signal at the barrier."""
+        return 2 * len(self.rings)
+
+    @property
+    def chunk_bytes(self) -> str:
+        """Bytes of a chunk, for comments."""
+        return f"{self.rows * self.lanes * WIDE:,}"
+
+    @property
+    def vmem_bytes(self) -> str:
+        """Bytes in VMEM, two chunks of three kinds in each direction, for a comment."""
+        return f"{12 * self.rows * self.lanes * WIDE:,}"
+
+
+@dataclass(frozen=True)
+class RingLoop:
+    """One ring of a kernel. It takes `count` chunks of each part, from chunk `low` of `source` on,
+    and leaves those of one part in y, from chunk `begin` on."""
+
+    number: int
+    axis: str
+    turn: RingTurn
+    source: str
+    low: int
+    begin: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        """What the module calls the ring."""
+        return f"RING{self.number}"
+
+    @property
+    def function(self) -> str:
+        """What it calls the function that goes round it."""
+        return f"go_round_ring{self.number}"
+
+    @property
+    def geometry(self) -> str:
+        """The ring, as an expression."""
+        folded = ", folded=True" if self.turn.folded else ""
+        return f"Round({self.turn.digit.stride}, {self.size}{folded})"
+
+    @property
+    def order(self) -> str:
+        """The coordinates in the order of the ring, of a long one the ends, for a comment."""
+        found = list(map(str, self.turn.coordinate(np.arange(self.size))))
+        return ", ".join(found if self.size <= LISTED else (*found[:4], "...", *found[-2:]))
+
+    @property
+    def read(self) -> str:
+        """The chunk of a part that a step combines, as an expression."""
+        of = f"{self.low} + " if self.low else ""
+        return f"{of}part * {self.count} + div(step, {self.size})"
+
+    @property
+    def write(self) -> str:
+        """The chunk that the last step of one leaves, as an expression."""
+        of = f"{self.begin} + " if self.begin else ""
+        return f"{of}div(step, {self.size})"
+
+    @property
+    def size(self) -> int:
+        """The devices of the ring."""
+        return self.turn.digit.size
+
+    @property
+    def twice(self) -> int:
+        """Twice as many."""
+        return 2 * self.size
+
+    @property
+    def steps(self) -> int:
+        """The steps of all chunks."""
+        return self.count * self.size
+
+    @property
+    def sends(self) -> int:
+        """The sums that go to the next device."""
+        return self.count * (self.size - 1)
+
+    @property
+    def slots(self) -> int:
+        """The slots that are free at first, of those that will be used."""
+        return min(2, self.sends)
