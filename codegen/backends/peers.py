@@ -6,8 +6,6 @@ Each end finds its peers alone; that both find the same is proved by the self-ch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
 
 import sympy
 
@@ -21,17 +19,13 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout, unnamed
 
 
-class PeerEnds(Protocol):
-    """Both ends of an exchange, as the functions of a module name them.
+@dataclass(frozen=True)
+class Peers:
+    """The two functions of an exchange. `some_local`: whether any device holds a part of its target
+    shard."""
 
-    `some_local`: whether any device holds a part of its target shard.
-    """
-
+    exchange: Exchange
     some_local: bool
-
-    @property
-    def exchange(self) -> Exchange:
-        """What is moved."""
 
     @property
     def receiver(self) -> Index:
@@ -69,64 +63,31 @@ class PeerEnds(Protocol):
                 tests.append(f"{TRITON.text(first)} == {TRITON.text(second)}")
         return tests
 
-
-@dataclass(frozen=True)
-class PlainPeerEnds(PeerEnds):
-    """Those of an exchange of which no kernel says more."""
-
-    moved: Exchange
-    some_local: bool
-
-    @property
-    def exchange(self) -> Exchange:
-        """What is moved."""
-        return self.moved
-
-
-@dataclass(frozen=True)
-class Peers:
-    """The two functions of an exchange."""
-
-    kernel: PeerEnds
-
-    @cached_property
-    def _exchange(self) -> Exchange:
-        return self.kernel.exchange
-
     @property
     def _cut(self) -> bool:
-        return self._exchange.rule.pieces > 1
+        return self.exchange.rule.pieces > 1
 
     @property
-    def senders_doc(self) -> str:
-        """The docstring of `senders`."""
-        return f"Positions that the parts of a target shard come from{self._numbered}."
-
-    @property
-    def receivers_doc(self) -> str:
-        """The docstring of `receivers`."""
-        return f"Positions that the parts of a source shard go to{self._numbered}."
-
-    @property
-    def _numbered(self) -> str:
+    def numbered(self) -> str:
+        """What else the functions give, in words."""
         return ", and pieces (None: all of a tile)" if self._cut else ""
 
     def senders(self) -> list[str]:
         """Return the body of the function of a receiver."""
-        exchange, receiver = self._exchange, self.kernel.receiver
+        exchange, receiver = self.exchange, self.receiver
         body = FunctionBody()
         loops, shards = _met(exchange.target, exchange.source, receiver, "a", body)
         piece = Index("piece", exchange.rule.pieces)
         holder = simplify(exchange.holder(shards, receiver, piece))
-        if not self.kernel.tells_held and not self._cut:
+        if not self.tells_held and not self._cut:
             return _below(body, _listed(PYTHON.text(holder), loops))
         each = [f"yield {PYTHON.text(holder)}"]
         if self._cut:
             each = [f"for piece in range({exchange.rule.pieces}):"]
             each.append(f"{INDENT}yield {PYTHON.text(holder)}, piece")
         lines = self._own_position()
-        if self.kernel.tells_held:
-            me, held = self.kernel.me.name, self._held(shards)
+        if self.tells_held:
+            me, held = self.me.name, self._held(shards)
             if self._cut:
                 each = ["if held:", f"{INDENT}yield {me}, None", "else:", *map(_indented, each)]
             else:
@@ -136,7 +97,7 @@ class Peers:
 
     def receivers(self) -> list[str]:
         """Return the body of the function of a sender."""
-        exchange, kernel = self._exchange, self.kernel
+        exchange = self.exchange
         sender = Index("sender", exchange.source.mesh.size)
         body = FunctionBody()
         loops, shards = _met(exchange.source, exchange.target, sender, "b", body)
@@ -149,7 +110,7 @@ class Peers:
             return _below(body, _listed(PYTHON.text(position), loops))
         each = statement_lines(PYTHON, "receiver", position)
         if exchange.rule.kind == "own":
-            mine = _text(exchange.source.replica(kernel.receiver))
+            mine = _text(exchange.source.replica(self.receiver))
             each.append(f"if {mine} == {_text(exchange.source.replica(sender))}:")
             return _below(body, _nested(loops, [*each, f"{INDENT}yield receiver"]))
         each += [*self._own_position(), *self._in_turn(exchange.source.index(sender))]
@@ -158,17 +119,17 @@ class Peers:
     def _in_turn(self, own: tuple[Value, ...]) -> list[str]:
         """Return lines that give a receiver if the sender is the holder whose turn it is; `own`:
         the number of its shard along each dimension."""
-        kernel, pieces = self.kernel, self._exchange.rule.pieces
-        turn = self._exchange.holder(own, kernel.receiver, Index("piece", pieces))
+        pieces = self.exchange.rule.pieces
+        turn = self.exchange.holder(own, self.receiver, Index("piece", pieces))
         holder = statement_lines(PYTHON, "holder", simplify(turn))
-        held, me = self._held(own), kernel.me.name
+        held, me = self._held(own), self.me.name
         if not self._cut:
-            chosen = f"({me} if held else holder)" if kernel.tells_held else "holder"
-            start = held if kernel.tells_held else []
+            chosen = f"({me} if held else holder)" if self.tells_held else "holder"
+            start = held if self.tells_held else []
             return [*start, *holder, f"if {chosen} == sender:", f"{INDENT}yield receiver"]
         sends = [*holder, "if holder == sender:", f"{INDENT}yield receiver, piece"]
         loop = [f"for piece in range({pieces}):", *map(_indented, sends)]
-        if not kernel.tells_held:
+        if not self.tells_held:
             return loop
         keeps = [f"if held and {me} == sender:", f"{INDENT}yield receiver, None"]
         return [*held, *keeps, "elif not held:", *map(_indented, loop)]
@@ -176,12 +137,12 @@ class Peers:
     def _held(self, sources: tuple[Value, ...]) -> list[str]:
         """Return lines that find whether a receiver holds a source shard."""
         start = "held = "
-        tests = conjunction(self.kernel.held(sources), "and", FITS - 8 - len(start))
+        tests = conjunction(self.held(sources), "and", FITS - 8 - len(start))
         return (start + tests).splitlines()
 
     def _own_position(self) -> list[str]:
         """Return lines that find a receiver's position in the source mesh, where it is another."""
-        if not self.kernel.knows_me:
+        if not self.knows_me:
             return []
         return [
             "device = TARGET_IDS[receiver]",

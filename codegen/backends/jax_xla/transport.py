@@ -15,7 +15,7 @@ from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.lines import printed, pruned
-from shardwright.codegen.backends.peers import Peers, PlainPeerEnds
+from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.emit.context import constant_lines
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.codegen.emit.python_text import called
@@ -111,15 +111,17 @@ def _by_rule(
     *more: Function,
 ) -> Transport:
     """Return a text for which each end finds its peers."""
-    peers, rule = Peers(PlainPeerEnds(exchange, some_local)), exchange.rule
+    peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
     names: tuple[str, ...] = ("Exchange",)
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
         names = ("Cut", "Exchange")
+    come = "Positions that the parts of a target shard come from"
+    go = "Positions that the parts of a source shard go to"
     functions = (
-        _function("senders(receiver)", peers.senders_doc, peers.senders()),
-        _function("receivers(sender)", peers.receivers_doc, peers.receivers()),
+        _function("senders(receiver)", f"{come}{peers.numbered}.", peers.senders()),
+        _function("receivers(sender)", f"{go}{peers.numbered}.", peers.receivers()),
         *more,
     )
     return Transport(

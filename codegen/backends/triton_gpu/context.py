@@ -57,14 +57,6 @@ class DTensorText:
 
 
 @dataclass(frozen=True)
-class Imported:
-    """Names that a module imports of a support file."""
-
-    file: str
-    names: str
-
-
-@dataclass(frozen=True)
 class TritonText:
     """Everything the template prints."""
 
@@ -90,8 +82,8 @@ class TritonText:
         return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
-    def imports(self) -> tuple[Imported, ...]:
-        """What the module imports of the support files."""
+    def imports(self) -> tuple[tuple[str, str], ...]:
+        """Support files, and the names that the module imports of each."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         both = {phase.together for phase in phases} & {BOTH}
@@ -99,10 +91,10 @@ class TritonText:
         host = "Reduction" if phases[0].kernel.reduces else "Reshard"
         host = "Phased, Reduction, Reshard" if len(phases) > 1 else host
         return (
-            Imported("boxes", ", ".join([*(["Cut"] if cut else []), "Exchange", "Side"])),
-            *([Imported("torch_dtensor", "DTensors")] if self.dtensor else []),
-            Imported("torch_gpu" if host == "Reshard" else "torch_reduce", host),
-            Imported("triton_rows", ", ".join([*both, "Tiles", *sorted(rows)])),
+            ("boxes", ", ".join([*(["Cut"] if cut else []), "Exchange", "Side"])),
+            *([("torch_dtensor", "DTensors")] if self.dtensor else []),
+            ("torch_gpu" if host == "Reshard" else "torch_reduce", host),
+            ("triton_rows", ", ".join([*both, "Tiles", *sorted(rows)])),
         )
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 import sympy
 
 from shardwright.codegen.backends.lines import FITS, conjunction, pruned
-from shardwright.codegen.backends.peers import PeerEnds
+from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.backends.triton_gpu.along import Along, Candidates, along
 from shardwright.codegen.backends.triton_gpu.kernel_text import (
     DigitText,
@@ -50,7 +50,7 @@ POSITIONS = {
 
 
 @dataclass(frozen=True)
-class Kernel(PeerEnds):
+class Kernel:
     """The derivation for an exchange. `some_local`: whether any device holds a part of its target
     shard; `wide`: whether offsets pass 32 bits; `dtype`: what is reduced, where anything is."""
 
@@ -63,6 +63,11 @@ class Kernel(PeerEnds):
     def exchange(self) -> Exchange:
         """What is moved."""
         return self.moves.exchange
+
+    @property
+    def peers(self) -> Peers:
+        """Who sends to whom."""
+        return Peers(self.exchange, self.some_local)
 
     @property
     def hidden(self) -> int:
@@ -101,20 +106,20 @@ class Kernel(PeerEnds):
         for axis in range(self.hidden, len(self.exchange.dims)):
             known, turn = len(body.lines), self._turn(axis, digits[axis])
             dim, number = self.exchange.dims[axis], axis - self.hidden
-            tiles.append(along(dim, number, self.receiver, turn, body))
+            tiles.append(along(dim, number, self.peers.receiver, turn, body))
             owners |= {line.name: axis for line in body.lines[known:]}
         sources = tuple(tile.source for tile in tiles)
-        holder = simplify(self.exchange.holder(sources, self.receiver, digits[-1]))
+        holder = simplify(self.exchange.holder(sources, self.peers.receiver, digits[-1]))
         named = [*body.lines, Assignment("sender", holder)]
         room = FITS - 8 - len("held = ")
-        held = conjunction(self.held(sources), "&", room) if self.tells_held else ""
+        held = conjunction(self.peers.held(sources), "&", room) if self.peers.tells_held else ""
         piece = None
         if self.exchange.rule.pieces > 1:
             tiles, piece = self._cut(tiles, digits[-1])
         inside, rows = self._rows(tiles)
         moved = (*astuple(rows), *(astuple(piece) if piece else ()))
         *kept, sender = pruned(named, ["sender", held, inside, *map(str, moved)])
-        positions = ["receiver", "me"] if self.knows_me else ["receiver"]
+        positions = ["receiver", "me"] if self.peers.knows_me else ["receiver"]
         return PullText(
             positions=str(positions).replace("'", '"'),
             parameters=tuple(PositionText(name, POSITIONS[name]) for name in positions),
@@ -123,7 +128,7 @@ class Kernel(PeerEnds):
             dims=tuple(self._dims(kept, owners)),
             sender=_broken(sender, 12 if self.reduces else 8),
             held=held,
-            me=self.me.name,
+            me=self.peers.me.name,
             piece=piece,
             inside=inside,
             deeper=4 if inside else 0,
@@ -175,7 +180,7 @@ class Kernel(PeerEnds):
         count = self.counts[axis]
         if count == 1:
             return 0
-        own = self.exchange.source.dims[axis].index(self.receiver)
+        own = self.exchange.source.dims[axis].index(self.peers.receiver)
         return mod(digit + own + int(self._ends_with_own(axis)), count)
 
     def _ends_with_own(self, axis: int) -> bool:
@@ -189,7 +194,7 @@ class Kernel(PeerEnds):
         """Return the tile along a hidden dimension: the receiver's own term, or each in turn."""
         dim, one = self.exchange.dims[axis], sympy.Integer(1)
         # Of new terms the first alone gets anything, and that is of the one term of the source.
-        term: Value = dim.target.index(self.receiver) if dim.source.parts > 1 else 0 * one
+        term: Value = dim.target.index(self.peers.receiver) if dim.source.parts > 1 else 0 * one
         if self.reduces and axis == 0:
             term = Index("term", dim.source.parts)
         return Along(term, 0 * one, 0 * one, one, one, one, ())

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.rows import Moves, together
 from shardwright.codegen.emit.context import as_vectors
@@ -81,21 +80,6 @@ class PullPhase:
         if self.kernel.reduces:
             return {"rows_at", "read_once"}
         return {"copy_some_lines" if self.kernel.text.has_ends else "copy_rows"}
-
-    @property
-    def peers(self) -> Peers:
-        """Who sends to whom."""
-        return Peers(self.kernel)
-
-    @property
-    def senders_doc(self) -> str:
-        """The docstring of the function of a receiver."""
-        return self.peers.senders_doc.replace("the parts of a target shard", self.names.sent)
-
-    @property
-    def receivers_doc(self) -> str:
-        """The docstring of the function of a sender."""
-        return self.peers.receivers_doc.replace("the parts of a source shard", self.names.kept)
 
     @property
     def exchange(self) -> Exchange:
