@@ -127,18 +127,20 @@ def text_of(
             *id_lines("SOURCE_IDS", ends.source.mesh),
             *id_lines("TARGET_IDS", ends.target.mesh),
         ),
-        functions=tuple(
-            FunctionText(
-                tuple(exploded(f"def {f.name}", list(f.parameters), suffix=":")),
-                f.doc,
-                tuple(function_lines(printer, f)),
-                frozenset[str]().union(*map(printer.calls, f.values)),
-            )
-            for f in functions
-        ),
+        functions=tuple(function_text(printer, function) for function in functions),
         axes=tuple(range(max(len(ends.target.dims), 1))),
         scalar=not reshard.shape,
         same_order=ends.same_order,
+    )
+
+
+def function_text(printer: Printer, function: IndexFunction) -> FunctionText:
+    """Return an index function, printed."""
+    return FunctionText(
+        tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":")),
+        function.doc,
+        tuple(function_lines(printer, function)),
+        frozenset[str]().union(*map(printer.calls, function.values)),
     )
 
 

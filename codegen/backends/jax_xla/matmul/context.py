@@ -30,11 +30,12 @@ from shardwright.codegen.emit.context import (
     FunctionText,
     check_ascii_names,
     constant_lines,
+    function_text,
     id_lines,
     quoted,
 )
 from shardwright.codegen.emit.index_functions import box_function
-from shardwright.codegen.emit.python_text import WIDTH, called, exploded, function_lines
+from shardwright.codegen.emit.python_text import WIDTH, called
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.algebra.printers import PYTHON
@@ -145,7 +146,7 @@ def matmul_text(
         libraries=library_lines(uses & LIBRARIES.keys()),
         support_lines=imports_of({name: sorted(each) for name, each in calls.items() if each}),
         constants=(*_constants(matmul, steps, layouts), *_box_constants(steps)),
-        functions=tuple(_box_text(side, layouts[side]) for side in SIDES),
+        functions=tuple(function_text(PYTHON, box_function(side, layouts[side])) for side in SIDES),
         sides=(
             *(line for side in SIDES for line in _side_lines(matmul, steps, side)),
             *product.made,
@@ -234,16 +235,6 @@ def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
     entries += [dim.axes for dim in sharding.dims]
     names = (axis_names(steps, matmul, refs) if refs else "None" for refs in entries)
     return f"P({', '.join(name or 'None' for name in names)})"
-
-
-def _box_text(side: Side, layout: Layout) -> FunctionText:
-    function = box_function(side, layout)
-    return FunctionText(
-        tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":")),
-        function.doc,
-        tuple(function_lines(PYTHON, function)),
-        frozenset(),
-    )
 
 
 def _box_constants(steps: MatmulSteps) -> list[str]:

@@ -24,10 +24,10 @@ from shardwright.codegen.backends.triton_gpu.matmul.tiles import (
     received,
     tiles_of,
 )
-from shardwright.codegen.emit.context import FunctionText, id_lines, quoted
+from shardwright.codegen.emit.context import FunctionText, function_text, id_lines, quoted
 from shardwright.codegen.emit.docstring import mesh_text, side_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_function
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, exploded, function_lines
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.algebra.printers import PYTHON
@@ -92,7 +92,7 @@ def render_matmul(
         facts=(*_facts(plan, layouts, tiles),),
         command=command,
         constants=(*_constants(plan, layouts),),
-        functions=tuple(map(_text, boxes)),
+        functions=tuple(function_text(PYTHON, box) for box in boxes),
         host_lines=tuple(_host_lines(plan, tiles, backward)),
     )
     return render("triton_gpu/matmul.py.jinja", found)
@@ -107,13 +107,6 @@ def _terms_functions(product: Multiplication) -> list[IndexFunction]:
 
 def _is_summed(product: Multiplication, side: Side) -> bool:
     return side == "out" or bool(product.matmul.sharding(side).unreduced)
-
-
-def _text(function: IndexFunction) -> FunctionText:
-    signature = tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":"))
-    return FunctionText(
-        signature, function.doc, tuple(function_lines(PYTHON, function)), frozenset()
-    )
 
 
 def _constants(plan: MatmulPlan, layouts: dict[Side, Layout]) -> Iterator[str]:
