@@ -151,7 +151,7 @@ class _ReducingLanguage(_PlainLanguage):
     static_range = range
     float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float
     int8 = int16 = uint8 = uint16 = uint32 = int
-    PropagateNan = SimpleNamespace(ALL=None)
+    PropagateNan = SimpleNamespace(ALL=None, NONE=None)
 
     def full(self, shape: object, value: object, kind: object) -> _TermRows:
         """Return nothing yet."""
