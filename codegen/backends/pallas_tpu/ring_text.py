@@ -125,11 +125,6 @@ class RingLoop:
         return self.turn.digit.size
 
     @property
-    def twice(self) -> int:
-        """Twice as many."""
-        return 2 * self.size
-
-    @property
     def steps(self) -> int:
         """The steps of all chunks."""
         return self.count * self.size
