@@ -171,7 +171,7 @@ def test_wrong_ends_fail_emission() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(["halves", "sums"], marks=pytest.mark.slow),
+        pytest.param(["halves", "onto others", "sums"], marks=pytest.mark.slow),
         pytest.param([*CASES], marks=pytest.mark.exhaustive),
     ],
     ids=["some", "all"],
