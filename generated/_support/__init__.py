@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
-    "pallas_tpu": "33185e2c44b0f37c",
+    "pallas_tpu": "acfa4c3cc82d4a7b",
     "triton_gpu": "dfbc435a844b4504",
 }
 

@@ -55,7 +55,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_schedules import of_tiles
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "33185e2c44b0f37c", __name__)
+require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

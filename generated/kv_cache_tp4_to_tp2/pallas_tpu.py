@@ -47,7 +47,7 @@ from .._support.pallas_peers import LOGICAL, div, rem
 from .._support.pallas_program import Halves, Permuted, each_peer, meet, wait_for
 from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "33185e2c44b0f37c", __name__)
+require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]

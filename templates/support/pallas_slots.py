@@ -88,9 +88,7 @@ class Slot(NamedTuple):
         """Return what a slot holds."""
         if self.dense:
             return slot.reshape(-1)[: math.prod(self.held)].reshape(self.held)
-        order = self.order or tuple(range(len(self.held)))
-        slot = lax.slice(slot, (0,) * slot.ndim, [self.held[axis] for axis in order])
-        return lax.transpose(slot, np.argsort(order))
+        return slot if self.order is None else lax.transpose(slot, np.argsort(self.order))
 
 
 class Packed(PallasProgram):

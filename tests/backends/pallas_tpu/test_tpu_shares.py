@@ -75,7 +75,7 @@ def test_less_than_a_tile_is_found_at_full_size(dense: bool, tmp_path: Path) -> 
     """Where both ends are told too little, so that semaphores agree."""
     pytest.importorskip("jax")
     old, new = "span = begin + low, high - low", "span = begin + low, high - low - unit"
-    shape, dtype = ((257, 386), "int8") if dense else ((1030, 1544), "float32")
+    shape, dtype = ((257, 386), "int8") if dense else ((1021, 1544), "float32")
     made = planned(MESH_8, shape, dtype, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
     (choice, *_) = (
         each

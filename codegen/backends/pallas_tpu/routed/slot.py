@@ -127,16 +127,14 @@ def _dense(held: Shape, itemsize: int, widths: Sequence[Shape]) -> Slot:
 def _box(held: Shape, itemsize: int, widths: Sequence[Shape]) -> Slot:
     order = default_view(held, itemsize)
     shape, *sizes = (tuple(extents[axis] for axis in order) for extents in (held, *widths))
-    varies = [any(size[axis] < extent for size in sizes) for axis, extent in enumerate(shape)]
     units = _units(len(held), itemsize, dense=False)
 
     def whole(size: Shape) -> Shape:
-        triples = zip(size, units, varies, shape, strict=True)
-        return tuple(round_up(s, unit) if v else all_ for s, unit, v, all_ in triples)
+        """Round up to whole units; where an extent of the slot has none, all of it is sent."""
+        triples = zip(size, units, shape, strict=True)
+        return tuple(all_ if all_ % unit else round_up(s, unit) for s, unit, all_ in triples)
 
-    if all(whole(size) == whole(shape) for size in sizes):  # all of it is sent, as it is
-        return _slot(held, itemsize, order, shape, (), dense=False)
-    return _slot(held, itemsize, order, whole(shape), [whole(size) for size in sizes], dense=False)
+    return _slot(held, itemsize, order, shape, [whole(size) for size in sizes], dense=False)
 
 
 def _slot(

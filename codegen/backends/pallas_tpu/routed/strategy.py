@@ -125,16 +125,6 @@ class Routed:
         return self.schedule.places - ends.get(self.name, 0)
 
     @property
-    def held_shape(self) -> Shape:
-        """The extents of what a slot holds, in its order of dimensions."""
-        return tuple(self.slot.held[axis] for axis in self.slot.order)
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether a slot is larger than what it holds, so that parts can be of whole units."""
-        return not self.slot.dense and self.slot.shape != self.held_shape
-
-    @property
     def sized(self) -> tuple[int, ...]:
         """The dimensions of a slot of which moves say how much is sent."""
         first = (0,) if self.schedule.halves or self.chunks > 1 else ()
