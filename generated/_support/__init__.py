@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
-    "pallas_tpu": "acfa4c3cc82d4a7b",
+    "pallas_tpu": "03ef38cfe499f4d3",
     "triton_gpu": "dfbc435a844b4504",
 }
 

@@ -37,11 +37,11 @@ from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import LOGICAL, div, rem
-from .._support.pallas_program import Halves, Permuted, meet_one, wait_for
+from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
+from .._support.pallas_program import Halves, Permuted
 from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
+require("pallas_tpu", "03ef38cfe499f4d3", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
@@ -72,42 +72,67 @@ def target_box(position):
     return lo0, lo0 + 128, 0, 512
 
 
-def receiver_of(device):
-    """The device whose target shard is this one's source shard."""
-    return rem(device, 2) * 4 + div(device, 2)
+def receiver(sender, number):
+    """The device that the tile of a number of a source shard goes to."""
+    return rem(sender, 2) * 4 + div(sender, 2)
 
 
-def sender_to(device):
-    """The device whose source shard is this one's target shard."""
-    return rem(device, 4) * 2 + div(device, 4)
+def sender(receiver, number):
+    """The device that the tile of a number of a target shard comes from."""
+    return rem(receiver, 4) * 2 + div(receiver, 4)
 
 
 _SOURCE = Sharded(SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P(("x", "y"), None))
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(("y", "x"), None))
-PEERS = Permuted(_SOURCE, _TARGET, sender_to, receiver_of)
+PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 1)
+
+
+TILE = (128, 512)  # the extents of every tile, in the order of kernels
+# The numbers of tiles: the receivers of two in a row are far apart, so that all links are at work.
+ROUNDS = (0,)
 
 
 def _start(x, y, sent, received):
-    """Begin to push x, this device's source shard, into y, another's target shard."""
+    """Begin to push this device's tiles of x, its source shard, to y, the target shard, of others.
+
+    DMA semaphores: `sent` counts the bytes that leave x, `received` those that come to y.
+    """
     me = lax.axis_index(("x", "y"))
+    barrier = pltpu.get_barrier_semaphore()
 
-    @pl.when(receiver_of(me) == me)
-    def keep():
-        pltpu.make_async_copy(x, y, received).start()
+    def tell(number):  # its senders may write to y from here on
+        peer = sender(me, number)
+        pl.when(peer != me)(lambda: signal(barrier, peer))
 
-    @pl.when(receiver_of(me) != me)
-    def push():
-        meet_one(sender_to(me))
-        pltpu.make_async_remote_copy(
-            x, y, sent, received, device_id=receiver_of(me), device_id_type=LOGICAL
-        ).start()
+    def hear(number):
+        peer = receiver(me, number)
+        pl.when(peer != me)(lambda: pl.semaphore_wait(barrier, 1))  # 1 from each receiver
+
+    def push(number):
+        peer = receiver(me, number)
+        in_x = (0, 0)
+        in_y = (0, 0)
+        read, write = tile_at(x, in_x, TILE), tile_at(y, in_y, TILE)
+        pl.when(peer != me)(lambda: remote_copy(read, write, sent, received, peer).start())
+        pl.when(peer == me)(lambda: pltpu.make_async_copy(read, write, received).start())
+
+    each(1, tell)
+    each(1, hear)
+    for number in ROUNDS:
+        push(number)
 
 
 def _wait(y, sent, received):
-    """Wait until its source shard has left, and all of y, its target shard, has come."""
+    """Wait until this device's tiles have left, and all of y, its target shard, has come."""
     me = lax.axis_index(("x", "y"))
-    wait_for(y, received)
-    pl.when(receiver_of(me) != me)(lambda: wait_for(y, sent))
+    tile = tile_at(y, (0, 0), TILE)
+
+    def leave(number):
+        sends = receiver(me, number) != me
+        pl.when(sends)(lambda: wait_for(tile, sent))  # 262,144 bytes of each tile pushed
+
+    wait_for(y, received)  # 262,144 bytes: its tiles, pushed by others or kept here
+    each(1, leave)
 
 
 _PROGRAM = Halves(_start, _wait, PEERS, (0, 1), collective_id=COLLECTIVE_ID)

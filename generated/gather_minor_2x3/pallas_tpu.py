@@ -40,10 +40,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import Forms, Peers, div, maximum, minimum
+from .._support.pallas_peers import div, maximum, minimum
+from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
+require("pallas_tpu", "03ef38cfe499f4d3", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -43,11 +43,11 @@ from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import LOGICAL, div, rem
-from .._support.pallas_program import Halves, Permuted, each_peer, meet, wait_for
+from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
+from .._support.pallas_program import Halves, Permuted
 from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
+require("pallas_tpu", "03ef38cfe499f4d3", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
@@ -97,33 +97,52 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("b
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
+TILE = (16, 2, 2048, 128)  # the extents of every tile, in the order of kernels
+# The numbers of tiles: the receivers of two in a row are far apart, so that all links are at work.
+ROUNDS = (0, 1)
+
+
 def _start(x, y, sent, received):
-    """Begin to push this device's tiles of x, its source shard, to where they belong."""
+    """Begin to push this device's tiles of x, its source shard, to y, the target shard, of others.
+
+    DMA semaphores: `sent` counts the bytes that leave x, `received` those that come to y.
+    """
     me = lax.axis_index(("a", "b"))
-    meet(me, sender, 2, own=True)
+    barrier = pltpu.get_barrier_semaphore()
 
-    def part0_of(receiver):  # what it takes of its senders' shards
-        return pl.ds(rem(receiver, 2) * 16, 16)
+    def tell(number):  # its senders may write to y from here on
+        peer = sender(me, number)
+        pl.when(peer != me)(lambda: signal(barrier, peer))
 
-    def part2_of(sender):  # what it fills of its receivers' shards
-        return pl.ds(rem(sender, 2) * 2, 2)
+    def hear(number):
+        peer = receiver(me, number)
+        pl.when(peer != me)(lambda: pl.semaphore_wait(barrier, 1))  # 1 from each receiver
 
-    def push(peer):
-        read, write = x.at[part0_of(peer), :, :, :], y.at[:, part2_of(me), :, :]
-        pltpu.make_async_remote_copy(
-            read, write, sent, received, device_id=peer, device_id_type=LOGICAL
-        ).start()
+    def push(number):
+        peer = receiver(me, number)
+        in_x = (rem(peer, 2) * 16, 0, 0, 0)
+        in_y = (0, rem(me, 2) * 2, 0, 0)
+        read, write = tile_at(x, in_x, TILE), tile_at(y, in_y, TILE)
+        pl.when(peer != me)(lambda: remote_copy(read, write, sent, received, peer).start())
+        pl.when(peer == me)(lambda: pltpu.make_async_copy(read, write, received).start())
 
-    each_peer(me, receiver, 2, push)
-    keep = pltpu.make_async_copy(x.at[part0_of(me), :, :, :], y.at[:, part2_of(me), :, :], received)
-    keep.start()
+    each(2, tell)
+    each(2, hear)
+    for number in ROUNDS:
+        push(number)
 
 
 def _wait(y, sent, received):
-    """Wait until this device's tiles leave, and all of y, its target shard, has come."""
-    wait_for(y, received)
-    # As many tiles leave as come, but for the own one.
-    wait_for(y.at[:, pl.ds(2, 2), :, :], sent)
+    """Wait until this device's tiles have left, and all of y, its target shard, has come."""
+    me = lax.axis_index(("a", "b"))
+    tile = tile_at(y, (0, 0, 0, 0), TILE)
+
+    def leave(number):
+        sends = receiver(me, number) != me
+        pl.when(sends)(lambda: wait_for(tile, sent))  # 16,777,216 bytes of each tile pushed
+
+    wait_for(y, received)  # 33,554,432 bytes: its tiles, pushed by others or kept here
+    each(2, leave)
 
 
 _PROGRAM = Halves(_start, _wait, PEERS, (0, 2, 1, 3), collective_id=COLLECTIVE_ID)

@@ -45,11 +45,11 @@ from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import LOGICAL, rem
-from .._support.pallas_program import Halves, Permuted, each_peer, meet, wait_for
+from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
+from .._support.pallas_program import Halves, Permuted
 from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
+require("pallas_tpu", "03ef38cfe499f4d3", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
@@ -96,33 +96,52 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(No
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 8)
 
 
+TILE = (16032, 1024)  # the extents of every tile, in the order of kernels
+# The numbers of tiles: the receivers of two in a row are far apart, so that all links are at work.
+ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
+
+
 def _start(x, y, sent, received):
-    """Begin to push this device's tiles of x, its source shard, to where they belong."""
+    """Begin to push this device's tiles of x, its source shard, to y, the target shard, of others.
+
+    DMA semaphores: `sent` counts the bytes that leave x, `received` those that come to y.
+    """
     me = lax.axis_index("x")
-    meet(me, sender, 8, own=True)
+    barrier = pltpu.get_barrier_semaphore()
 
-    def rows_of(sender):  # what it fills of its receivers' shards
-        return pl.ds(pl.multiple_of(sender * 16032, 16032), 16032)
+    def tell(number):  # its senders may write to y from here on
+        peer = sender(me, number)
+        pl.when(peer != me)(lambda: signal(barrier, peer))
 
-    def columns_of(receiver):  # what it takes of its senders' shards
-        return pl.ds(pl.multiple_of(receiver * 1024, 1024), 1024)
+    def hear(number):
+        peer = receiver(me, number)
+        pl.when(peer != me)(lambda: pl.semaphore_wait(barrier, 1))  # 1 from each receiver
 
-    def push(peer):
-        read, write = x.at[:, columns_of(peer)], y.at[rows_of(me), :]
-        pltpu.make_async_remote_copy(
-            read, write, sent, received, device_id=peer, device_id_type=LOGICAL
-        ).start()
+    def push(number):
+        peer = receiver(me, number)
+        in_x = (0, peer * 1024)
+        in_y = (me * 16032, 0)
+        read, write = tile_at(x, in_x, TILE), tile_at(y, in_y, TILE)
+        pl.when(peer != me)(lambda: remote_copy(read, write, sent, received, peer).start())
+        pl.when(peer == me)(lambda: pltpu.make_async_copy(read, write, received).start())
 
-    each_peer(me, receiver, 8, push)
-    keep = pltpu.make_async_copy(x.at[:, columns_of(me)], y.at[rows_of(me), :], received)
-    keep.start()
+    each(8, tell)
+    each(8, hear)
+    for number in ROUNDS:
+        push(number)
 
 
 def _wait(y, sent, received):
-    """Wait until this device's tiles leave, and all of y, its target shard, has come."""
-    wait_for(y, received)
-    # As many tiles leave as come, but for the own one.
-    wait_for(y.at[pl.ds(16032, 112224), :], sent)
+    """Wait until this device's tiles have left, and all of y, its target shard, has come."""
+    me = lax.axis_index("x")
+    tile = tile_at(y, (0, 0), TILE)
+
+    def leave(number):
+        sends = receiver(me, number) != me
+        pl.when(sends)(lambda: wait_for(tile, sent))  # 32,833,536 bytes of each tile pushed
+
+    wait_for(y, received)  # 262,668,288 bytes: its tiles, pushed by others or kept here
+    each(8, leave)
 
 
 _PROGRAM = Halves(_start, _wait, PEERS, (0, 1), collective_id=COLLECTIVE_ID)

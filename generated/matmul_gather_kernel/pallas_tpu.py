@@ -45,7 +45,7 @@ from .._support import require
 from .._support.jax_meshes import Sharded
 from .._support.pallas_matmul import PallasMatmul, RingMatmul
 
-require("pallas_tpu", "acfa4c3cc82d4a7b", __name__)
+require("pallas_tpu", "03ef38cfe499f4d3", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

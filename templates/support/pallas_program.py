@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import Exchange, extents, spread, volume
 from .jax_program import Program
-from .pallas_peers import LOGICAL, digits_of, div, each, meet_all, multiple, total_far_apart
+from .pallas_peers import digits_of, div, each, multiple, wait_for
 
 # Where this variable of the environment is set, what a v5e does not send directly is sent all the
 # same, with a warning.
@@ -269,21 +269,18 @@ def refuse_far(near, advice):
 class Permuted:
     """Peers of a reshard in which every device sends to as many others as send to it, tiles of one
     shape, both meshes in one order. `sender`, `receiver`: the position of the other end of a tile
-    of a device, perhaps the device itself; where there are several, of that of a number below
-    `count`."""
+    of a device of a number below `count`, perhaps the device itself."""
 
     order = None
 
-    def __init__(self, source, target, sender, receiver, count=None):
-        numbers = ((),) if count is None else tuple((number,) for number in range(count))
+    def __init__(self, source, target, sender, receiver, count):
         self.axes = tuple(name for name, _ in source.axes)
-        self.receiver = receiver if count else lambda me, _: receiver(me)
-        self.count = len(numbers)
+        self.receiver, self.count, numbers = receiver, count, range(count)
         self.exchange = Exchange(
             source.side,
             target.side,
-            lambda position: [sender(position, *number) for number in numbers],
-            lambda position: [receiver(position, *number) for number in numbers],
+            lambda position: [sender(position, number) for number in numbers],
+            lambda position: [receiver(position, number) for number in numbers],
             hidden=target.hidden,
         )
 
@@ -324,42 +321,6 @@ class Halves(Direct):
         """Move this device's tiles: the kernel."""
         self.start(x, y, sent, received)
         self.wait(y, sent, received)
-
-
-def meet_one(sender):
-    """Tell the one device that sends to this one that it has entered the kernel, and hear it of the
-    one that this device sends to."""
-    barrier = pltpu.get_barrier_semaphore()
-    pl.semaphore_signal(barrier, 1, device_id=sender, device_id_type=LOGICAL)
-    pl.semaphore_wait(barrier, 1)
-
-
-def meet(me, sender, count, own):
-    """Tell those who send to this device that it has entered the kernel, and hear it of those it
-    sends to, as many: see `meet_all`. `sender`: of a position and a number below `count`, perhaps
-    this device itself; `own`: whether that is among them."""
-
-    def tells(number):
-        peer = sender(me, number)
-        return peer != me, peer, 0
-
-    meet_all(count, tells, count - jnp.int32(own))
-
-
-def each_peer(me, receiver, count, visit):
-    """Call visit(peer) for the receiver of every tile of this device, but for the device itself."""
-
-    def one(number):
-        peer = receiver(me, number)
-        pl.when(peer != me)(functools.partial(visit, peer))
-        return 0
-
-    total_far_apart(count, one)
-
-
-def wait_for(part, semaphore):
-    """Wait until a DMA semaphore has counted as many bytes as a part of a shard has."""
-    pltpu.make_async_copy(part, part, semaphore).wait()
 
 
 def wait_for_units(ref, unit, count, semaphore):

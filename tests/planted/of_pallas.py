@@ -12,16 +12,16 @@ def _pallas(bundle: str, file: str, right: str, wrong: str, said: str) -> Fault:
 PALLAS = {
     "its own columns for every receiver": _pallas(
         "tiles", "pallas_tpu.py",
-        "read, write = x.at[:, columns_of(peer)]", "read, write = x.at[:, columns_of(me)]", "",
+        "in_x = (0, peer * ", "in_x = (0, me * ", "",
     ),
     "nothing waits for what comes": _pallas(
         "tiles", "pallas_tpu.py", "    wait_for(y, received)\n", "", "",
     ),
     "sent before the receiver is there": _pallas(
-        "tiles", "pallas_tpu.py", "    meet(me, sender, 4, own=True)\n", "", "",
+        "tiles", "pallas_tpu.py", "    each(4, hear)\n", "", "",
     ),
     "a wait for too few that leave": _pallas(
-        "tiles", "pallas_tpu.py", "pl.ds(8, 24)", "pl.ds(8, 16)", "",
+        "tiles", "pallas_tpu.py", "tile = tile_at(y, (0, 0), TILE)", "tile = y.at[pl.ds(0, 8)]", "",
     ),
     "an end that does not wait": _pallas(
         "tiles", "pallas_started.py",
@@ -32,7 +32,7 @@ PALLAS = {
         "            return held[0]\n", "            return 0 * held[0]\n", "reshard_start",
     ),
     "told to the rank of a target": _pallas(
-        "apart", "pallas_peers.py",
+        "apart", "pallas_pieces.py",
         "return piece.moves, jnp.int32(self.source_rank(piece.peer, order))",
         "return piece.moves, jnp.int32(self.target_rank(piece.peer, order))", "",
     ),

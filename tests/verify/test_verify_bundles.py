@@ -32,14 +32,14 @@ PALLAS: Faults = {
     "start_off_by_one": (
         (
             (r"self\.host\.source\.box\(me\)", "tuple(n - 1 for n in self.host.source.box(me))"),
-            (r"pl\.multiple_of\(receiver \*", "pl.multiple_of((3 - receiver) *"),
+            (r"in_x = \(0, peer \*", "in_x = (0, (3 - peer) *"),
         ),
         rf"{WRONG}|IndexError: .*",
     ),
     "tile_left_out": (
         (
             (r"(\(self\.holder\(own, receiver, piece\) == me\))", r"\1 & (receiver != 1)"),
-            (r"pl\.when\(peer != me\)\(functools", "pl.when((peer != me) & (peer != 1))(functools"),
+            (r"(pl\.when\()(peer != me)(\)\(lambda: remote_copy)", r"\1(\2) & (peer != 1)\3"),
         ),
         r"a wait that never ends: core \d waits for \d+ of semaphore \d+, which stands at \d+ .*",
     ),
@@ -54,15 +54,14 @@ PALLAS: Faults = {
                 "sender = self.holder(shard, receiver, piece)\n"
                 "        comes = is_full(ranges(box)) & ((sender != 0) | (receiver != 1))",
             ),
-            (r"x\.at\[:, ", "x.at[pl.ds(0, 7), "),
-            (r"pl\.ds\(pl\.multiple_of\(sender \* 8, 8\), 8\)", "pl.ds(sender * 8, 7)"),
+            (r"TILE = \(8, ", "TILE = (7, "),
         ),
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|a wait that never ends: .*",
     ),
     "tiles_overlap": (
         (
             (r"self\._number\(own, forms\.senders\(receiver\), piece\)", "0"),
-            (r"(return pl\.ds\(pl\.multiple_of\()sender", r"\g<1>0 * sender"),
+            (r"in_y = \(me", "in_y = (0 * me"),
             (r" \+ before \* step", ""),
         ),
         r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
@@ -78,7 +77,7 @@ PALLAS: Faults = {
     "send_wait_left_out": (
         (
             (r"\((copy|push\(1 - slot, older\))\.wait_send\)", "(lambda: None)"),
-            (r"wait_for\(y.*, sent\)", "None"),
+            (r"wait_for\(tile, sent\)", "None"),
             (r"wait_for_units\(x, \w+, left, sent\)", "None"),
             (r"pltpu\.make_async_copy\(part, part, sent\.at\[slot\]\)\.wait\(\)", "pass"),
         ),

@@ -76,6 +76,7 @@ class PallasTpu(Backend):
         "jax_program",
         "pallas_aligned",
         "pallas_peers",
+        "pallas_pieces",
         "pallas_program",
         "pallas_ring",
         "pallas_routed",

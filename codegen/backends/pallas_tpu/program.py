@@ -64,7 +64,7 @@ def kernel_text(
 ) -> KernelText:
     """Return the text of a form; `powers_of_two`: whether it is for a topology of those."""
     if isinstance(form, Direct):
-        uniform = Uniform.of(exchange, form.view, host.program_axes, ends)
+        uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None:
             return _uniform(exchange, form, uniform, powers_of_two, ends)
     functions = ends.named(exchange.once(index_functions))
@@ -75,7 +75,7 @@ def kernel_text(
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
     return KernelText(
         functions=used,
-        calls={**calls, "pallas_peers": (*names, *calls.get("pallas_peers", ()))},
+        calls={**calls, "pallas_pieces": tuple(names)},
         libraries=_libraries(form, host),
         made=made,
         moves=(*peers, *before),
@@ -104,13 +104,9 @@ def _uniform(
     if uniform.sends:
         kind, given = "Halves", [ends.own("_start"), ends.own("_wait")]
     given += [ends.own(PEERS), repr(form.view), *settings]
-    met = ("each_peer", "meet", "wait_for") if uniform.count > 1 else ("meet_one", "wait_for")
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
-        calls={
-            "pallas_program": (kind, "Permuted", *(met if uniform.sends else ())),
-            "pallas_peers": (*uniform.arithmetic, *(("LOGICAL",) if uniform.sends else ())),
-        },
+        calls={"pallas_program": (kind, "Permuted"), "pallas_peers": tuple(uniform.calls)},
         libraries=uniform.libraries,
         made=tuple(called(f"{ends.program} = {kind}", given)),
         moves=tuple(uniform.peers_lines()),
@@ -182,10 +178,10 @@ def _direct(
     sends = host.communicates
     calls = {
         "boxes": ("ranges", *(("extents",) if sends else ())),
-        "pallas_program": ("Direct", *(("wait_for", "wait_for_units") if sends else ())),
+        "pallas_program": ("Direct", *(("wait_for_units",) if sends else ())),
         "pallas_peers": (
             *("is_full", "multiple"),
-            *(("LOGICAL", "total_far_apart", "units_in") if sends else ()),
+            *(("LOGICAL", "total_far_apart", "units_in", "wait_for") if sends else ()),
         ),
     }
     view, divisors = map(ends.own, ("VIEW", "DIVISORS"))

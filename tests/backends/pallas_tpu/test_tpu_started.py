@@ -39,7 +39,7 @@ RESHARDS = {
     "whole shards": between('[{"x", "y"}, {}]', '[{"y", "x"}, {}]', "float16"),
     "bool": between('[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "bool"),
 }
-LATER = "meet(me, sender, 2, own=own)"
+LATER = "    each(2, tell)\n    each(2, hear)\n"
 
 
 def traced(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> HalvesTraces:
@@ -86,7 +86,7 @@ def test_planted_faults_of_halves(tmp_path: Path) -> None:
 
 
 def test_a_start_that_meets_nobody_is_found(tmp_path: Path) -> None:
-    halves = traced(RESHARDS["some keep a tile"], tmp_path, (LATER, "None"))
+    halves = traced(RESHARDS["some keep a tile"], tmp_path, (LATER, ""))
     assert "which has not begun that call" in fault(halves.calls())
 
 

@@ -1,0 +1,43 @@
+"""The order in which a device goes through the numbers of its tiles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+WRITTEN_OUT = 16
+"""The most rounds that stand in a module one by one."""
+
+KNOWN = 1 << 16
+"""Above this many tiles products of two numbers need not fit 32 bits: they stay in order."""
+
+
+@dataclass(frozen=True)
+class FarApart:
+    """Numbers below `count`, taken in steps of some 0.41 of it.
+
+    Receivers are numbered from a device on: those that it sends to at a time are far apart then,
+    and all links are at work.
+    """
+
+    count: int
+
+    @property
+    def _step(self) -> int:
+        if self.count > KNOWN:
+            return 1
+        steps = itertools.count(max(round(0.41 * self.count), 1))
+        return next(step for step in steps if math.gcd(step, self.count) == 1)
+
+    @property
+    def listed(self) -> str:
+        """The numbers in their order, as a tuple; "" for more than are written out."""
+        if self.count > WRITTEN_OUT:
+            return ""
+        return str(tuple(place * self._step % self.count for place in range(self.count)))
+
+    @property
+    def number(self) -> str:
+        """The number at a `place`, as an expression."""
+        return "place" if self._step == 1 else f"rem(place * {self._step}, {self.count})"

@@ -1,0 +1,126 @@
+"""A kernel's statements stand in its template: of all that Python hands over, a value is an
+expression that does nothing but compute, a name, a number, or a comment."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+from lone import alone
+from places import ROOT
+
+from shardwright.codegen.backends.pallas_tpu import uniform
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.planner import plan
+from shardwright.ir import Mesh, Reshard
+
+CONDITIONS = 8
+"""A template with what it includes has no more."""
+
+COMMENTS = ("source", "target", "tile_bytes", "shard_bytes")
+"""Fields that are words."""
+
+COMPUTE = {"div", "rem", "minimum", "maximum"}
+"""The functions that expressions call."""
+
+TEMPLATES = ROOT / "templates" / "pallas_tpu"
+PRINTING = (uniform,)
+"""The modules that render templates."""
+
+FOUR, EIGHT, MANY = Mesh({"x": 4}), Mesh({"x": 2, "y": 4}), Mesh({"x": 32})
+
+
+def between(shape: tuple[int, ...], source: str, target: str, mesh: Mesh) -> Reshard:
+    return Reshard(shape, "float32", mesh.sharding(source), mesh.sharding(target))
+
+
+CASES = {
+    "each sends to all": between((64, 512), '[{"x"}, {}]', '[{}, {"x"}]', FOUR),
+    "some hold a tile": between((1024, 1024), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', EIGHT),
+    "whole shards": between((1024, 512), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]', EIGHT),
+    "nothing is sent": between((512, 1024), '[{"x"}, {}]', '[{"x"}, {}]', FOUR),
+    "more than are written out": between((1024, 4096), '[{"x"}, {}]', '[{}, {"x"}]', MANY),
+}
+
+
+def contexts(patch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """The name of the template and the context of each kernel."""
+    found: list[tuple[str, Any]] = []
+
+    def kept(template: str, context: object) -> str:
+        found.append((template, context))
+        return render(template, context)
+
+    for module in PRINTING:
+        patch.setattr(module, "render", kept)
+    for reshard in CASES.values():
+        alone(plan(reshard, "direct"), "pallas_tpu")
+    return found
+
+
+def breaches(name: str, value: object) -> Iterator[str]:
+    """The values, of all that a context holds, that are more than they may be."""
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from breaches(field.name, getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from breaches(name, each)
+    elif isinstance(value, str) and value and not is_plain(name, value):
+        yield f"{name}={value}"
+    elif not isinstance(value, str | bool | int | None):
+        yield f"{name}: {type(value).__name__}"
+
+
+def is_plain(name: str, text: str) -> bool:
+    """Whether a text is a comment, or an expression without control flow that calls nothing but
+    functions of numbers."""
+    if name in COMMENTS:
+        return "\n" not in text
+    try:
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    except SyntaxError:
+        return False
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    flow = ast.IfExp | ast.comprehension | ast.Lambda | ast.NamedExpr | ast.BoolOp
+    return all(isinstance(f, ast.Name) and f.id in COMPUTE for f in calls) and not any(
+        isinstance(node, flow) for node in nodes
+    )
+
+
+def test_contexts_hold_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each optional part of the templates is in one of them."""
+    found = contexts(monkeypatch)
+    assert [each for _, context in found for each in breaches("", context)] == []
+    uniforms = [context for _, context in found if isinstance(context, uniform.UniformText)]
+    assert {bool(context.rounds.listed) for context in uniforms} == {True, False}
+    assert {template for template, _ in found} == {
+        f"pallas_tpu/{each}.py.jinja" for each in ("uniform", "kept")
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [
+        ("in_x", "(0, wait_for(y, sent))"),
+        ("sender", "sender if me else receiver"),
+        ("in_y", "(0, 0)\n        barrier()"),
+    ],
+)
+def test_a_statement_in_a_context_is_found(
+    part: str, planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = replace(contexts(monkeypatch)[0][1], **{part: planted})
+    assert [each.partition("=")[0] for each in breaches("", context)] == [part]
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.name)
+def test_templates_choose_little(path: Any) -> None:
+    """Each stands alone, and prints nothing but its context."""
+    text = path.read_text()
+    assert "include" not in text
+    assert len(re.findall(r"\{[%{][^%}]*\b(?:if|elif) ", text)) <= CONDITIONS
