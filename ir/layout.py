@@ -6,34 +6,37 @@ reference is one digit of it, `(position floordiv stride) mod size`. Along a ten
 size K split over digits of sizes k_1..k_r (major to minor), N = k_1*...*k_r:
 
     shard index   s = sum_i c_i * prod_{j>i} k_j              S = K ceildiv N
-    flat          interval [s*S, min(s*S + S, K))             owner of element i: i floordiv S
+    flat          sized cut: [s*S, min(s*S + S, K))           owner of element i: i floordiv S
     nested        chunk K over k_1, then that chunk over k_2, ...   (torch DTensor)
 
-Source: Shardy's representation (seed 1) for flat; torch `DTensor` `Shard` placements for nested.
+`ir/cuts.py` has these cuts and others. Source: Shardy's representation (seed 1) for flat; torch
+`DTensor` `Shard` placements for nested.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from shardwright.ir.algebra.index import Number, Value, ceil_div, floor_div, maximum, minimum, mod
+from shardwright.ir.algebra.index import (
+    Number,
+    Value,
+    ceil_div,
+    floor_div,
+    maximum,
+    minimum,
+    mod,
+    weights,
+)
+from shardwright.ir.cuts import Let, Nested, Sized, unnamed
 from shardwright.ir.mesh import AxisRef, Digit, Mesh
 from shardwright.ir.sharding import Sharding
 
 Split = Literal["flat", "nested"]
-# Names an intermediate value where that makes emitted code readable; the identity elsewhere.
-Let = Callable[[str, Value], Value]
-
-
-def unnamed(_name: str, value: Value) -> Value:
-    """Return an intermediate value as it is."""
-    return value
 
 
 def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
@@ -70,9 +73,9 @@ def write_digits(digits: tuple[Digit, ...], number: Number) -> Number:
 
 def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...]:
     """Return the value of each of the given digits (major to minor) in a mixed-radix number."""
-    weights = _weights(tuple(digit.size for digit in digits))
+    sizes = tuple(digit.size for digit in digits)
     return tuple(
-        _digit(weight, digit.size, number) for digit, weight in zip(digits, weights, strict=True)
+        _digit(weight, size, number) for size, weight in zip(sizes, weights(sizes), strict=True)
     )
 
 
@@ -80,11 +83,6 @@ def _digit(stride: Value, size: Value, number: Number) -> Number:
     """Return the digit of a number that has a stride and a size."""
     digit: Number = mod(floor_div(number, stride), size)
     return digit
-
-
-def _weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each size, the product of those after it."""
-    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
 @dataclass(frozen=True)
@@ -139,30 +137,23 @@ class DimLayout:
         """Return the part of a mesh position that the shard index determines."""
         return write_digits(self.digits, index)
 
+    @cached_property
+    def cut(self) -> Sized | Nested:
+        """The cut of the extent into shards."""
+        if self.is_flat:
+            return Sized(self.extent, self.parts, self.size)
+        return Nested(self.extent, self.parts, self.levels)
+
     def interval(self, index: Number, let: Let = unnamed) -> tuple[Number, Number]:
         """Return the half-open range of the tensor dimension held by a shard."""
-        low, high = (self._flat_interval if self.is_flat else self._nested_interval)(index, let)
+        low, high = self.cut.interval(index, let)
         return low, high
-
-    def _flat_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
-        low: Value = let("lo", minimum(index * self.size, self.extent))
-        return low, minimum(low + self.size, self.extent)
-
-    def _nested_interval(self, index: Value, let: Let) -> tuple[Value, Value]:
-        low: Value = 0
-        length: Value = self.extent
-        for parts, weight in zip(self.levels, _weights(self.levels), strict=True):
-            chunk = let("chunk", ceil_div(length, parts))
-            offset = let("offset", minimum(mod(floor_div(index, weight), parts) * chunk, length))
-            low = let("lo", low + offset)
-            length = let("length", minimum(chunk, length - offset))
-        return low, low + length
 
     def element(self, index: Value, local: Value, let: Let = unnamed) -> Value:
         """Return the tensor element at a local index of a shard that has it: `d(c)[k] -> t[i]`."""
         if self.is_flat:
             return index * self.size + local
-        return self._nested_interval(index, let)[0] + local
+        return self.cut.interval(index, let)[0] + local
 
     def owner(self, element: Value, let: Let = unnamed) -> Value:
         """Return the index of the shard that holds a tensor element (0 <= element < extent)."""
@@ -173,18 +164,7 @@ class DimLayout:
         d(c)[k]`."""
         if self.parts == 1:
             return 0 * element, element
-        if self.is_flat:
-            return floor_div(element, self.size), mod(element, self.size)
-        rest: Value = element
-        length: Value = self.extent
-        index: Value = 0
-        for parts in self.levels:
-            chunk = let("chunk", ceil_div(length, parts))
-            digit = let("digit", floor_div(rest, chunk))
-            rest = let("rest", rest - digit * chunk)
-            length = let("length", minimum(chunk, length - digit * chunk))
-            index = let("index", index * parts + digit)
-        return index, rest
+        return self.cut.locate(element, let)
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
         """Return first and last shard that may meet the range [low, high); a superset if it is
@@ -192,11 +172,10 @@ class DimLayout:
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
-    @cached_property
+    @property
     def intervals(self) -> tuple[np.ndarray, np.ndarray]:
         """Low and high ends of every shard, two int64 arrays of length N."""
-        low, high = self.interval(np.arange(self.parts, dtype=np.int64))
-        return np.broadcast_to(low, (self.parts,)), np.broadcast_to(high, (self.parts,))
+        return self.cut.intervals
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ A tile of a source shard a and a target shard b is the product over dimensions o
 g = gcd(S, T), the cuts repeat every S*T/g elements, a period holds S/g + T/g - 1 tiles, and every
 width but that of a tile that ends at the extent is a multiple of g. This answers the questions
 that the second seed leaves open ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
+
+Of cuts at k*S - a and at j*T - b, those that are common repeat with the others every S*T/g, and
+there are some only if g divides a - b: then a period holds one tile less than it has cuts.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 
 from shardwright.ir.algebra.index import Number, maximum, minimum
 from shardwright.ir.arrays import Integers
+from shardwright.ir.cuts import Cut
 from shardwright.ir.layout import DimLayout
 
 
@@ -34,6 +38,40 @@ class TilePairs:
         """The extent of every tile."""
         width: Integers = self.high - self.low
         return width
+
+
+def tiles_of(source: Cut, target: Cut) -> TilePairs:
+    """Return the non-empty tiles of two cuts of one dimension."""
+    low, high = target.intervals
+    full = np.flatnonzero(high > low)
+    first, last = source.owners(low[full], high[full])
+    count = np.broadcast_to(last - first + 1, full.shape)
+    index = np.repeat(full, count)
+    ends = np.cumsum(count)
+    step = np.arange(index.size, dtype=np.int64) - np.repeat(ends - count, count)
+    peer = np.repeat(np.broadcast_to(first, full.shape), count) + step
+    peer_low, peer_high = (end[peer] for end in source.intervals)
+    tile_low = np.maximum(peer_low, low[index])
+    tile_high = np.minimum(peer_high, high[index])
+    keep = tile_high > tile_low
+    return TilePairs(peer[keep], index[keep], tile_low[keep], tile_high[keep])
+
+
+def period(source: Cut, target: Cut) -> int | None:
+    """Return the length after which the cuts of both repeat, S*T/g; None where a cut does not."""
+    if source.step is None or target.step is None:
+        return None
+    return math.lcm(source.step, target.step)
+
+
+def tiles_per_period(source: Cut, target: Cut) -> int | None:
+    """Return S/g + T/g, less 1 where g divides the difference of the offsets; None where a cut does
+    not repeat."""
+    if source.step is None or target.step is None:
+        return None
+    g = math.gcd(source.step, target.step)
+    meet = (source.phase - target.phase) % g == 0
+    return source.step // g + target.step // g - meet
 
 
 @dataclass(frozen=True)
@@ -76,33 +114,17 @@ class DimTiles:
     @property
     def period(self) -> int | None:
         """The length after which the cut pattern repeats, S*T/g; None where a split is nested."""
-        return math.lcm(self.source.size, self.target.size) if self.is_flat else None
+        return period(self.source.cut, self.target.cut)
 
     @property
     def tiles_per_period(self) -> int | None:
         """S/g + T/g - 1; None where a split is nested."""
-        if not self.is_flat:
-            return None
-        sizes = self.source.size, self.target.size
-        g = math.gcd(*sizes)
-        return sizes[0] // g + sizes[1] // g - 1
+        return tiles_per_period(self.source.cut, self.target.cut)
 
     @cached_property
     def pairs(self) -> TilePairs:
         """All non-empty tiles. At most source.parts + target.parts - 1 of them."""
-        low, high = self.target.intervals
-        full = np.flatnonzero(high > low)
-        first, last = self.source.owners(low[full], high[full])
-        count = np.broadcast_to(last - first + 1, full.shape)
-        target = np.repeat(full, count)
-        ends = np.cumsum(count)
-        step = np.arange(target.size, dtype=np.int64) - np.repeat(ends - count, count)
-        source = np.repeat(np.broadcast_to(first, full.shape), count) + step
-        source_low, source_high = (end[source] for end in self.source.intervals)
-        tile_low = np.maximum(source_low, low[target])
-        tile_high = np.minimum(source_high, high[target])
-        keep = tile_high > tile_low
-        return TilePairs(source[keep], target[keep], tile_low[keep], tile_high[keep])
+        return tiles_of(self.source.cut, self.target.cut)
 
     @property
     def spans(self) -> tuple[bool, bool]:

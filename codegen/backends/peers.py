@@ -15,8 +15,9 @@ from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
 from shardwright.ir.algebra.printers import PYTHON, TRITON
+from shardwright.ir.cuts import unnamed
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.layout import DimLayout, Layout, unnamed
+from shardwright.ir.layout import DimLayout, Layout
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import sympy
 from shardwright.ir.algebra.bounds import bounds
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, maximum, minimum
+from shardwright.ir.cuts import Let, unnamed
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.layout import Layout, Let, unnamed
+from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
 
 

@@ -21,7 +21,8 @@ from shardwright.codegen.show.where import Where, where_lines
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, extent_symbol
 from shardwright.ir.axes import AxisRef
-from shardwright.ir.layout import DimLayout, Split, digit_values, unnamed
+from shardwright.ir.cuts import unnamed
+from shardwright.ir.layout import DimLayout, Split, digit_values
 from shardwright.ir.mesh import Digit
 from shardwright.ir.sharding import Operator, Sharding
 

@@ -12,8 +12,10 @@ compute, to prove and to print. Divisors are positive; the identities are in
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -145,6 +147,37 @@ def _smaller(a: Value, b: Value) -> Value:
 
 def _larger(a: Value, b: Value) -> Value:
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
+
+
+def at_least(a: Value, b: Value) -> Value:
+    """Return 1 where a >= b, else 0: `min(max(a - b + 1, 0), 1)`."""
+    return minimum(maximum(a - b + 1, 0), 1)
+
+
+def pick(table: Sequence[int], index: Value) -> Value:
+    """Return the entry of a table at an index, which must be one of the table's.
+
+    Of an expression it is the sum of the steps that the table makes:
+    `t_0 + sum_j (t_j - t_(j-1)) * [index >= j]`.
+    """
+    if isinstance(index, sympy.Basic):
+        steps = ((b - a) * at_least(index, j) for j, (a, b) in enumerate(pairwise(table), 1))
+        return sum(steps, sympy.Integer(table[0]))
+    found = np.asarray(table, dtype=np.int64)[index]
+    return found if isinstance(index, np.ndarray) else int(found)
+
+
+def count_at_most(bounds: Sequence[int], value: Value) -> Value:
+    """Return how many of ascending bounds are at most a value: `sum_j [value >= b_j]`."""
+    if isinstance(value, sympy.Basic):
+        return sum((at_least(value, bound) for bound in bounds), sympy.Integer(0))
+    found = np.searchsorted(np.asarray(bounds, dtype=np.int64), value, side="right")
+    return found if isinstance(value, np.ndarray) else int(found)
+
+
+def weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return, for each size, the product of those after it."""
+    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
 CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {

@@ -22,8 +22,9 @@ from shardwright.codegen.emit.python_text import called
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, mod
 from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.cuts import unnamed
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.layout import Layout, unnamed
+from shardwright.ir.layout import Layout
 
 How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
 Function = tuple[str, ...]

@@ -15,7 +15,7 @@ import sympy
 from shardwright.codegen.emit.index_functions import FunctionBody
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Integers, Value, maximum, minimum
-from shardwright.ir.layout import unnamed
+from shardwright.ir.cuts import unnamed
 from shardwright.ir.tiles import DimTiles
 
 Condition = tuple[Value, Value]
