@@ -11,8 +11,9 @@ An `InputError` is one message a person can act on. Its form is fixed:
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from types import UnionType
 from typing import get_args
 
@@ -97,6 +98,16 @@ def _rebuilt(state: dict[str, object]) -> InputError:
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
+
+
+@contextlib.contextmanager
+def placed(*where: Hashable) -> Iterator[None]:
+    """Say of an InputError of the body that its place lies within this one."""
+    try:
+        yield
+    except InputError as error:
+        error.where = (*where, *error.where)
+        raise
 
 
 def check_type(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import DimSharding, Sharding
+    from shardwright.ir.stored import Stored, cut, stack
     from shardwright.ir.torch_placements import from_torch
 
 # In the source tree the sub-packages stand beside this folder, not in it. Python started in that
@@ -89,6 +90,7 @@ _HOMES = {
     "shardwright.ir.plan": ("Plan",),
     "shardwright.ir.reshard": ("Reshard",),
     "shardwright.ir.sharding": ("DimSharding", "Sharding"),
+    "shardwright.ir.stored": ("Stored", "cut", "stack"),
     "shardwright.ir.torch_placements": ("from_torch",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -110,11 +112,13 @@ __all__ = [
     "Report",
     "Reshard",
     "Sharding",
+    "Stored",
     "all_gather",
     "all_reduce",
     "all_to_all",
     "check",
     "constrain",
+    "cut",
     "derivation",
     "emit",
     "from_named_sharding",
@@ -128,6 +132,7 @@ __all__ = [
     "reshard",
     "shard_alike",
     "slice",
+    "stack",
     "strategies",
     "svg",
     "tile_table",

@@ -19,6 +19,7 @@ Spans = dict[Where, Span]
 STARTS = {
     "grammar.lark": ["mesh_text", "meshes_text", "sharding_text"],
     "framework.lark": ["spec_text", "placements_text"],
+    "layout.lark": ["layout_text", "dim_text"],
 }
 MOST_DIGITS = 18  # of a number: fits 64 bits, far above any mesh or tensor
 LEXEME = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[#@]?\w+(\.\w+)*|.', re.DOTALL)
@@ -43,6 +44,10 @@ WORDS = {
     "$END": "the end",
     "SPEC": "'P'",
     "UNCONSTRAINED": "'P.UNCONSTRAINED'",
+    "WORD": "a name",
+    "MODIFIER": "'sized', 'balanced', 'nested', 'listed', 'cover', 'into', 'reversed', 'table'",
+    "STACK": "'stack('",
+    "CUT": "'cut('",
 }
 IGNORED = {"COMMENT", "WHITESPACE"}
 

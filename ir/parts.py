@@ -1,0 +1,298 @@
+"""Parts: what of a logical tensor a device stores, one dimension at a time.
+
+A *buffer* is a dense array, the concatenation of parts along one dimension. A *part* is a piece of
+one logical tensor: per stored dimension a cut (`ir/cuts.py`) and an owner, the rule that says which
+shard a device has. The text forms, which `ir/text/layout_text.py` reads:
+
+    layout     q[{"tp"}, {}]                        one part; dimensions left out are whole
+               stack(0, q[{"tp"}], k[{"tp":(1)2}])  parts along dimension 0
+               cut(0, {"fsdp"}, stack(0, q, k))     one contiguous cut through a stack
+    dimension  {"tp"}                               equal chunks, the last ones short
+               {"tp"} sized(S) or sized(S, a)       shards of S; the dimension begins a elements in
+               {"tp"} balanced                      sizes differ by at most one
+               {"x", "y"} nested                    chunks of chunks, as DTensor cuts
+               {"tp"} listed(0, 3, 7, 10)           boundaries
+               {"tp"} cover(B, K) or cover(B, K, S) the blocks of B that a cut of K elements touches
+               {"cp"} into(8)                       8 shards, of which devices have the first ones
+               {"cp"} into(8) reversed              the last ones, from the end: 7 - s
+               {"ep"} table(3, 0, -, 2)             by position along the axes; - has none
+               0:64 {"tp"}                          elements 0 to 63 alone
+    factors    q '(g=2 h e) d -> g (h e) d' [{"tp"}]   reshaped and reordered, then cut
+
+`sized(S)` pads: each device stores S elements, the last ones without a value where K runs out. A
+cut through a stack with `sized(S)` pads the end of the buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from shardwright.ir.arrays import Integers
+from shardwright.ir.axes import AxisRef
+from shardwright.ir.dim_cuts import BoundCut, DimCut
+from shardwright.ir.errors import InputError, one_of, placed
+from shardwright.ir.factors import FactorAxis, Factors
+from shardwright.ir.mesh import Digit, Mesh
+
+ONLY = "_"
+"""The name of the only tensor, or of the one that the buffer is named after."""
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """A piece of a logical tensor; `str` is its text. Trailing whole dimensions are left out."""
+
+    tensor: str
+    dims: tuple[DimCut, ...] = ()
+    factors: Factors | None = None
+
+    def __post_init__(self) -> None:
+        dims = list(self.dims)
+        while dims and dims[-1].is_whole:
+            dims.pop()
+        object.__setattr__(self, "dims", tuple(dims))
+
+    def bind(self, shape: tuple[int, ...], mesh: Mesh) -> BoundPart:
+        """Return the part of a tensor of a shape on a mesh; InputError where it has none."""
+        whole: tuple[tuple[FactorAxis, ...], ...] = tuple(
+            (FactorAxis(dim, 1, extent),) for dim, extent in enumerate(shape)
+        )
+        with placed("factors"):
+            axes = whole if self.factors is None else self.factors.axes(shape)
+        if len(self.dims) > len(axes):
+            raise InputError(
+                "a part must not have more dimensions than its tensor",
+                got=f"{len(self.dims)} dimensions of {self.tensor}",
+                expected=str(len(axes)),
+                where=("dims", len(axes)),
+            )
+        cuts = []
+        for number, (group, dim) in enumerate(zip(axes, self._all(len(axes)), strict=True)):
+            where = ("dims", number)
+            if len(group) > 1 and not dim.is_whole:
+                raise InputError(
+                    "factors of several dimensions that are stored as one cannot be cut",
+                    got=dim,
+                    expected="a cut of one factor, stored as a dimension of its own",
+                    where=where,
+                )
+            extent = math.prod(axis.size for axis in group)
+            with placed(*where):
+                cuts.append(dim.bind(extent, mesh))
+        _check_axes(self.dims, mesh)
+        return BoundPart(self.tensor, axes, tuple(cuts))
+
+    def _all(self, rank: int) -> tuple[DimCut, ...]:
+        return self.dims + (DimCut(),) * (rank - len(self.dims))
+
+    def with_cut(self, dim: int, cut: DimCut) -> TensorPart:
+        """Return the part with a cut of one dimension in place of what it has."""
+        dims = list(self._all(max(dim + 1, len(self.dims))))
+        dims[dim] = cut
+        return replace(self, dims=tuple(dims))
+
+    def __str__(self) -> str:
+        factors = "" if self.factors is None else f" '{self.factors}'"
+        dims = f"[{', '.join(map(str, self.dims))}]" if self.dims else ""
+        return f"{self.tensor}{factors}{' ' * bool(factors and dims)}{dims}"
+
+
+def _check_axes(dims: tuple[DimCut, ...], mesh: Mesh) -> None:
+    """Raise InputError where two dimensions are cut along one axis."""
+    seen: list[tuple[Digit, AxisRef]] = []
+    for number, dim in enumerate(dims):
+        for place, (ref, digit) in enumerate(zip(dim.axes, dim.digits(mesh), strict=True)):
+            for other, earlier in seen:
+                if ref.name == earlier.name and _overlap(digit, other):
+                    raise InputError(
+                        "an axis may cut one dimension of a part only",
+                        got=f"{earlier} and {ref}",
+                        expected="axes that do not overlap",
+                        where=("dims", number, "axes", place),
+                    )
+            seen.append((digit, ref))
+
+
+def _overlap(a: Digit, b: Digit) -> bool:
+    return a.stride < b.stride * b.size and b.stride < a.stride * a.size
+
+
+@dataclass(frozen=True)
+class BoundPart:
+    """A part of a tensor on a mesh; `axes`: of each stored dimension its factors."""
+
+    tensor: str
+    axes: tuple[tuple[FactorAxis, ...], ...]
+    cuts: tuple[BoundCut, ...]
+
+    def box(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Return the range of each stored dimension that a position has."""
+        return tuple(cut.interval(position) for cut in self.cuts)
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        """Return the local extents, padding included."""
+        return tuple(
+            max(high - low, cut.pads or 0)
+            for cut, (low, high) in zip(self.cuts, self.box(position), strict=True)
+        )
+
+    def indices(self, box: tuple[tuple[int, int], ...]) -> tuple[Integers, ...]:
+        """Return the logical indices of a box of stored dimensions, arrays that broadcast."""
+        rank = 1 + max(axis.dim for group in self.axes for axis in group)
+        found: list[Integers] = [np.zeros((1,) * len(box), dtype=np.int64) for _ in range(rank)]
+        for dim, (low, high) in enumerate(box):
+            sides = [1] * len(box)
+            sides[dim] = high - low
+            for logical, added in self.along(dim, low, high).items():
+                found[logical] = found[logical] + added.reshape(sides)
+        return tuple(found)
+
+    def along(self, dim: int, low: int, high: int) -> dict[int, Integers]:
+        """Return what a range of a stored dimension adds to the index along each logical one."""
+        rest = np.arange(low, high, dtype=np.int64)
+        found: dict[int, Integers] = {}
+        for axis in reversed(self.axes[dim]):
+            rest, digit = np.divmod(rest, axis.size)
+            found[axis.dim] = found.get(axis.dim, 0) + digit * axis.weight
+        return found
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Parts one after another along a dimension; `cut`: a contiguous cut through all of them."""
+
+    dim: int
+    parts: tuple[TensorPart, ...]
+    cut: DimCut | None = None
+
+    def __str__(self) -> str:
+        stack = f"stack({self.dim}, {', '.join(map(str, self.parts))})"
+        return stack if self.cut is None else f"cut({self.dim}, {self.cut}, {stack})"
+
+
+BufferLayout: TypeAlias = TensorPart | Stack
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class BoundBuffer:
+    """A buffer on a mesh: parts along dimension `dim`; `pads`: its least extent along it."""
+
+    dim: int
+    parts: tuple[BoundPart, ...]
+    pads: int | None = None
+
+    def starts(self, position: int) -> list[int]:
+        """Return where each part begins along the dimension of the stack, and where the last
+        ends."""
+        shapes = (part.shape(position) for part in self.parts)
+        widths = [shape[self.dim] if shape and all(shape) else 0 for shape in shapes]
+        return [sum(widths[:number]) for number in range(len(widths) + 1)]
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        """Return the shape of the buffer of a mesh position."""
+        shapes = [part.shape(position) for part in self.parts]
+        extents = list(next(filter(all, shapes), shapes[0]))
+        if extents and all(extents):
+            extents[self.dim] = self.starts(position)[-1]
+        if self.pads is not None:
+            extents[self.dim] = self.pads
+        return tuple(extents)
+
+
+def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
+    """Return a buffer of tensors of these shapes on a mesh.
+
+    Raises InputError, with the place in the layout, for what the tensors or the mesh have not.
+    """
+    parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
+    bound: list[BoundPart] = []
+    for number, part in enumerate(parts):
+        with placed("parts", number):
+            bound.append(part.bind(_shape(part, shapes), mesh))
+    if isinstance(layout, TensorPart):
+        return BoundBuffer(0, tuple(bound))
+    ranks = [len(part.axes) for part in bound]
+    for number, rank in enumerate(ranks):
+        if rank != ranks[0] or layout.dim >= rank:
+            raise InputError(
+                "the parts of a stack must have its dimension, and equally many",
+                got=f"{rank} dimensions of {parts[number].tensor}, along {layout.dim}",
+                expected=f"{max(ranks[0], layout.dim + 1)} dimensions",
+                where=("parts", number),
+            )
+    if layout.cut is None:
+        return _checked(BoundBuffer(layout.dim, tuple(bound)), mesh)
+    return _checked(_through(layout, layout.cut, bound, mesh), mesh)
+
+
+def _shape(part: TensorPart, shapes: Shapes) -> tuple[int, ...]:
+    if part.tensor in shapes:
+        return shapes[part.tensor]
+    raise InputError("a part must be of a logical tensor", got=part.tensor, expected=one_of(shapes))
+
+
+def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> BoundBuffer:
+    """Return the buffer of a contiguous cut: each part has a window of it."""
+    if cut.window is not None:
+        raise InputError(
+            "a cut through a stack must be of all of it",
+            got=cut,
+            expected="ranges of its parts, as 0:64 {}",
+            where=("cut", "window"),
+        )
+    with placed("cut"):
+        axes = tuple(zip(cut.axes, cut.digits(mesh), strict=True))
+    for number, (part, bound) in enumerate(zip(layout.parts, parts, strict=True)):
+        for digit in (digit for each in bound.cuts for digit in each.digits):
+            for ref, other in axes:
+                if _overlap(digit, other):
+                    raise InputError(
+                        "an axis that cuts the stack must not cut a part of it too",
+                        got=part,
+                        expected=f"{part.tensor} without {ref}",
+                        where=("parts", number),
+                    )
+        along = (*part.dims, *[DimCut()] * (layout.dim + 1))[layout.dim]
+        if not replace(along, window=None).is_whole:
+            raise InputError(
+                "the dimension that is cut through the stack must be whole in each part",
+                got=part,
+                expected=f"{part.tensor} with {{}} for dimension {layout.dim}",
+                where=("parts", number),
+            )
+    extents = [part.cuts[layout.dim].cut.extent for part in parts]
+    with placed("cut"):
+        whole = cut.bind(sum(extents), mesh)
+    found = []
+    for number, (bound, extent) in enumerate(zip(parts, extents, strict=True)):
+        window = whole.cut.window(sum(extents[:number]), extent)
+        own = replace(whole, start=bound.cuts[layout.dim].start, cut=window, pads=None)
+        cuts = (*bound.cuts[: layout.dim], own, *bound.cuts[layout.dim + 1 :])
+        found.append(replace(bound, cuts=cuts))
+    return BoundBuffer(layout.dim, tuple(found), whole.pads)
+
+
+def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
+    """Return the buffer; InputError unless its parts have equal extents beside the stack's."""
+    for position in range(mesh.size):
+        first: tuple[str, tuple[int, ...]] | None = None
+        for number, part in enumerate(buffer.parts):
+            shape = part.shape(position)
+            if not all(shape):
+                continue
+            beside = (*shape[: buffer.dim], *shape[buffer.dim + 1 :])
+            if first is not None and beside != first[1]:
+                raise InputError(
+                    f"parts of a stack must have equal extents beside dimension {buffer.dim}",
+                    got=f"{shape} of {part.tensor} on device {mesh.device_ids[position]}",
+                    expected=f"as {first[0]} has",
+                    where=("parts", number),
+                )
+            first = first or (f"{shape} of {part.tensor}", beside)
+    return buffer

@@ -1,0 +1,358 @@
+"""Stored layouts: logical tensors, and what each device of a mesh stores of them in buffers."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.ir.dim_cuts import DimCut
+from shardwright.ir.dtypes import dtype_of, itemsize
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.given import mesh_of, shape_of, sharding_of
+from shardwright.ir.holdings import Box, TensorClasses, box_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.parts import ONLY, BoundBuffer, BufferLayout, Stack, TensorPart, bind
+from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_layout
+
+SHARDING = re.compile(r"\s*(?:[\[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()")
+"""How the text of a sharding begins, and that of no stored layout."""
+
+
+def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) -> Stack:
+    """Return parts one after another along a dimension of a buffer.
+
+    `parts`: texts, as `q`, which every device has whole, or `q[{"tp"}, {}]`. `named`: of each
+    tensor the axes that cut it along `dim`, as `q="tp"` or `k='"tp":(1)2'`, or the rest of its text
+    in brackets. Raises InputError, with the place, for a text that is none.
+
+    >>> print(stack(0, q="tp", k='"tp":(1)2'))
+    stack(0, q[{"tp"}], k[{"tp":(1)2}])
+    """
+    found = [*map(_part, parts)]
+    for name, given in named.items():
+        if not isinstance(given, str):
+            found.append(replace(given or TensorPart(name), tensor=name))
+        elif re.match(r"\s*[\[']", given):
+            found.append(_part(f"{name} {given}", name))
+        else:
+            found.append(TensorPart(name).with_cut(dim, parse_dim(given, name)))
+    if not found:
+        raise InputError("a stack must have parts", argument="parts", expected='q="tp", k="tp"')
+    return Stack(dim, tuple(found))
+
+
+def cut(
+    dim: int, axes: str, of: BufferLayout | str = ONLY, *, size: int | None = None
+) -> BufferLayout:
+    """Return a layout with a contiguous cut along a dimension.
+
+    `axes`: the axes, with how they cut where not in equal chunks: `tp`, `"tp" balanced`. `of`: a
+    stack or a part; by default the tensor that the buffer is named after, or the only one. `size`:
+    elements that each device stores, which pads the last ones. Raises InputError for a text that is
+    none, and for a stack along another dimension.
+
+    >>> print(cut(0, "fsdp", stack(0, "q", "k", "v")))
+    cut(0, {"fsdp"}, stack(0, q, k, v))
+    >>> print(cut(0, "tp", size=38016))
+    _[{"tp"} sized(38016)]
+    """
+    how = parse_dim(axes, "axes")
+    if size is not None:
+        how = replace(how, rule="sized", numbers=(size,))
+    inner = parse_layout(of, "of") if isinstance(of, str) else of
+    if isinstance(inner, TensorPart):
+        return inner.with_cut(dim, how)
+    if inner.dim != dim or inner.cut is not None:
+        raise InputError(
+            "a cut through a stack must be along the stack's dimension, and the only one",
+            argument="dim",
+            got=f"{dim} of {inner}",
+            expected=f"{inner.dim} of a stack that is not cut",
+        )
+    return replace(inner, cut=how)
+
+
+def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
+    found = parse_layout(given, argument) if isinstance(given, str) else given
+    if isinstance(found, TensorPart):
+        return found
+    raise InputError("a stack must be of parts", argument=argument, got=found, expected="q, k, v")
+
+
+@dataclass(frozen=True, init=False)
+class Stored:
+    """Logical tensors of one dtype on a mesh, and the buffers in which devices store them.
+
+    `str` is TOML that `parse` reads back. `ir/parts.py` has the texts of layouts.
+    """
+
+    mesh: Mesh
+    tensors: dict[str, tuple[int, ...]]  # by name, the shape
+    dtype: str
+    buffers: dict[str, BufferLayout]  # by name
+    bound: dict[str, BoundBuffer] = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        mesh: object,
+        tensors: Mapping[str, object],
+        layout: object,
+        dtype: object,
+        *,
+        shapes: Mapping[str, object] | None = None,
+    ) -> None:
+        """Read the arguments and check them.
+
+        `tensors`: of each logical tensor the shape, in elements. `layout`: of each buffer by its
+        name a layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor of that name;
+        or one layout alone. `shapes`: the shape that a buffer must have on every device, in
+        elements.
+        Raises InputError, with the place in the layout: for parts that do not fill their buffer,
+        elements that no device has, tables of other shards than there are, factors that do not
+        multiply to the extent.
+        """
+        set_ = object.__setattr__
+        set_(self, "mesh", mesh_of(mesh, "mesh"))
+        set_(self, "tensors", {name: shape_of(shape) for name, shape in tensors.items()})
+        set_(self, "dtype", dtype_of(dtype))
+        given = layout if isinstance(layout, Mapping) else {"": layout}
+        buffers, bound = {}, {}
+        for key, each in given.items():
+            found, text = self._read(key, each)
+            name = key or (found.tensor if isinstance(found, TensorPart) else "buffer")
+            buffers[name], bound[name] = found, self._bound(name, found, text)
+        set_(self, "buffers", buffers)
+        set_(self, "bound", bound)
+        self._check_owners()
+        for name, shape in (shapes or {}).items():
+            self._check_shape(name, shape_of(shape))
+
+    @staticmethod
+    def parse(text: str) -> Stored:
+        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`."""
+        table = tomllib.loads(text)
+        return Stored(table["mesh"], table["tensors"], table["buffers"], table["dtype"])
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element takes."""
+        return itemsize(self.dtype)
+
+    def shape(self, buffer: str, device: int) -> tuple[int, ...]:
+        """Return the shape of a buffer on a device, by its id, in elements."""
+        return self.bound[buffer].shape(self._position(device))
+
+    def shards(
+        self, tensors: Mapping[str, npt.NDArray[np.generic]], fill: int = 0
+    ) -> dict[int, dict[str, npt.NDArray[np.generic]]]:
+        """Return what each device stores, by its id and the name of the buffer.
+
+        `tensors`: the logical tensors, whole; `fill`: the value of padding.
+        """
+        return {
+            device: {
+                name: self._filled(buffer, position, tensors, fill)
+                for name, buffer in self.bound.items()
+            }
+            for position, device in enumerate(self.mesh.device_ids)
+        }
+
+    def boxes(self, tensor: str, position: int) -> list[Box]:
+        """Return what a mesh position has of a tensor."""
+        rank = len(self.tensors[tensor])
+        parts = (part for buffer in self.bound.values() for part in buffer.parts)
+        found = (box_of(part, position, rank) for part in parts if part.tensor == tensor)
+        return [box for box in found if box is not None]
+
+    @cached_property
+    def holdings(self) -> dict[str, list[list[Box]]]:
+        """Of each tensor, what each mesh position has."""
+        positions = range(self.mesh.size)
+        return {name: [self.boxes(name, each) for each in positions] for name in self.tensors}
+
+    def _position(self, device: int) -> int:
+        if device in self.mesh.device_ids:
+            return self.mesh.device_ids.index(device)
+        raise InputError(
+            "a device must be one of the mesh",
+            argument="device",
+            got=device,
+            expected=one_of(map(str, self.mesh.device_ids)),
+        )
+
+    def _read(self, name: str, given: object) -> tuple[BufferLayout, str]:
+        """Return a layout, and the text to which its mistakes are pinned."""
+        if isinstance(given, TensorPart | Stack):
+            found, text = given, str(given)
+        elif isinstance(given, str) and not SHARDING.match(given):
+            found, text = parse_layout(given, name or "layout"), given
+        else:
+            tensor = self._named(name)
+            found = self._sharded(tensor, given, name or "layout")
+            text = str(found)
+        if isinstance(found, TensorPart) and found.tensor == ONLY:
+            found = replace(found, tensor=self._named(name))
+        return found, text
+
+    def _named(self, buffer: str) -> str:
+        """Return the tensor that a buffer is named after, or the only one."""
+        if buffer in self.tensors:
+            return buffer
+        if len(self.tensors) == 1:
+            return next(iter(self.tensors))
+        raise InputError(
+            "a layout that names no tensor must be of the tensor that its buffer is named after",
+            argument="layout",
+            got=buffer or "a layout of no name",
+            expected=one_of(self.tensors),
+        )
+
+    def _sharded(self, tensor: str, given: object, argument: str) -> TensorPart:
+        shape = self.tensors[tensor]
+        sharding, split = sharding_of(given, self.mesh, shape, argument, only=True)
+        if sharding.unreduced:
+            raise InputError(
+                "stored layouts are of values, not of terms",
+                argument=argument,
+                got=sharding,
+                expected="a sharding without unreduced axes",
+            )
+        dims = sharding.for_rank(len(shape)).dims
+        nested = split == "nested"
+        cuts = (
+            DimCut(dim.axes, "nested" if nested and len(dim.axes) > 1 else "flat") for dim in dims
+        )
+        return TensorPart(tensor, tuple(cuts))
+
+    def _bound(self, name: str, layout: BufferLayout, text: str) -> BoundBuffer:
+        try:
+            return bind(layout, self.tensors, self.mesh)
+        except InputError as error:
+            raise _located(error, text, name) from None
+
+    def _check_owners(self) -> None:
+        """Raise InputError where an element of a tensor is on no device."""
+        for tensor, shape in self.tensors.items():
+            every = [box for boxes in self.holdings[tensor] for box in boxes]
+            grid = TensorClasses.of(shape, every)
+            lacking = ~grid.mask(every)
+            if not lacking.any():
+                continue
+            name, number = self._first(tensor)
+            dim, said = _lacking(grid, lacking)
+            raise _located(
+                InputError(
+                    "every element of a tensor must be on a device",
+                    got=f"{said} of {tensor} on no device",
+                    expected="shards, parts or table entries that reach them too",
+                    where=("parts", number, "dims", dim),
+                ),
+                str(self.buffers[name]) if name in self.buffers else "",
+                name,
+            )
+
+    def _first(self, tensor: str) -> tuple[str, int]:
+        """Return the buffer and the number of the first part of a tensor."""
+        for name, buffer in self.bound.items():
+            for number, part in enumerate(buffer.parts):
+                if part.tensor == tensor:
+                    return name, number
+        return tensor, 0
+
+    def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise InputError unless a buffer has a shape on every device."""
+        if name not in self.bound:
+            raise InputError(
+                "a shape must be of a buffer", argument="shapes", got=name,
+                expected=one_of(self.bound),
+            )  # fmt: skip
+        for position, device in enumerate(self.mesh.device_ids):
+            found = self.bound[name].shape(position)
+            if found != shape:
+                raise InputError(
+                    "the parts of a buffer must fill it",
+                    argument=name,
+                    got=f"{found} on device {device}",
+                    expected=str(shape),
+                    text=str(self.buffers[name]),
+                    span=(0, len(str(self.buffers[name]))),
+                )
+
+    def _filled(
+        self,
+        buffer: BoundBuffer,
+        position: int,
+        tensors: Mapping[str, npt.NDArray[np.generic]],
+        fill: int,
+    ) -> npt.NDArray[np.generic]:
+        dtype = np.result_type(*(tensors[part.tensor].dtype for part in buffer.parts))
+        result = np.full(buffer.shape(position), fill, dtype=dtype)
+        for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
+            box = part.box(position)
+            place = [slice(0, high - low) for low, high in box]
+            if not place:
+                result[()] = tensors[part.tensor]
+            elif all(low < high for low, high in box):
+                low, high = box[buffer.dim]
+                place[buffer.dim] = slice(start, start + high - low)
+                result[tuple(place)] = tensors[part.tensor][part.indices(box)]
+        return result
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        shapes = (f"{_key(name)} = {list(shape)}" for name, shape in self.tensors.items())
+        layouts = (f"{_key(name)} = {_quoted(str(each))}" for name, each in self.buffers.items())
+        return "\n".join(
+            [
+                f"mesh = {_quoted(str(self.mesh))}",
+                f"dtype = {_quoted(self.dtype)}",
+                f"tensors = {{{', '.join(shapes)}}}",
+                "[buffers]",
+                *layouts,
+            ]
+        )
+
+
+def _lacking(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int, str]:
+    """Return the dimension along which elements are lacking, and which."""
+    for dim, along in enumerate(grid.dims):
+        others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
+        gone: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))
+        if (lacking == np.expand_dims(gone, others)).all():
+            ranges = (f"{low} to {high}" for low, high in along.ranges(gone)[:4])
+            return dim, f"elements {', '.join(ranges)} of dimension {dim}"
+    places = np.argwhere(lacking)[0].tolist()
+    first = [
+        int(along.ends[np.flatnonzero(along.classes == place)[0]])
+        for along, place in zip(grid.dims, places, strict=True)
+    ]
+    return 0, f"element {tuple(first)}"
+
+
+def _located(error: InputError, text: str, argument: str) -> InputError:
+    """Return an error with its place in the text of a layout."""
+    if not text:
+        return error.named(argument)
+    spans = layout_and_spans(text)[1]
+    where = error.where
+    while where and where not in spans:
+        where = where[:-1]
+    return error.within(text, spans[where], argument)
+
+
+def _quoted(text: str) -> str:
+    """Return a string of TOML."""
+    return json.dumps(text) if "'" in text else f"'{text}'"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
