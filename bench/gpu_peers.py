@@ -133,7 +133,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "triton_gpu.py"
             path.write_text(
-                parts(plan(reshard), "triton_gpu", "shardwright emit", single_file=True)[0].text
+                parts(
+                    plan(reshard),
+                    "triton_gpu",
+                    "shardwright emit",
+                    single_file=True,
+                    features=("remembered", "symmetric"),
+                )[0].text
             )
             found = measured(reshard, load(path), home)
         cells = (f"{found[c] * 1e6:.0f}" if c in found else "-" for c in COLUMNS)

@@ -131,7 +131,15 @@ def measured(name: str, calls: int = CALLS) -> tuple[float, float, float]:
         full = corpus()[name]
         small = tuple(min(extent, SMALL) for extent in full.shape)
         made = plan(dataclasses.replace(full, shape=small), "direct")
-        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
+        path.write_text(
+            parts(
+                made,
+                "triton_gpu",
+                "shardwright emit",
+                single_file=True,
+                features=("remembered", "symmetric"),
+            )[0].text
+        )
         module = load(path)
         with faked(made.devices) as driver:
             shard, out = ready(module, group)

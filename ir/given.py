@@ -38,6 +38,7 @@ class Given(NamedTuple):
 
     sharding: Sharding
     split: str | None = None
+    placed: bool = False  # whether it was read from placements
 
 
 def shape_of(given: object) -> tuple[int, ...]:
@@ -145,7 +146,7 @@ class _GivenReader(NamedTuple):
         try:
             found: Placing = placing(mesh, placed, self.rank)
             split = None if self.shape is None else found.split(self.shape)
-            return Given(found.sharding, split)
+            return Given(found.sharding, split, placed=True)
         except InputError as error:
             text = given if isinstance(given, str) else None
             raise error if text is None else error.within(text, (0, len(text))) from None
@@ -153,7 +154,7 @@ class _GivenReader(NamedTuple):
     def _dtensor(self, x: Any) -> Given:
         """Return a DTensor's, on its own mesh, in its own order of axes."""
         found = placing(mesh_of_torch(x.device_mesh), placed_of(x), x.ndim)
-        return Given(self._own(found.sharding), found.split(tuple(x.shape)))
+        return Given(self._own(found.sharding), found.split(tuple(x.shape)), placed=True)
 
     def _named(self, named: Any) -> Sharding:
         """Return a NamedSharding's; an abstract mesh is the one that is given, if that is alike."""

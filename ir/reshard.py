@@ -35,6 +35,7 @@ class Reshard:
     # Not in `repr`, of which modules have hashes; no module of those backends has terms.
     transposed: bool = field(repr=False)
     fate: Fate = field(init=False, repr=False, compare=False)  # what becomes of unreduced axes
+    placed: bool = field(init=False, repr=False, compare=False)  # whether placements describe it
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Reshard:
         there = other or own or before.sharding.mesh
         after = sharding_of(target, there, extents, "target", only=other is not None)
         self._set(shape=extents, dtype=dtype_of(dtype), transposed=transposed)
+        self._set(placed=before.placed or after.placed)
         self._set(source=_of_rank(before.sharding, len(extents), "source"))
         self._set(target=_of_rank(after.sharding, len(extents), "target"))
         self._set(source_split=_split(source_split, before.split, "source_split"))

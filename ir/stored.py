@@ -216,7 +216,7 @@ class Stored:
 
     def _sharded(self, tensor: str, given: object, argument: str) -> TensorPart:
         shape = self.tensors[tensor]
-        sharding, split = sharding_of(given, self.mesh, shape, argument, only=True)
+        sharding, split, _ = sharding_of(given, self.mesh, shape, argument, only=True)
         if sharding.unreduced:
             raise InputError(
                 "stored layouts are of values, not of terms",

@@ -809,6 +809,10 @@ def refused_results(rank: int, case: dict) -> dict:
     return {"found": found}
 
 
+USERS = "torch_peers", "torch_processes", "torch_remembered", "torch_tensors"
+"""What asks whether launches are captured."""
+
+
 def captured(rank: int, case: dict) -> dict:
     """A call that is captured, as what it launches, and launched again after the workspace has
     become another; whether the one that it reads is there as long as the process."""
@@ -816,7 +820,7 @@ def captured(rank: int, case: dict) -> dict:
     on_files(rank, case, one, other)
     processes, group = one._HOST.processes, dist.group.WORLD
     ours, support = processes._of(group)["shared"], one.__name__.split(".")[0] + "._support."
-    users = [sys.modules[support + n] for n in ("torch_peers", "torch_processes", "torch_tensors")]
+    users = [sys.modules[support + n] for n in USERS]
     shard = given(one, rank, case)
     out, graphs = torch.empty(one.target_shape(rank)), []
     by_symmetric_memory = processes.by_symmetric_memory

@@ -6,7 +6,7 @@ import random
 from types import ModuleType
 
 import shardwright as sw
-from bench.gpu_check.cases import DTYPES, ROOT, imported
+from bench.gpu_check.cases import DTYPES, FEATURES, ROOT, imported
 from bench.gpu_check.reference import bits, case_of, compare, example, placed, shards_of
 from bench.parts.attempt import Row
 from bench.reshards import random_mesh, random_sharding
@@ -57,7 +57,7 @@ def _emitted(name: str, reshards: dict[str, sw.Reshard]) -> ModuleType:
     """Emit the bundles of a group and its module, and import that."""
     plans = {each: sw.plan(reshard) for each, reshard in reshards.items()}
     for each, plan in plans.items():
-        sw.emit(plan, backends=("triton_gpu",)).write(ROOT / each)
+        sw.emit(plan, backends=("triton_gpu",), features=FEATURES).write(ROOT / each)
     group = Group(name, tuple(reshards))
     write_bundles(ROOT, (), ((group, group_files(group, plans, ("triton_gpu",))),))
     return imported(name)

@@ -27,6 +27,7 @@ class Request:
     `like`: the plan of another module, whose form to take where there are several. `backward`:
     whether the module moves the cotangents of the one beside it. `derivative`: whether the module
     that moves its cotangents stands beside it. `collective_id`: of kernels that meet by one.
+    `features`: what the module has besides, where the backend knows it.
     """
 
     plan: Plan
@@ -35,6 +36,7 @@ class Request:
     backward: bool = False
     derivative: bool = False
     collective_id: int = 0
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Backend(Protocol):
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
     there is none for this kind alone. `support`: the support modules that its modules use,
     `matmul_support` those that modules of matmuls use besides.
+    `features`: those that its modules can have.
     `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
     `grouping`: what the module of a group has of it.
     """
@@ -87,6 +90,7 @@ class Backend(Protocol):
     grouping: Grouping
     support: tuple[str, ...] = ()
     matmul_support: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     gradient_on_request: bool = False
 
     def refuse(self, plan: Plan) -> None:

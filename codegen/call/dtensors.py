@@ -224,7 +224,8 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
             got=lacking,
             expected=install,
         )
-    bundle = emit(reshard, (name,), gradient=is_floating(reshard.dtype))
+    gradient = is_floating(reshard.dtype)
+    bundle = emit(reshard, (name,), gradient=gradient, features=("dtensor",))
     module = load(bundle, name)
     traffic = bundle.plan.traffic
     who = f"{name}, the busiest rank receives {traffic.received_max:,} bytes"

@@ -28,6 +28,7 @@ from shardwright.codegen.spec.description import (
     read_topology,
     split_backends,
 )
+from shardwright.codegen.spec.features import FEATURES, read_features
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import listing
 from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
@@ -36,7 +37,10 @@ from shardwright.codegen.spec.program import FIELDS as PROGRAM_FIELDS
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError, one_of
 
-_OVERRIDES = ("strategy", "backends", "topology", "memory_limit", "gradient", "single_file")
+_OVERRIDES = (
+    *("strategy", "backends", "topology", "memory_limit", "gradient", "single_file"),
+    "features",
+)
 """What flags may say beside a FILE or names."""
 
 FLAGS = Path("flags")
@@ -136,6 +140,16 @@ class Flags(ABC):
             show_default=False,
         ),
     ] = None
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--feature",
+            metavar="NAME",
+            help=f"What modules have besides: {', '.join(FEATURES)}; may be repeated.",
+            show_default=False,
+            autocompletion=lambda: list(FEATURES),
+        ),
+    ] = None
     collective_id: Annotated[
         str | None,
         typer.Option(
@@ -167,7 +181,7 @@ class Flags(ABC):
     def fields(self) -> dict[str, Any]:
         """What describes a reshard, by the name of the field."""
         given = ((field, getattr(self, field)) for field in FIELDS)
-        return {field: value for field, value in given if value is not None}
+        return {field: value for field, value in given if value not in (None, [])}
 
     @property
     def beside(self) -> tuple[str, ...]:
@@ -305,7 +319,15 @@ class Flags(ABC):
         for key, read in (("topology", read_topology), ("memory_limit", read_limit)):
             if key in self.fields:
                 changes[key] = self._read(key, read)
+        asked = self._features()
+        changes |= {"gradient": True} if "gradient" in asked else {}
+        changes["features"] = tuple(sorted({*description.features, *asked} - {"gradient"}))
         return replace(description, **changes)
+
+    def _features(self) -> tuple[str, ...]:
+        """Return the features that flags ask for."""
+        found: tuple[str, ...] = self._read("features", read_features) if self.features else ()
+        return found
 
     def _overridden_matmul(self, description: MatmulDescription) -> MatmulDescription:
         """Return a matmul as flags change it; what they say that no matmul takes is an error where
@@ -324,6 +346,7 @@ class Flags(ABC):
             changes["backends"] = split_backends(self.fields["backends"])
         if "topology" in self.fields:
             changes["topology"] = self._read("topology", read_topology)
+        changes |= {"gradient": True} if "gradient" in self._features() else {}
         return replace(description, **changes)
 
     def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
@@ -341,7 +364,7 @@ class Flags(ABC):
             changes["topology"] = self._read("topology", read_topology)
         return replace(description, **changes)
 
-    def _read(self, key: str, read: Callable[[object], object]) -> object:
+    def _read(self, key: str, read: Callable[[object], Any]) -> Any:
         try:
             return read(self.fields[key])
         except InputError as error:
@@ -368,4 +391,4 @@ def _is_file(path: Path) -> bool:
 
 def flag(field: str) -> str:
     """Return the flag of a field: `--target-mesh` for `target_mesh`."""
-    return "--" + field.replace("_", "-")
+    return "--feature" if field == "features" else "--" + field.replace("_", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -27,7 +28,13 @@ from shardwright.codegen.show.review import RINGS, review_page
 from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
-from shardwright.codegen.spec.description import BUNDLE_IDS, Description, read_id
+from shardwright.codegen.spec.description import (
+    BUNDLE_IDS,
+    Description,
+    kept_features,
+    read_id,
+)
+from shardwright.codegen.spec.features import feature_lines, read_features
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError, check_type, one_of
@@ -40,8 +47,8 @@ from shardwright.ir.reshard import Reshard
 @dataclass(frozen=True)
 class Bundle:
     """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is;
-    `topology` and `memory_limit` are what it was chosen by. `gradient`, `single_file` and
-    `collective_id`: as in a description."""
+    `topology` and `memory_limit` are what it was chosen by. `gradient`, `single_file`,
+    `collective_id` and `features`: as in a description."""
 
     plan: Plan
     backends: tuple[str, ...]
@@ -51,6 +58,7 @@ class Bundle:
     gradient: bool = False
     single_file: bool = False
     collective_id: int | None = None
+    features: tuple[str, ...] = ()
 
     def description(self, name: str) -> Description:
         """Return all that it takes to emit this bundle again under a name."""
@@ -62,6 +70,7 @@ class Bundle:
             *chosen_by,
             gradient=self.gradient,
             single_file=self.single_file,
+            features=self.features,
             collective_id=self.collective_id,
         )
 
@@ -85,6 +94,7 @@ class Bundle:
                 takes=(
                     *(f"{backend} reduces terms by {way}" for backend, way in ways),
                     *page_lines(self.plan, self.backends),
+                    *self._feature_lines(),
                 ),
                 rings=RINGS in pictures,
             ),
@@ -94,6 +104,15 @@ class Bundle:
             "plan.json": plan_json(self.plan, self.backends),
             **pictures,
         }
+
+    def _feature_lines(self) -> tuple[str, ...]:
+        """Return what the page says of features, backend by backend."""
+        asked = (*self.features, *(["gradient"] if self.gradient else []))
+        return tuple(
+            line
+            for name in self.backends
+            for line in feature_lines(name, registry.backend(name).features, asked)
+        )
 
     def _pictures(self) -> dict[str, str]:
         """Return the picture of tiles, and of rings where a module reduces terms on any."""
@@ -121,6 +140,7 @@ class Bundle:
                 command,
                 gradient=self.gradient,
                 single_file=self.single_file,
+                features=self.features,
                 collective_id=_collective_id(description, backend),
             )
         )
@@ -151,6 +171,7 @@ def emit(
     gradient: bool = False,
     single_file: bool = False,
     collective_id: int | None = None,
+    features: Iterable[str] = (),
 ) -> Bundle: ...
 @overload
 def emit(
@@ -161,6 +182,7 @@ def emit(
     loop: str | None = None,
     gradient: bool = False,
     single_file: bool = False,
+    features: Iterable[str] = (),
 ) -> MatmulBundle: ...
 @overload
 def emit(what: Partitioned, *, topology: str | None = None) -> ProgramBundle: ...
@@ -175,6 +197,7 @@ def emit(
     gradient: bool = False,
     single_file: bool = False,
     collective_id: int | None = None,
+    features: Iterable[str] = (),
 ) -> Bundle | MatmulBundle | ProgramBundle:
     """Return the bundle of a reshard, of a matmul, of a plan of one, or of a partitioned function.
 
@@ -183,11 +206,14 @@ def emit(
     tensor that requires a gradient. `single_file`: with support modules in each module that has
     any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
     of four, such that no other kernel of a program on TPUs has it or one of the three after it.
+    `features`: names of what modules have besides, "gradient" among them (docs/config.md).
 
     Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
     what it is chosen by are for a reshard, of which only strategies count that every backend
     executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
     """
+    asked = read_features(tuple(features))
+    gradient = gradient or "gradient" in asked
     if isinstance(what, Partitioned):
         return emit_program(what, topology)
     if isinstance(what, Matmul | MatmulPlan):
@@ -212,6 +238,7 @@ def emit(
         gradient=gradient,
         single_file=single_file,
         collective_id=collective_id,
+        features=asked,
     )
 
 
@@ -225,6 +252,7 @@ def _emitted_reshard(
     gradient: bool = False,
     single_file: bool = False,
     collective_id: int | None = None,
+    features: tuple[str, ...] = (),
 ) -> Bundle:
     """Return the bundle of a reshard, or of a plan of it."""
     backends = checked(backends)
@@ -245,7 +273,8 @@ def _emitted_reshard(
         registry.backend(backend).refuse(plan)
     read_id(collective_id, BUNDLE_IDS)
     chosen_by = strategy, topology, memory_limit
-    return Bundle(plan, backends, *chosen_by, gradient, single_file, collective_id)
+    kept = kept_features(features, reshard)
+    return Bundle(plan, backends, *chosen_by, gradient, single_file, collective_id, kept)
 
 
 @overload
@@ -269,6 +298,7 @@ def emit_described(description: Operation) -> Bundle | MatmulBundle | ProgramBun
         gradient=description.gradient,
         single_file=description.single_file,
         collective_id=description.collective_id,
+        features=description.features,
     )
 
 

@@ -42,15 +42,16 @@ def parts(
     *,
     gradient: bool = False,
     single_file: bool = False,
+    features: tuple[str, ...] = (),
     collective_id: int = 0,
 ) -> tuple[Part, ...]:
     """Return the module of a backend and its backward, if it has one; `command` emits both.
 
     `like`: the modules of another plan whose forms to take, where the backend has several.
-    `gradient`, `single_file`: as in a description. `collective_id`: that of the module; its
-    backward has the same but for the last bit.
+    `gradient`, `single_file`, `features`: as in a description. `collective_id`: that of the module;
+    its backward has the same but for the last bit.
     """
-    found = _rendered(plan, backend, command, like, gradient, collective_id)
+    found = _rendered(plan, backend, command, like, gradient, features, collective_id)
     if not single_file:
         return found
     read = partial(support_text, (backend,))
@@ -63,19 +64,20 @@ def _rendered(
     command: str,
     like: tuple[Part, ...],
     gradient: bool,
+    features: tuple[str, ...],
     collective_id: int,
 ) -> tuple[Part, ...]:
     forms = {part.file: part.plan for part in like}
     file = f"{backend}.py"
     renders = registry.backend(backend)
     back = backward_of(plan, backend, gradient=gradient)
-    asked = Request(plan, command, forms.get(file), derivative=back is not None)
+    asked = Request(plan, command, forms.get(file), derivative=back is not None, features=features)
     own = Part(file, plan, renders.render(replace(asked, collective_id=collective_id)))
     if back is None:
         return (own,)
     file = backward_file(backend)
     by = with_comment(command, f"{file}, the backward")
-    asked = Request(back, by, forms.get(file), backward=True, derivative=True)
+    asked = Request(back, by, forms.get(file), backward=True, derivative=True, features=features)
     return own, Part(file, back, renders.render(replace(asked, collective_id=collective_id ^ 1)))
 
 

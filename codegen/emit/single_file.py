@@ -23,11 +23,13 @@ Reader = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Piece:
-    """A module taken apart: docstring, its imports, what stands among them, and the rest."""
+    """A module taken apart: docstring, its imports, the support modules that it imports when it
+    uses them, what stands among the imports, and the rest."""
 
     name: str
     docstring: str
     imports: tuple[ast.Import | ast.ImportFrom, ...]
+    later: tuple[str, ...]
     early: str
     body: str
     defines: frozenset[str]
@@ -47,6 +49,7 @@ def single_file(text: str, support: Reader) -> str:
     pieces: dict[str, _Piece] = {}
     for name in own.needs:
         _collect(name, support, pieces)
+    _collect_later(support, pieces)
     _check_names((*pieces.values(), own))
     inlined = (f"# {_path(p.name)}\n{p.docstring}\n{p.body}" for p in pieces.values())
     ours, others = _imports([*pieces.values(), own])
@@ -70,6 +73,12 @@ def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
     pieces[name] = piece
 
 
+def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
+    """Add the support modules that those in the pieces import when they use them."""
+    while lacking := sorted({n for p in pieces.values() for n in p.later if n not in pieces}):
+        _collect(lacking[0], support, pieces)
+
+
 @lru_cache(maxsize=64)  # support modules are much longer than what they are joined with
 def _taken_apart(name: str, text: str) -> _Piece:
     lines = text.splitlines(keepends=True)
@@ -82,10 +91,22 @@ def _taken_apart(name: str, text: str) -> _Piece:
     imports = tuple(node for node in head if isinstance(node, ast.Import | ast.ImportFrom))
     others = [n for n in head if n not in imports and not _is_guard(n)]
     end = head[-1].end_lineno if head else docstring.end_lineno
+    inner = [
+        node
+        for statement in statements[last + 1 :]
+        for node in ast.walk(statement)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    for node in inner:  # with the empty line below, if there is one
+        spaced = not lines[node.end_lineno or 0].strip()
+        lines[node.lineno - 1 : (node.end_lineno or 0) + spaced] = [""] * (
+            (node.end_lineno or 0) + spaced - node.lineno + 1
+        )
     return _Piece(
         name=name,
         docstring=_source(lines, docstring),
         imports=imports,
+        later=tuple(sorted({_target(node) for node in inner})),
         early="\n".join(_source(lines, node) for node in others),
         body="".join(lines[end:]),
         defines=frozenset(_defined(statements[last + 1 :])),

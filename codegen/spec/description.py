@@ -18,6 +18,7 @@ from typing import Any
 
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, NAMES
 from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.spec.features import read_features
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
@@ -50,7 +51,8 @@ class Description:
     `strategy` is what was asked for ("auto" stays "auto"), not what was chosen. `topology` and
     `memory_limit` (bytes) are what it is chosen by. `gradient`: whether modules have derivatives,
     where a backend asks. `single_file`: whether each module has its support modules in it.
-    `collective_id`: that of kernels on TPUs; None for one that follows from the rest.
+    `features`: what modules have besides, but for gradients. `collective_id`: that of kernels on
+    TPUs; None for one that follows from the rest.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Description:
     memory_limit: int | None = None
     gradient: bool = False
     single_file: bool = False
+    features: tuple[str, ...] = ()
     collective_id: int | None = None
 
     @staticmethod
@@ -81,6 +84,7 @@ class Description:
         *,
         gradient: bool = False,
         single_file: bool = False,
+        features: tuple[str, ...] = (),
         collective_id: int | None = None,
     ) -> Description:
         """Return the description of a reshard; `describe` gives an equal one for any text of it."""
@@ -101,6 +105,7 @@ class Description:
             memory_limit=memory_limit,
             gradient=gradient,
             single_file=single_file,
+            features=features,
             collective_id=read_id(collective_id, BUNDLE_IDS),
         )
 
@@ -122,13 +127,13 @@ class Description:
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without those that are None or False; `describe`
-        reads them."""
+        """Return the fields as JSON has them, without those that are None, False or no features;
+        `describe` reads them."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in fields
-            if value is not None and value is not False
+            if value is not None and value is not False and (key != "features" or value)
         }
 
     def lines(self) -> tuple[str, ...]:
@@ -158,7 +163,9 @@ class Description:
         words: list[str] = []
         for field in fields:
             value = getattr(self, field.name)
-            if value != field.default:
+            if field.name == "features":
+                words += [word for name in value for word in ("--feature", name)]
+            elif value != field.default:
                 words.append("--" + field.name.replace("_", "-"))
                 words += [] if value is True else [texts.get(field.name) or value]
         return words
@@ -182,17 +189,27 @@ def describe(given: Mapping[str, object]) -> Description:
     for key in ("name", *REQUIRED):
         if key not in given:
             raise InputError("missing", argument=key, expected=f"a value for {key}")
+    features, reshard = read_features(given.get("features", ())), _reshard(given)
+    gradient = read_switch("gradient", given.get("gradient", False))
     return Description.of(
-        _reshard(given),
+        reshard,
         check_name(read_text("name", given["name"])),
         read_backends(given.get("backends", DEFAULT_BACKENDS)),
         read_text("strategy", given.get("strategy", "auto")),
         read_topology(given.get("topology")),
         read_limit(given.get("memory_limit")),
-        gradient=read_switch("gradient", given.get("gradient", False)),
+        gradient=gradient or "gradient" in features,
         single_file=read_switch("single_file", given.get("single_file", False)),
+        features=kept_features(features, reshard),
         collective_id=read_id(given.get("collective_id"), BUNDLE_IDS),
     )
+
+
+def kept_features(features: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
+    """Return the features that a description keeps: without gradients, which have a field of their
+    own, and with that of DTensors where placements describe the reshard."""
+    placed = ("dtensor",) if reshard.placed else ()
+    return tuple(sorted({*features, *placed} - {"gradient"}))
 
 
 def listed_command(name: str) -> str:

@@ -23,6 +23,7 @@ from shardwright.codegen.spec.description import (
     read_topology,
     toml_value,
 )
+from shardwright.codegen.spec.features import read_features
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.matmul import Matmul
@@ -127,7 +128,7 @@ class MatmulDescription:
 
 FIELDS = (
     *("name", "mesh", "dtype", "lhs", "rhs", "out", "out_dtype", "backends", "topology", "loop"),
-    *("gradient", "single_file", "collective_id"),
+    *("gradient", "single_file", "features", "collective_id"),
 )
 """The keys of a table."""
 
@@ -181,7 +182,8 @@ def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
         read_backends(given.get("backends", MULTIPLYING)),
         read_topology(given.get("topology")),
         read_text("loop", given.get("loop", "auto")),
-        gradient=read_switch("gradient", given.get("gradient", False)),
+        gradient=read_switch("gradient", given.get("gradient", False))
+        or "gradient" in read_features(given.get("features", ())),
         single_file=read_switch("single_file", given.get("single_file", False)),
         collective_id=read_id(given.get("collective_id"), BUNDLE_IDS),
     )

@@ -9,8 +9,31 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "905b7d4e093be605",
     "pallas_tpu": "03ef38cfe499f4d3",
-    "triton_gpu": "dfbc435a844b4504",
+    "triton_gpu": "1fc8777d4ecff1ff",
 }
+
+
+# What functions that a module may lack are emitted by.
+DOORS = {
+    "reshard_done": "start",
+    "reshard_dtensor": "dtensor",
+    "reshard_start": "start",
+    "symmetric_result": "symmetric",
+    "symmetric_source": "symmetric",
+}
+
+
+def absent(module):
+    """Return the `__getattr__` of a module, which says by which feature it has another function."""
+
+    def missing(name):
+        said = f"module {module!r} has no attribute {name!r}"
+        if name in DOORS:
+            feature = DOORS[name]
+            said = f"{name} needs the feature {feature}: emit {module} with --feature {feature}"
+        raise AttributeError(said)
+
+    return missing
 
 
 def require(backend, version, module):

@@ -8,7 +8,6 @@ import torch
 
 from .boxes import not_run, ranges, volume
 from .torch_tensors import has_kernels
-from .torch_wire import Wire, unpacked
 
 # More elements than these are not moved.
 FEW = 2**18
@@ -16,11 +15,11 @@ FEW = 2**18
 BEHIND, CANARY = 256, 0xA5
 
 
-def proved(processes):
+def proved(here):
     """Prove, without data: shards tile their tensors; what all senders send is what all receivers
     expect, and fills every target shard. Return that; exit with what is wrong."""
-    exchange, moves = processes.exchange, processes.moves
-    labels = _labels(processes)
+    exchange, moves = here.exchange, here.moves
+    labels = _labels(here)
     for label, move in zip(labels, moves, strict=True):
         fault = _untiled(move, "source") or _untiled(move, "target") or move.exchange.fault()
         if fault:
@@ -28,15 +27,15 @@ def proved(processes):
     return "what is sent is what is expected, and fills every target shard" + exchange.proved()
 
 
-def _labels(processes):
-    return [f"{name}, " if name else "" for name in processes.names]
+def _labels(here):
+    return [f"{name}, " if name else "" for name in here.names]
 
 
-def self_check(processes):
-    """Prove what `proved` does. Then move numbered elements, if they are few, by the kernel and
-    packed as for an exchange. Return what is right; exit with what is wrong, or if nothing ran."""
-    said, labels = proved(processes), _labels(processes)
-    exchange, moves = processes.exchange, processes.moves
+def self_check(here, handed_over=None):
+    """Prove what `proved` does. Then move numbered elements, if they are few, by the kernel, and by
+    `handed_over`. Return what is right; exit with what is wrong, or if nothing ran."""
+    said, labels = proved(here), _labels(here)
+    exchange, moves = here.exchange, here.moves
     elements = sum(math.prod(move.shape) for move in moves)
     if elements > FEW:
         not_run(f"{elements} elements are too many to move here; {said}")
@@ -44,14 +43,16 @@ def self_check(processes):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
         # Where no kernel runs torch copies, and kernels play no part.
         runs = has_kernels(sources[0][0], moves[0].kernel)
-        ways = "the kernel" if runs else "listed rows", "an exchange"
+        ways = ["the kernel" if runs else "listed rows"]
         outs, canaries = zip(*(_guarded(move, sources[0][0].device) for move in moves), strict=True)
-        moved = processes.local(sources, outs), _handed_over(processes, sources)
+        moved = [here.local(sources, outs)]
+        if handed_over is not None:
+            ways, moved = [*ways, "an exchange"], [*moved, handed_over(moves, sources)]
         if any((behind != CANARY).any() for each in canaries for behind in each):
             raise SystemExit("a kernel stores behind a target shard")
         for results, how in zip(moved, ways, strict=True):
             _compare(labels, sorted(exchange.target.ids), results, targets, how)
-    return f"{said}; {elements} elements moved by {ways[0]} and by {ways[1]}"
+    return f"{said}; {elements} elements moved by {' and by '.join(ways)}"
 
 
 def _untiled(move, said):
@@ -95,36 +96,6 @@ def _guarded(move, home):
         outs.append(memory[:size].view(move.dtype).view(move.target_shape(device)))
         behind.append(memory[size:])
     return outs, behind
-
-
-def _handed_over(processes, given):
-    """Return the target shards of each tensor, of shards whose pieces are handed over."""
-    moves, exchange, found = processes.moves, processes.exchange, []
-    home = given[0][0].device
-    held = dict.fromkeys(exchange.ranks, [None] * len(moves))
-    held |= dict(zip(sorted(exchange.source.ids), zip(*given, strict=True), strict=True))
-    wires = {device: Wire(moves, device, home) for device in exchange.ranks}
-    sent = []
-    for device, wire in wires.items():
-        packed, _ = wire.buffers()
-        wire.pack(held[device], packed)
-        sent.append(wire.parts("source", held[device], packed))
-    for rank, (device, wire) in enumerate(wires.items()):
-        outs, (_, arrived) = [move.empty(device, home) for move in moves], wire.buffers()
-        with unpacked(moves, outs, wire.receiver) as targets:
-            expected = wire.parts("target", targets, arrived)
-            for sender, parts in enumerate(sent):
-                leaving = [part for receiver, part in parts if receiver == rank]
-                arriving = [part for peer, part in expected if peer == sender]
-                if [*map(len, leaving)] != [*map(len, arriving)]:
-                    raise SystemExit(f"device {device}: gets other bytes than it expects")
-                for part, place in zip(leaving, arriving, strict=True):
-                    place.copy_(part)
-            wire.keep(held[device], targets)
-            wire.unpack(arrived, targets)
-        if wire.receiver >= 0:
-            found.append(outs)
-    return zip(*found, strict=True)
 
 
 def _compare(labels, ids, results, wanted, how):

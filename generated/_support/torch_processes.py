@@ -15,24 +15,19 @@ import torch
 import torch.distributed as dist
 
 from .torch_peers import PeerMemory
-from .torch_symmetric import Work, finished, foreign, has_fabric, in_a_line, in_group, shared
-from .torch_tensors import (
-    capturing,
-    check_few,
-    facts,
-    join_streams,
-    let_read,
-    on,
-    overlap,
-    stream,
-)
+from .torch_symmetric import finished, foreign, has_fabric, in_a_line, in_group, shared
+from .torch_tensors import capturing, check_few, on, overlap, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, entries_of
 
-# So many calls of a group are remembered, each with other tensors.
-MOST_CALLS = 64
 # What is wrong in a later call is not agreed upon.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
+
+APART = (
+    "some devices are in one mesh only, and autograd calls nothing on a rank without a result: "
+    "call this in torch.no_grad(), and send gradients back by the reverse reshard (docs/groups.md, "
+    "Gradients)"
+)
 
 
 class Asked(NamedTuple):
@@ -45,43 +40,14 @@ class Asked(NamedTuple):
 
 
 class Processes(PeerMemory):
-    """The `moves` of some tensors, each of its own reshard. `plan` is what all ranks must have;
-    `puller` returns a function that fills the target shards of a device, from the addresses of all
-    source shards, by default by listed rows; `names`: what messages call the tensors."""
+    """Tensors as `Together` has them. `plan` is what all ranks must have; `puller` is by default
+    by listed rows; `features`: by name, what calls can do besides."""
 
-    def __init__(self, moves, plan, puller=None, names=("",)):
-        super().__init__(moves)
-        self.plan, self.names, self.puller = plan, names, puller or self.listed_puller
+    def __init__(self, moves, plan, puller=None, names=("",), features=()):
+        super().__init__(moves, puller or self.listed_puller, names)
+        self.plan, self.features = plan, dict(features)
         self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
-
-    @torch.no_grad()
-    def local(self, shards, outs, programs=None):
-        """Return the target shards of each tensor from its source shards, all in one address space:
-        one launch a device, of so many programs at most."""
-        held = self._each(lambda move, given: move.by_position(given), shards)
-        homes = {shard.device for each in held for shard in each}
-        results = self._each(lambda move, *given: move.results(*given, homes), held, outs)
-        for reader, owner in itertools.permutations(homes, 2):
-            let_read(reader, owner)
-        join_streams(homes)
-        addresses = [[shard.data_ptr() for shard in each] for each in held]
-        for number, device_id in enumerate(sorted(self.exchange.target.ids)):
-            made = [each[number] for each in results]
-            self.puller(addresses, made, device_id, programs)(made)
-        join_streams(homes)
-        return results
-
-    def _each(self, function, *given):
-        """Return what a function of each move, and of what is given for it, returns; a ValueError
-        says which tensor it is of, if that has a name."""
-        found = []
-        for name, *arguments in zip(self.names, self.moves, *given, strict=True):
-            try:
-                found.append(function(*arguments))
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}" if name else str(error)) from None
-        return found
 
     def _pulled(self, device_id):
         """Yield the entries of a device's target shards out of shards: a memory a tensor and source
@@ -119,31 +85,30 @@ class Processes(PeerMemory):
         group, asked = in_group(group), asked or Asked()
         if not asked.async_op:
             return then(finished(self.call(shards, group, outs, asked, **more)))
+        work = self.feature("async", "reshard(async_op=True)")
         given = [each for each in (*shards, *(outs or ())) if each is not None]
         home = device_of(next(iter(given), None), group)
-        return Work(self.call(shards, group, outs, asked, **more), home, given, group, then)
+        return work(self.call(shards, group, outs, asked, **more), home, given, group, then)
+
+    def feature(self, name, wanted):
+        """Return what a feature adds. Raises ValueError where the module is without it."""
+        if name not in self.features:
+            raise ValueError(f"{wanted} needs the feature {name}: emit with --feature {name}")
+        return self.features[name]
 
     def call(self, shards, group, outs, asked, *, wants_gradient=False, fault=""):
         """Make a call, in a generator that stops while tiles are on their way, and returns the
-        target shards; `fault`: what is wrong already with what it was given. Tensors that lie where
-        those of some call before did, alike in all that is checked, are not checked again."""
-        given = None if outs is None or asked.check or fault else _facts(asked, shards, outs)
-        kept, common = self._of(group), shared(group)
-        calls, under_way = kept["calls"], common.under_way
+        target shards; `fault`: what is wrong already with what it was given."""
+        common = shared(group)
+        under_way = common.under_way
         common.number += 1  # first of all: a call that fails here counts as well
         try:
             if under_way is not None:  # it has what this call would use
                 under_way.wait()
-            try:
-                run = calls.get(given)
-            except TypeError:  # what was asked is of a kind that cannot be, as `_prepared` says
-                given = run = None
-            if run is None:
-                run, outs = self._prepared(shards, group, outs, asked, wants_gradient, fault)
-                if given is not None:
-                    if len(calls) == MOST_CALLS:
-                        del calls[next(iter(calls))]  # the one that was made first
-                    calls[given] = run
+            prepared = self._prepared
+            if "remembered" in self.features and not (outs is None or asked.check or fault):
+                prepared = self.features["remembered"].prepared(self)
+            run, outs = prepared(shards, group, outs, asked, wants_gradient, fault)
             yield from run(shards, outs, group, common.number)
         except RuntimeError as error:
             said = (
@@ -192,9 +157,13 @@ class Processes(PeerMemory):
             raise ValueError(got + more * (dist.get_world_size(group) > len(ranks)))
         if transport not in (None, "symmetric", "exchange"):
             raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
-        rank = ranks[dist.get_rank(group)], group, wants_gradient
+        device_id = ranks[dist.get_rank(group)]
         wanted = outs or [None] * len(self.moves)
-        homes = {*self._each(lambda move, *given: move.check_rank(*given, *rank), shards, wanted)}
+
+        def checked(move, shard, out):
+            return check_rank(move, shard, out, device_id, group, wants_gradient)
+
+        homes = {*self.each(checked, shards, wanted)}
         if len(homes) > 1:
             listed = sorted(map(str, homes))
             raise ValueError(f"source shards on {listed}, expected all on one device")
@@ -322,15 +291,26 @@ def device_of(tensor, group):
     return torch.device("cpu") if tensor is None else tensor.device
 
 
-def _facts(asked, shards, outs):
-    """Return all that is checked of the tensors of a call, None where they are to be checked."""
-    found, home = [asked], None
-    for tensor in (*shards, *outs):
-        seen = facts(tensor)
-        if seen is False:
-            return None
-        found.append(seen)
-        home = seen[3] if home is None and seen else home
-    if home is None or capturing(home):
-        return None
-    return stream(home), *found
+def check_rank(move, shard, out, device_id, group, wants_gradient):
+    """Return the device of a rank's result. Raises ValueError for what is wrong with what it is
+    given."""
+    what = f"source shard of device {device_id}"
+    here = move.exchange.source_position(device_id) >= 0
+    if (shard is None) == here:
+        got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
+        raise ValueError(f"{what}: got {got}, expected {expected}")
+    if here:
+        move.check_source(shard, device_id)
+    served, home = dist.get_backend_config(group), device_of(shard, group)
+    if out is not None:
+        if move.exchange.target_position(device_id) < 0:
+            raise ValueError(f"out of device {device_id}: got a tensor, expected None")
+        move.check_out(out, device_id, home, [shard] if here else [])
+    apart = {*move.exchange.source.ids} != {*move.exchange.target.ids}
+    if wants_gradient and (out is not None or apart):
+        why = APART if out is None else "out takes no gradient"
+        raise ValueError(f"{what} requires a gradient, but {why}")
+    if f"{home.type}:" not in served:
+        where = f"expected one where the group communicates, {served}"
+        raise ValueError(f"{what}: got a tensor on {home}, {where}")
+    return home

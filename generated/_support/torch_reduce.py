@@ -8,10 +8,7 @@ import math
 
 import torch
 
-from .boxes import Exchange
-from .torch_check import proved
 from .torch_gpu import Reshard
-from .torch_processes import Processes
 
 # Torch adds and compares none of these; what it does so gives the same.
 ADDED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
@@ -80,59 +77,3 @@ class Reduction(Reshard):
         value = torch.where(counts, own, 4 if self.operator == "min" else 0)
         reduced = {"sum": value.sum, "max": value.amax, "min": value.amin}[self.operator]
         return value.to(self.dtype), self.with_empty(reduced(dim=0, keepdim=True).to(self.dtype))
-
-
-class Phased(Reshard):
-    """An emitted reshard in two: a reduction to parts of target shards, then copies of the parts to
-    the replicas of these shards. `backward`: as of `Reshard`."""
-
-    def __init__(self, first, then, backward=None):
-        self.shape, self.dtype, self._backward = first.shape, first.dtype, backward
-        self._package, self._both = first._package, (first, then)
-        self.exchange = Exchange(first.exchange.source, then.exchange.target, None, None)
-        # Copies are in the target mesh, but both are made by one group of processes.
-        then.exchange.ranks = self.exchange.ranks
-        self.processes = _Both(first.processes, then.processes)
-
-    @property
-    def phases(self):
-        """Both, in order."""
-        return self._both
-
-    def source_shape(self, device_id):
-        """Return the exact shape of the source shard on a device."""
-        return self._both[0].source_shape(device_id)
-
-    def target_shape(self, device_id):
-        """Return the exact shape of the target shard on a device."""
-        return self._both[1].target_shape(device_id)
-
-    def symmetric_source(self, group=None, shard=None):
-        """Return this device's source shard in symmetric memory, as `Reshard` does."""
-        return self._both[0].symmetric_source(group, shard)
-
-    def symmetric_result(self, group=None, out=None):
-        """Return memory for this device's target shard, as `Reshard` does."""
-        return self._both[1].symmetric_result(group, out)
-
-    def self_check(self):
-        """Return what is right about both; exit with what is wrong."""
-        for phase in self._both:  # the first ends the check where nothing can run
-            proved(phase.processes)
-        return "; ".join(phase.self_check() for phase in self._both)
-
-
-class _Both(Processes):
-    """What processes do in two reshards, the second of what the first makes."""
-
-    def __init__(self, first, then):
-        self._first, self._then = first, then
-
-    def local(self, shards, outs, programs=None):
-        """Return the target shards from the source shards of one address space."""
-        return self._then.local(self._first.local(shards, [None], programs), outs, programs)
-
-    def call(self, shards, group, outs, asked, **more):
-        """Make a call, in a generator that returns the target shard of this rank."""
-        parts = yield from self._first.call(shards, group, None, asked, **more)
-        return (yield from self._then.call(parts, group, outs, asked))

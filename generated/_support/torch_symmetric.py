@@ -9,8 +9,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-from .torch_tensors import address
-
 # How long ranks wait for each other at a barrier of symmetric memory.
 BARRIER_MS = 600_000
 # Tensors of callers meet at so many channels in turn, so that ranks with different ones do not.
@@ -55,14 +53,7 @@ class Shared:
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
-        self.number, self._sides = 0, {}
-
-    def side(self, home):
-        """Return the stream of a device that calls with `async_op` run on. There is one, since
-        torch keeps the memory that was freed on a stream for that stream."""
-        if home not in self._sides:
-            self._sides[home] = torch.cuda.Stream(home)
-        return self._sides[home]
+        self.number, self.sides = 0, {}
 
     def remembered(self):
         """Return a dict for calls that are remembered, until the workspace is another."""
@@ -95,6 +86,12 @@ class Shared:
         self._forget()
         self.offered[address(place.held)] = place
         return place.held
+
+
+def address(tensor):
+    """Return where a tensor begins in its memory, also one without elements."""
+    skipped = tensor.storage_offset() * tensor.element_size()
+    return tensor.untyped_storage().data_ptr() + skipped
 
 
 # By group, for as long as that is there.
@@ -199,52 +196,6 @@ def symmetric(size, home):
     if symmetric_memory.get_backend(home) is None:
         symmetric_memory.set_backend("CUDA")
     return symmetric_memory.empty(size, dtype=torch.uint8, device=home)
-
-
-class Work:
-    """A call of `reshard` that is under way, by the `steps` of a generator. Until `wait` tensors
-    that it was given are not to be written, and its result is not to be read."""
-
-    def __init__(self, steps, home, given, group, then):
-        self._steps, self._then, self._shared = steps, then, shared(group)
-        self._result = self._error = self._event = None
-        if home.type == "cuda":
-            side = self._shared.side(home)
-            side.wait_stream(torch.cuda.current_stream(home))
-            with torch.cuda.stream(side):
-                self._finish()
-                self._event = side.record_event()
-            for tensor in given:  # which may be freed before the stream is done with them
-                tensor.record_stream(side)
-        else:
-            next(steps)
-        self._shared.under_way = self
-
-    def wait(self):
-        """Return the result: on a GPU the current stream waits for it, on a CPU this thread."""
-        if self._shared.under_way is self:
-            self._shared.under_way = None
-        if self._event is None:
-            self._finish()
-        else:
-            current = torch.cuda.current_stream(self._event.device)
-            current.wait_event(self._event)
-            for tensor in self._result or ():  # made on the other stream
-                if tensor is not None:
-                    tensor.record_stream(current)
-        if self._error is not None:
-            raise self._error
-        return self._then(self._result)
-
-    def _finish(self):
-        """Make what is left of the call."""
-        steps, self._steps = self._steps, None
-        if steps is None:
-            return
-        try:
-            self._result = finished(steps)
-        except RuntimeError as error:
-            self._error = error
 
 
 def finished(steps):

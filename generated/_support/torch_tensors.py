@@ -8,7 +8,6 @@ import torch
 import triton
 
 UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-PLAIN = torch.Tensor, torch.nn.Parameter  # classes of tensors that do nothing of their own
 LINE = 16  # bytes of the widest load and store
 
 
@@ -25,22 +24,6 @@ def check(tensor, shape, dtype, what):
         raise ValueError(f"{what}: expected a contiguous tensor, as .contiguous() makes it")
     if tensor.is_neg():
         raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
-
-
-def facts(tensor):
-    """Return all of a tensor but its elements, None of None, and False of what is no plain one."""
-    if tensor is None:
-        return None
-    if type(tensor) not in PLAIN:
-        return False
-    where = tensor.data_ptr() or address(tensor), tensor.shape, tensor.stride(), tensor.device
-    return *where, tensor.dtype, tensor.requires_grad, tensor.is_neg()
-
-
-def address(tensor):
-    """Return where a tensor begins in its memory, also one without elements."""
-    skipped = tensor.storage_offset() * tensor.element_size()
-    return tensor.untyped_storage().data_ptr() + skipped
 
 
 def overlap(one, other):
@@ -68,29 +51,6 @@ def check_few(programs):
 def has_kernels(tensor, kernel):
     """Return whether a kernel can run where a tensor is: on a GPU, or in Triton's interpreter."""
     return tensor.device.type != "cpu" or not isinstance(kernel, triton.JITFunction)
-
-
-class Launch:
-    """Launches of a kernel with arguments that are compiled alike, and options of Triton's. Only
-    the first looks the program up; those after it take tensors for pointers of any type."""
-
-    def __init__(self, kernel, programs, **options):
-        self._first = functools.partial(kernel[(programs,)], **options)
-        self._programs, self._again = programs, None
-
-    @property
-    def is_known(self):
-        """Whether the program has been looked up."""
-        return self._again is not None
-
-    def __call__(self, *arguments):
-        """Launch the kernel, on the current stream of the current device."""
-        if self._again is not None:
-            self._again(*arguments)
-            return
-        compiled = self._first(*arguments)
-        if isinstance(compiled, triton.compiler.CompiledKernel):  # the interpreter has none
-            self._again = compiled[self._programs, 1, 1]
 
 
 def on(device):

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 
 from .boxes import ranges
-from .torch_tensors import Launch, capturing, has_kernels, on, table
+from .torch_launch import Launch
+from .torch_tensors import capturing, has_kernels, on, table
 from .triton_rows import move
 
 # A program copies so many rows, and bytes of a row.

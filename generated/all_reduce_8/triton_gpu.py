@@ -37,15 +37,16 @@ if __name__ == "__main__":
 import triton
 import triton.language as tl
 
-from .._support import require
+from .._support import absent, require
 from .._support.boxes import Exchange, Side
-from .._support.torch_dtensor import DTensors
-from .._support.torch_reduce import Phased, Reduction, Reshard
+from .._support.torch_gpu import Reshard
+from .._support.torch_phased import Phased
+from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "dfbc435a844b4504", __name__)
-__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
-__all__ += ["symmetric_result", "symmetric_source"]
+require("triton_gpu", "1fc8777d4ecff1ff", __name__)
+__all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
+__getattr__ = absent(__name__)
 
 SHAPE = (2048, 4096)
 DTYPE = "bfloat16"
@@ -166,18 +167,11 @@ GATHER = Exchange(
 GATHER_TILES = Tiles(
     number=8, width=4, lanes=2, rows=1, columns=1024, largest=(1, 1048576), together=BOTH
 )
-_REDUCE = Reduction(
-    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {PARTS}", EXCHANGE, pull_kernel, TILES
-)
-_GATHER = Reshard(
-    __package__, SHAPE, DTYPE, PLAN, f"{PARTS} -> {TARGET}", GATHER, gather_kernel, GATHER_TILES
-)
+_REDUCE = Reduction(SHAPE, DTYPE, PLAN, f"{SOURCE} -> {PARTS}", EXCHANGE, pull_kernel, TILES)
+_GATHER = Reshard(SHAPE, DTYPE, PLAN, f"{PARTS} -> {TARGET}", GATHER, gather_kernel, GATHER_TILES)
 _HOST = Phased(_REDUCE, _GATHER)
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
-# From (Partial("sum"),) to (Replicate(),).
-reshard_dtensor = DTensors(_HOST, ("sum",), (None,), ((8,), (8,))).reshard
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more

@@ -34,15 +34,14 @@ if __name__ == "__main__":
 import triton
 import triton.language as tl
 
-from .._support import require
+from .._support import absent, require
 from .._support.boxes import Exchange, Side
-from .._support.torch_dtensor import DTensors
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "dfbc435a844b4504", __name__)
-__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
-__all__ += ["symmetric_result", "symmetric_source"]
+require("triton_gpu", "1fc8777d4ecff1ff", __name__)
+__all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
+__getattr__ = absent(__name__)
 
 SHAPE = (4, 8)
 DTYPE = "int32"
@@ -110,14 +109,9 @@ def pull_kernel(
 
 EXCHANGE = Exchange(Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers)
 TILES = Tiles(number=2, width=2, lanes=1, rows=2, columns=1, largest=(2, 2), together=("source",))
-_HOST = Reshard(
-    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
-)
+_HOST = Reshard(SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES)
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
-# From (Shard(0), Shard(1), Shard(1)) to (Shard(0), Replicate(), Shard(1)).
-reshard_dtensor = DTensors(_HOST, (0, 1, 1), (0, None, 1), ((2, 2, 2), (2, 2, 2))).reshard
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

@@ -40,7 +40,7 @@ if __name__ == "__main__":
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "dfbc435a844b4504", __name__)
+require("triton_gpu", "1fc8777d4ecff1ff", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

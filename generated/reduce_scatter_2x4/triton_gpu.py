@@ -37,15 +37,14 @@ if __name__ == "__main__":
 import triton
 import triton.language as tl
 
-from .._support import require
+from .._support import absent, require
 from .._support.boxes import Exchange, Side
-from .._support.torch_dtensor import DTensors
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "dfbc435a844b4504", __name__)
-__all__ = ["reshard", "reshard_dtensor", "reshard_local", "source_shape", "target_shape"]
-__all__ += ["symmetric_result", "symmetric_source"]
+require("triton_gpu", "1fc8777d4ecff1ff", __name__)
+__all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
+__getattr__ = absent(__name__)
 
 SHAPE = (64, 48)
 DTYPE = "bfloat16"
@@ -116,14 +115,9 @@ EXCHANGE = Exchange(
     Side(SOURCE_IDS, source_box), Side(TARGET_IDS, target_box), senders, receivers, hidden=(4,)
 )
 TILES = Tiles(number=1, width=1, lanes=8, rows=1, columns=2048, largest=(1, 384), together=BOTH)
-_HOST = Reduction(
-    __package__, SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES
-)
+_HOST = Reduction(SHAPE, DTYPE, PLAN, f"{SOURCE} -> {TARGET}", EXCHANGE, pull_kernel, TILES)
 reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
-symmetric_source, symmetric_result = _HOST.symmetric_source, _HOST.symmetric_result
-# From (Partial("sum"), Shard(1)) to (Shard(0), Shard(1)).
-reshard_dtensor = DTensors(_HOST, ("sum", 1), (0, 1), ((4, 2), (4, 2))).reshard
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved

@@ -5,20 +5,17 @@ out of the source shards. Processes of a group (`reshard`): `torch_processes.py`
 """
 
 import functools
-import importlib
 import math
 import operator
 
 import torch
-import torch.distributed as dist
 
 from .boxes import extents, ranges, volume
 from .torch_check import self_check
-from .torch_processes import Asked, Processes, device_of
+from .torch_local import Together
 from .torch_tensors import (
     LINE,
     UNITS,
-    Launch,
     check,
     check_few,
     has_kernels,
@@ -32,33 +29,35 @@ ITS_ONE = operator.itemgetter(0)
 NO_GRADIENT = (
     "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
 )
-APART = (
-    "some devices are in one mesh only, and autograd calls nothing on a rank without a result: "
-    "call this in torch.no_grad(), and send gradients back by the reverse reshard (docs/groups.md, "
-    "Gradients)"
-)
-
 
 BROAD = 4  # times the four warps, and the bytes under way, has each of programs that are to be few
 
 
 class Reshard:
-    """One emitted reshard. `package`: the module's; `plan` and `said`: its hash and shardings.
-    `backward`: the module of the reverse reshard beside it, if there is a gradient. `empty`: what
-    terms without a value hold."""
+    """One emitted reshard. `plan` and `said`: its hash and shardings. `gradient`: what moves
+    gradients, if anything. `empty`: what terms without a value hold. `features`: by name, what
+    the module has besides."""
 
     reduces = False  # whether terms become one value
 
     def __init__(
-        self, package, shape, dtype, plan, said, exchange, kernel, tiles, backward=None, empty=0
+        self, shape, dtype, plan, said, exchange, kernel, tiles, gradient=None, empty=0, features=()
     ):
         self.shape, self.dtype, self.empty_value = shape, getattr(torch, dtype), empty
-        self.itemsize, self._package, self.backward = self.dtype.itemsize, package, backward
+        self.itemsize, self.gradient, self.features = self.dtype.itemsize, gradient, dict(features)
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
         # It takes the position of the device in the source mesh too where it has a use for that.
         self._knows_me = "me" in kernel.arg_names
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
-        self.processes = Processes((self,), f"plan {plan} ({said})", self.puller)
+        self.plan = f"plan {plan} ({said})"
+        self.here = Together((self,), self.puller)
+
+    @functools.cached_property
+    def processes(self):
+        """What is done among the processes of a group."""
+        from .torch_processes import Processes  # when it is used
+
+        return Processes((self,), self.plan, self.puller, features=self.features)
 
     @property
     def phases(self):
@@ -100,17 +99,12 @@ class Reshard:
         shards = list(shards)
         check_few(programs)
         if not requires_grad(shards):
-            return self.processes.local([shards], [out], programs)[0]
+            return self.here.local([shards], [out], programs)[0]
         if out is not None:
             raise ValueError("out takes no gradient: got source shards that require one")
-        if self.backward is None:
+        if self.gradient is None:
             raise ValueError(NO_GRADIENT)
-        moved = Moved.apply(
-            lambda given: self.processes.local([given], [None], programs)[0],
-            lambda gradients: self.reverse.reshard_local(gradients, programs=programs),
-            *shards,
-        )
-        return list(moved)
+        return self.gradient.reshard_local(self, shards, programs)
 
     def by_position(self, shards):
         """Return source shards, which come sorted by device id, in the order of the source mesh."""
@@ -150,13 +144,13 @@ class Reshard:
             if out is None:
                 found.append(self.empty(device_id, home))
                 continue
-            self._check_out(out[number], device_id, home, by_position)
+            self.check_out(out[number], device_id, home, by_position)
             if any(overlap(out[number], other) for other in found):
                 raise ValueError(f"out of device {device_id}: shares memory with another of out")
             found.append(out[number])
         return found
 
-    def _check_out(self, out, device_id, home, shards):
+    def check_out(self, out, device_id, home, shards):
         """Raise ValueError unless a result can be written to a tensor; `shards` are still read."""
         what = f"out of device {device_id}"
         check(out, self.target_shape(device_id), self.dtype, what)
@@ -186,20 +180,26 @@ class Reshard:
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
         block, places = self.tiles.block(start), self.places(device_id)
         if programs is None or programs >= block.number:
-            launch = Launch(self.kernel, block.number)
+            launch = self._launch(block.number)
         else:
             block = self.tiles.block(start, BROAD)
             few = self.tiles.few(block.number, programs)
-            launch = Launch(self.kernel, few, num_warps=4 * BROAD)
+            launch = self._launch(few, num_warps=4 * BROAD)
         with on(out.device):
             peers = table(addresses[0], out.device)
 
         def run(outs):
             (out,) = outs
             with on(out.device):
-                launch(peers, out if launch.is_known else self.units(out, block), *places, block)
+                launch(peers, self.units(out, block), *places, block)
 
         return run
+
+    def _launch(self, programs, **options):
+        """Return a function that launches so many programs of the kernel."""
+        if "remembered" in self.features:
+            return self.features["remembered"].launch(self.kernel, programs, **options)
+        return functools.partial(self.kernel[(programs,)], **options)
 
     def units(self, out, block):
         """Return a target shard as the kernel takes it."""
@@ -233,7 +233,7 @@ class Reshard:
             "symmetric"  all GPUs on one host, or on hosts that share memory by fabric handles:
                          peers read each other's shards, in one launch a device. What others
                          get of the shard is copied to symmetric memory first, unless it is there
-                         already: see `symmetric_source`; or they write: see `symmetric_result`.
+                         already, or they write: see `symmetric_source`, `symmetric_result`.
             "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
                          the bytes of each are together in source or target shards they go by
                          `batch_isend_irecv`, and nothing is packed there, or unpacked.
@@ -264,68 +264,15 @@ class Reshard:
         none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
         transport fails.
         """
+        from .torch_processes import Asked  # when it is used
+
         outs, how = None if out is None else [out], Asked(transport, check, programs, async_op)
         if not requires_grad([shard]):
             return self.processes.reshard([shard], group, outs, how, ITS_ONE)
-        if self.backward is None:
+        if self.gradient is None:
             wanted = [shard], group, outs, how, ITS_ONE
             return self.processes.reshard(*wanted, fault=NO_GRADIENT)
-
-        def forth(shards):
-            return self.processes.reshard(shards, group, outs, how, wants_gradient=True)
-
-        def back(gradients):
-            return [self.reverse.reshard(*gradients, group, **how._asdict())]
-
-        return Moved.apply(forth, back, shard)[0]
-
-    def check_rank(self, shard, out, device_id, group, wants_gradient):
-        """Return the device of a rank's result. Raises ValueError for what is wrong with what it
-        is given."""
-        what = f"source shard of device {device_id}"
-        here = self.exchange.source_position(device_id) >= 0
-        if (shard is None) == here:
-            got, expected = ("None", "a tensor") if shard is None else ("a tensor", "None")
-            raise ValueError(f"{what}: got {got}, expected {expected}")
-        if here:
-            self.check_source(shard, device_id)
-        served, home = dist.get_backend_config(group), device_of(shard, group)
-        if out is not None:
-            if self.exchange.target_position(device_id) < 0:
-                raise ValueError(f"out of device {device_id}: got a tensor, expected None")
-            self._check_out(out, device_id, home, [shard] if here else [])
-        apart = {*self.exchange.source.ids} != {*self.exchange.target.ids}
-        if wants_gradient and (out is not None or apart):
-            why = APART if out is None else "out takes no gradient"
-            raise ValueError(f"{what} requires a gradient, but {why}")
-        if f"{home.type}:" not in served:
-            where = f"expected one where the group communicates, {served}"
-            raise ValueError(f"{what}: got a tensor on {home}, {where}")
-        return home
-
-    def symmetric_source(self, group=None, shard=None):
-        """Return this device's source shard in symmetric memory, to be filled and given to
-        `reshard`; None outside the source mesh. For GPUs that share memory. The first call for a
-        group is one that every rank makes.
-
-        With `shard`, which every rank has then, from torch.distributed._symmetric_memory.empty,
-        return that: given to `reshard` on every rank, it is read where it is. Ranks that give
-        `reshard` different ones wait in vain for each other. It is kept as long as the group.
-        Raises RuntimeError on every rank for one that has no such memory, or a wrong shard.
-        """
-        return self.processes.source_memory(group, shard)
-
-    def symmetric_result(self, group=None, out=None):
-        """Return memory for this device's target shard into which the other ranks write: given to
-        `reshard` as `out`, on every rank, it lets tiles be pushed from where the shard is, and
-        nothing is copied first, unless the shard is in symmetric memory as well. For GPUs that
-        share memory. Every rank makes the first call for a group, and all those with `out`: memory
-        of the caller's, as `symmetric_source` takes it.
-
-        When `reshard` is called again, what reads the result is over, or before that on the stream.
-        Raises ValueError for sums, and where some devices are in one mesh only.
-        """
-        return self.processes.result_memory(group, out)
+        return self.gradient.reshard(self, shard, group, outs, how)
 
     def _bits(self):
         """Return how many bits of the numbers of elements, from 1 on, one pass moves, and all
@@ -361,29 +308,4 @@ class Reshard:
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
-        return self_check(self.processes)
-
-    @functools.cached_property
-    def reverse(self):
-        """The module of the reverse reshard, which stands beside this one."""
-        name = f"{self._package}.{self.backward}" if self._package else self.backward
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError:
-            said = f"the gradient of this reshard is in {name}, which is missing"
-            raise RuntimeError(said) from None
-
-
-class Moved(torch.autograd.Function):
-    """Shards moved by `forth`, their gradients by `back`, both from lists to lists."""
-
-    @staticmethod
-    def forward(ctx, forth, back, *shards):
-        ctx.back = back
-        return tuple(forth(list(shards)))
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        # As a kernel can take them: without gaps, no negation left to be done.
-        given = [each if each is None else each.resolve_neg().contiguous() for each in gradients]
-        return None, None, *ctx.back(given)
+        return self_check(self.here, self.features.get("check_exchange"))

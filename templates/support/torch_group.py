@@ -5,7 +5,9 @@ import hashlib
 
 from .groups import flat, order_of, rebuilt
 from .torch_check import self_check
-from .torch_gpu import NO_GRADIENT, Moved
+from .torch_gpu import NO_GRADIENT
+from .torch_gradient import Moved
+from .torch_handed import handed_over
 from .torch_processes import Asked, Processes
 from .torch_symmetric import in_a_line
 from .torch_tensors import check_few, requires_grad
@@ -22,7 +24,12 @@ class Group:
         self.members, self.exchange = dict(zip(names, moves, strict=True)), moves[0].exchange
         plans = repr((names, kind_of, [kind.processes.plan for kind in kinds]))
         plan = hashlib.sha256(plans.encode()).hexdigest()[:16]
-        self.processes = Processes(moves, f"plan {plan} of {len(names)} tensors", names=names)
+        every = [set(kind.features) for kind in kinds]
+        shared = {n: each for n, each in kinds[0].features.items() if all(n in s for s in every)}
+        self.features = shared
+        self.processes = Processes(
+            moves, f"plan {plan} of {len(names)} tensors", names=names, features=shared
+        )
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
     def reshard_local(self, shards, *, out=None, programs=None):
@@ -110,7 +117,7 @@ class Group:
         if out is not None:
             return "out takes no gradient: got source shards that require one"
         moves = list(self.members.values())
-        return NO_GRADIENT if any(moves[n].backward is None for n in self._floats) else ""
+        return NO_GRADIENT if any(moves[n].gradient is None for n in self._floats) else ""
 
     @functools.cached_property
     def _reverse(self):
@@ -118,11 +125,11 @@ class Group:
         used = sorted({self.kind_of[number] for number in self._floats})
         kind_of = [used.index(self.kind_of[number]) for number in self._floats]
         names = [self.names[number] for number in self._floats]
-        return Group(names, [self.kinds[kind].reverse._HOST for kind in used], kind_of)
+        return Group(names, [self.kinds[kind].gradient.reverse._HOST for kind in used], kind_of)
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""
-        return self_check(self.processes)
+        return self_check(self.processes, handed_over)
 
 
 def _is_nothing(_):

@@ -5,24 +5,22 @@ import functools
 import itertools
 import math
 import weakref
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
 from .boxes import volume
-from .torch_symmetric import in_group, placed, shared, symmetric
-from .torch_tensors import LINE, address, capturing, check, keep
+from .torch_local import Together
+from .torch_symmetric import address, in_group, placed, shared, symmetric
+from .torch_tensors import LINE, capturing, check, keep
 from .triton_listed import Listed, entries_of
 
 
-class PeerMemory:
-    """What `Processes` do with symmetric memory. `puller`: see there."""
+class PeerMemory(Together):
+    """What `Processes` do with symmetric memory."""
 
-    puller: Callable
-
-    def __init__(self, moves):
-        self.moves, self.exchange = moves, moves[0].exchange
+    def __init__(self, *given):
+        super().__init__(*given)
         self._staging = functools.cache(
             lambda device_id, home, whole: Listed(self._staged(device_id, whole), home)
         )

@@ -59,7 +59,7 @@ def test_generated_modules_are_formatted() -> None:
         assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize(("file", "most"), [("README.md", 55), ("reshard.svg", 45)])
+@pytest.mark.parametrize(("file", "most"), [("README.md", 58), ("reshard.svg", 45)])
 def test_pages_and_pictures_are_short(file: str, most: int) -> None:
     assert statistics.median(p.read_text().count("\n") for p in GENERATED.rglob(file)) <= most
 

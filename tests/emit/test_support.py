@@ -95,6 +95,15 @@ def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:
     assert check(bundle.parent) == ()
 
 
+LATER = r"^ +from \.\w+ import .*\n\n?"
+"""An import when it is used."""
+UNUSED = (
+    *("torch_async.py", "torch_dtensor.py", "torch_gradient.py", "torch_handed.py"),
+    *("torch_memory.py", "torch_remembered.py"),
+)
+"""What a module has where it was asked for."""
+
+
 def test_single_file_is_the_module_and_its_support(tmp_path: Path) -> None:
     """But for imports and the line that asks for a package, byte for byte; both run."""
     pytest.importorskip("triton")
@@ -108,13 +117,12 @@ def test_single_file_is_the_module_and_its_support(tmp_path: Path) -> None:
     assert joined == single_file(expected, partial(support_text, ("triton_gpu",)))
     assert joined.endswith(body(own))
     files = support_files(["triton_gpu"])
-    assert {name: body(source) in joined for name, source in files.items()} == {
-        name: name != "torch_reduce.py" for name in files
-    }
-    unused = statements(text("torch_reduce"))
-    assert statements(joined) == sum(map(statements, files.values())) + (
-        statements(own) - unused - 1
-    )
+    used = {name: source for name, source in files.items() if f"# _support/{name}\n" in joined}
+    unused = {*UNUSED, "torch_reduce.py", "torch_phased.py", "torch_both.py"}
+    assert {*files} - {*used} == unused
+    bodies = (re.sub(LATER, "", body(source), flags=re.MULTILINE) for source in used.values())
+    assert all(each in joined for each in bodies)
+    assert statements(joined) == sum(map(statements, used.values())) + statements(own) - 1
     outputs = [
         said("-m", "generated.a.triton_gpu", cwd=tmp_path),
         said("triton_gpu.py", cwd=alone),

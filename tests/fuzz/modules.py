@@ -14,7 +14,7 @@ def emitted(job: Job, folder: Path) -> Path:
     """The file of the case's module, its backward beside it, with the job's fault planted."""
     case = job.case
     gradient = getattr(case.use, "gradient", True)
-    asked = {"gradient": gradient, "single_file": True}
+    asked = {"gradient": gradient, "single_file": True, "features": _features(case)}
     bundle = sw.emit(reshard_of(case), (case.backend,), case.strategy, case.topology, **asked)
     description = bundle.description(f"case{case.id}")
     planted = False
@@ -28,6 +28,16 @@ def emitted(job: Job, folder: Path) -> Path:
     if job.fault is not None and not planted:
         raise ValueError(f"nowhere to plant a fault: {job.fault[0]!r}")
     return folder / f"{case.backend}.py"
+
+
+def _features(case: Case) -> tuple[str, ...]:
+    """What the module needs beside what every one has."""
+    use = case.use
+    wanted = {
+        "dtensor": getattr(use, "door", "") == "dtensor",
+        "async": getattr(use, "later", False),
+    }
+    return tuple(name for name, needed in wanted.items() if needed)
 
 
 def reshard_of(case: Case) -> sw.Reshard:

@@ -56,7 +56,7 @@ TORCH = {
         "turn", "torch_peers.py", '            kept["calls"].clear()\n', "", WAITS,
     ),
     "calls known by their source alone": _torch(
-        "turn", "torch_processes.py",
+        "turn", "torch_remembered.py",
         "    for tensor in (*shards, *outs):", "    for tensor in shards:", "",
     ),
     # Symmetric memory.
@@ -83,7 +83,7 @@ TORCH = {
         "                under_way.wait()\n", "                pass\n", ORDER,
     ),
     "another stream that waits for nobody": _torch(
-        "turn", "torch_symmetric.py",
+        "turn", "torch_async.py",
         "            side.wait_stream(torch.cuda.current_stream(home))\n", "", ORDER,
     ),
     # One address space.
@@ -94,8 +94,8 @@ TORCH = {
     ),
     "the size of another dtype": _torch(
         "apart", "torch_gpu.py",
-        "self.itemsize, self._package, self.backward = self.dtype.itemsize,",
-        "self.itemsize, self._package, self.backward = 4,", "",
+        "self.itemsize, self.gradient, self.features = self.dtype.itemsize,",
+        "self.itemsize, self.gradient, self.features = 4,", "",
     ),
     "the last term alone": _torch(
         "summed", "torch_reduce.py", "total += term", "total = term", VALUES,
@@ -115,7 +115,7 @@ TORCH = {
         "summed", "triton_gpu.py", '("sum",), (None,)', '("sum",), ("sum",)', "partial",
     ),
     "gradients that are not moved": _torch(
-        "back", "torch_gpu.py",
+        "back", "torch_gradient.py",
         "return [self.reverse.reshard(*gradients, group, **how._asdict())]",
         "return [torch.zeros_like(self.reverse.reshard(*gradients, group, **how._asdict()))]",
         "the derivative",

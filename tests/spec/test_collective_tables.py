@@ -121,7 +121,7 @@ def test_named_meshes_defaults_and_groups(tmp_path: Path) -> None:
 
 KEYS = (
     "name, mesh, shape, dtype, source, source_split, backends, strategy, topology, memory_limit, "
-    "gradient, single_file, collective_id, kind, axes, dim, tiled, pairs"
+    "gradient, single_file, features, collective_id, kind, axes, dim, tiled, pairs"
 )
 MISTAKES = (
     (

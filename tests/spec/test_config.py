@@ -191,7 +191,7 @@ WRONG: list[tuple[str, str]] = [
           ^^^^
         got: dtyp
         expected: one of mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, features
         """,
     ),
     (
@@ -202,7 +202,8 @@ target_split, backends, strategy, topology, memory_limit, gradient, single_file
           ^^^^
         got: dtyp
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file, collective_id
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, features, \
+collective_id
         """,
     ),
     (
@@ -255,7 +256,8 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
                                    ^^^^
         got: shap
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file, collective_id
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, features, \
+collective_id
         """,
     ),
     (
@@ -288,6 +290,7 @@ same devices in the same order
         got: tensor
         expected: one of name, tensors, mesh, shape, dtype, source, target, target_mesh, \
 source_split, target_split, backends, strategy, topology, memory_limit, gradient, single_file, \
+features, \
 collective_id
         """,
     ),

@@ -140,7 +140,8 @@ INVALID: list[tuple[dict[str, object], str]] = [
         tensor: unknown key
         got: tensor
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file, collective_id
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, features, \
+collective_id
         """,
     ),
     (
@@ -273,7 +274,8 @@ def test_toml_unknown_key(tmp_path: Path) -> None:
           ^^^^^^
         got: colour
         expected: one of name, mesh, shape, dtype, source, target, target_mesh, source_split, \
-target_split, backends, strategy, topology, memory_limit, gradient, single_file, collective_id
+target_split, backends, strategy, topology, memory_limit, gradient, single_file, features, \
+collective_id
         """
     )
 

@@ -68,12 +68,21 @@ class TritonGpu(Backend):
     )
     support = (
         "boxes",
+        "torch_async",
+        "torch_both",
         "torch_check",
         "torch_dtensor",
         "torch_gpu",
+        "torch_gradient",
+        "torch_handed",
+        "torch_launch",
+        "torch_local",
+        "torch_memory",
         "torch_peers",
+        "torch_phased",
         "torch_processes",
         "torch_reduce",
+        "torch_remembered",
         "torch_symmetric",
         "torch_tensors",
         "torch_wire",
@@ -87,6 +96,7 @@ class TritonGpu(Backend):
         "torch_shared",
         "triton_matmul",
     )
+    features = ("async", "check_exchange", "dtensor", "gradient", "remembered", "symmetric")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

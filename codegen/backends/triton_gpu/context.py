@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
@@ -56,6 +57,24 @@ class DTensorText:
         return called("reshard_dtensor = DTensors", given, ".reshard")
 
 
+class Extra(NamedTuple):
+    """A feature that a support file adds to modules, by a name of it; `in_host`: whether the host
+    object takes that."""
+
+    name: str
+    file: str
+    adds: str
+    in_host: bool = True
+
+
+EXTRAS = (
+    Extra("async", "torch_async", "Work"),
+    Extra("check_exchange", "torch_handed", "handed_over"),
+    Extra("remembered", "torch_remembered", "Remembered"),
+    Extra("symmetric", "torch_memory", "SharedMemory", in_host=False),
+)
+
+
 @dataclass(frozen=True)
 class TritonText:
     """Everything the template prints."""
@@ -65,6 +84,8 @@ class TritonText:
     phases: tuple[PullPhase, ...]
     host: tuple[str, ...]
     dtensor: DTensorText | None
+    extras: tuple[Extra, ...]
+    gradient: bool
     elements: int
     parts: str  # the sharding between two exchanges, empty where there is one
 
@@ -82,20 +103,38 @@ class TritonText:
         return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
+    def features(self) -> str:
+        """The features that its host knows, as a dict in Python; empty for none."""
+        found = [f'"{each.name}": {each.adds}' for each in self.extras if each.in_host]
+        return f"{{{', '.join(found)}}}" if found else ""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it has the functions that share memory."""
+        return any(each.name == "symmetric" for each in self.extras)
+
+    @property
     def imports(self) -> tuple[tuple[str, str], ...]:
         """Support files, and the names that the module imports of each."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         both = {phase.together for phase in phases} & {BOTH}
         cut = any(phase.exchange.rule.pieces > 1 for phase in phases)
-        host = "Reduction" if phases[0].kernel.reduces else "Reshard"
-        host = "Phased, Reduction, Reshard" if len(phases) > 1 else host
-        return (
+        reduces = phases[0].kernel.reduces
+        hosts = [
+            *([] if reduces and len(phases) == 1 else [("torch_gpu", "Reshard")]),
+            *([("torch_phased", "Phased")] if len(phases) > 1 else []),
+            *([("torch_reduce", "Reduction")] if reduces else []),
+        ]
+        found = [
             ("boxes", ", ".join([*(["Cut"] if cut else []), "Exchange", "Side"])),
             *([("torch_dtensor", "DTensors")] if self.dtensor else []),
-            ("torch_gpu" if host == "Reshard" else "torch_reduce", host),
+            *([("torch_gradient", "Gradient")] if self.gradient else []),
+            *((each.file, each.adds) for each in self.extras),
+            *hosts,
             ("triton_rows", ", ".join([*both, "Tiles", *sorted(rows)])),
-        )
+        ]
+        return tuple(sorted(found))
 
 
 def refuse(plan: Plan) -> None:
@@ -124,7 +163,9 @@ def _module(request: Request) -> TritonText:
         module=module,
         phases=phases,
         host=_host(request, phases),
-        dtensor=_dtensor(reshard, ends),
+        dtensor=_dtensor(reshard, ends) if "dtensor" in request.features else None,
+        extras=tuple(each for each in EXTRAS if each.name in request.features),
+        gradient=request.derivative,
         elements=math.prod(reshard.shape),
         parts=_parts(plan),
     )
@@ -181,19 +222,21 @@ def _met(axis: int, kernel: Kernel) -> str:
 def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
     """Return the lines that make the object that moves shards."""
     back = NAME if request.backward else f"{NAME}_backward"
-    more = [f'backward="{back}"'] if request.derivative else []
+    more = [f'gradient=Gradient(__package__, "{back}")'] if request.derivative else []
     reshard = request.plan.reshard
     if reshard.places and reshard.target.operator != "sum":
         more.append(f"empty={neutral_text(reshard.dtype, reshard.target.operator)}")
+    features = [e.name for e in EXTRAS if e.in_host and e.name in request.features]
+    kept = ["features=FEATURES"] if features else []
     constants = [line for phase in phases for line in phase.constants]
     if len(phases) == 1:
-        name, given = phases[0].host(more)
+        name, given = phases[0].host([*more, *kept])
         return (*constants, *called(f"_HOST = {name}", given))
     lines = []
     for name, phase in zip(("_REDUCE", "_GATHER"), phases, strict=True):
-        kind, given = phase.host([])
+        kind, given = phase.host(kept)
         lines += called(f"{name} = {kind}", given)
-    return (*constants, *lines, *called("_HOST = Phased", ["_REDUCE", "_GATHER", *more]))
+    return (*constants, *lines, *called("_HOST = Phased", ["_REDUCE", "_GATHER", *more, *kept]))
 
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:

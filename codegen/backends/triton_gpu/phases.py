@@ -129,7 +129,7 @@ class PullPhase:
         named arguments."""
         operator = self.exchange.operator or "sum"
         names = self.names
-        given = ["__package__", "SHAPE", "DTYPE", "PLAN", names.title]
+        given = ["SHAPE", "DTYPE", "PLAN", names.title]
         given += [names.exchange, names.kernel, names.tiles]
         given += [f'operator="{operator}"'] if operator != "sum" else []
         return "Reduction" if self.kernel.reduces else "Reshard", [*given, *more]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import all_pairs, describe, devices, random_reshard
+from every_feature import EVERY
 from gloo_group import run_group
 
 from shardwright.codegen.emit.modules import parts
@@ -101,7 +102,7 @@ def asked(
     made: Plan, path: Path, plant: Callable[[str], str] = as_it_is, given: Given = exact
 ) -> tuple[dict[str, Any], dict[int, str]]:
     """A case of processes, its module written to a path, and the target shards that are wanted."""
-    text = parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
+    text = parts(made, "triton_gpu", "shardwright emit", single_file=True, features=EVERY)[0].text
     path.write_text(plant(text))
     case = Case.of(made.reshard, path.stem, "triton_gpu", path)
     run = given(case)

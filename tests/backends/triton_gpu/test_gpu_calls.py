@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from every_feature import EVERY
 from gpu_cases import make
 
 from shardwright.codegen.emit.emit import emit
@@ -26,7 +27,7 @@ triton = pytest.importorskip("triton")
 
 def module_of(reshard: Reshard, folder: Path) -> Any:
     """An emitted module."""
-    emit(reshard, ("triton_gpu",)).write(folder / "bundles" / "case")
+    emit(reshard, ("triton_gpu",), features=EVERY).write(folder / "bundles" / "case")
     return load(folder / "bundles" / "case" / "triton_gpu.py")
 
 
@@ -124,7 +125,7 @@ def test_programs_that_are_no_number(programs: object, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("alone")
 def test_what_is_waited_for_later_takes_no_gradient(tmp_path: Path) -> None:
     """Though there is one; what is right is moved afterwards."""
-    emit(ONE, ("triton_gpu",), gradient=True).write(tmp_path / "bundles" / "case")
+    emit(ONE, ("triton_gpu",), gradient=True, features=EVERY).write(tmp_path / "bundles" / "case")
     module = load(tmp_path / "bundles" / "case" / "triton_gpu.py")
     x = torch.ones(4, 6, requires_grad=True)
     for _ in range(2):

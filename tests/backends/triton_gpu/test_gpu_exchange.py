@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import describe, random_reshard
+from every_feature import EVERY
 from gloo_group import run_group
 from gpu_cases import make
 from test_sums_over_gloo import planted
@@ -192,7 +193,7 @@ def text_of(name: str) -> str:
     """The emitted module of a way."""
     made = plan(WAYS[name], "direct")
     assert exchanges_of(made)[0].once(in_place) == IN_PLACE[name.split(",")[0]]
-    return parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text
+    return parts(made, "triton_gpu", "shardwright emit", single_file=True, features=EVERY)[0].text
 
 
 def values_of(name: str) -> Values:
@@ -260,7 +261,9 @@ def test_stages_have_the_bytes_that_modules_copy(tmp_path: Path) -> None:
             continue
         made = plan(reshard, "direct", topology=f"h100:{max(ids) + 1}x1")
         path = tmp_path / f"case{number}.py"
-        path.write_text(parts(made, "triton_gpu", "shardwright emit", single_file=True)[0].text)
+        path.write_text(
+            parts(made, "triton_gpu", "shardwright emit", single_file=True, features=EVERY)[0].text
+        )
         expected = []
         for phase in load(path)._HOST.phases:
             wires = [phase.processes._wire(each, "cpu") for each in phase.exchange.ranks]

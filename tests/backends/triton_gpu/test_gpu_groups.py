@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from every_feature import EVERY
 from gloo_group import printed, run_group
 from gpu_cases import layer
 from test_gpu_processes import sides
@@ -33,7 +34,7 @@ APART, AMONG = (4, 5, 6, 7), (2, 3, 0, 1)
 def written(reshards: dict[str, Reshard], folder: Path) -> Path:
     """The bundles of some tensors and the module of a group of all."""
     for name, reshard in reshards.items():
-        emit(reshard, ("triton_gpu",), "direct").write(folder / name)
+        emit(reshard, ("triton_gpu",), "direct", features=EVERY).write(folder / name)
     group = Group("layer", tuple(reshards))
     plans = {name: plan(reshard) for name, reshard in reshards.items()}
     files = group_files(group, plans, ("triton_gpu",))
@@ -216,7 +217,7 @@ def test_a_member_emitted_anew(tmp_path: Path) -> None:
 
     reshards = {name: layer(*APART)[name] for name in ("q_proj", "norm1")}
     module = written(reshards, tmp_path)
-    emit(layer(*APART)["k_proj"], ("triton_gpu",)).write(tmp_path / "q_proj")
+    emit(layer(*APART)["k_proj"], ("triton_gpu",), features=EVERY).write(tmp_path / "q_proj")
     with pytest.raises(ImportError, match=r"q_proj.triton_gpu has plan \w+, expected \w+: emit it"):
         loaded(module)
     (tmp_path / "q_proj" / "triton_gpu.py").unlink()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import describe, random_reshard
+from every_feature import EVERY
 from gloo_group import printed
 from gpu_cases import CASES, FORMS, make, moves
 from running import reports_of
@@ -82,8 +83,8 @@ def shifted(shape, dtype):
 for path in sys.argv[1:]:
     m = load(Path(path))
     own, launches, units = m._HOST, [], []
-    puller = own.processes.puller
-    own.processes.puller = lambda *given: (launches.append(given), puller(*given))[1]
+    puller = own.here.puller
+    own.here.puller = lambda *given: (launches.append(given), puller(*given))[1]
     view = own.units
     own.units = lambda out, block: (units.append(block.width), view(out, block))[1]
     sources, targets = sorted(m.SOURCE_IDS), sorted(m.TARGET_IDS)
@@ -327,7 +328,9 @@ def pair(folder: Path) -> ModuleType:
     """The module of a bundle with that of the reverse reshard beside it, between other meshes."""
     source, target = Mesh({"x": 4, "y": 2}), Mesh({"t": 3}, [5, 2, 9])
     sides = source.sharding('[{"x"}, {}]'), target.sharding('[{}, {"t"}]')
-    bundle = emit(Reshard((7, 6), "float32", *sides), ("triton_gpu",), gradient=True)
+    bundle = emit(
+        Reshard((7, 6), "float32", *sides), ("triton_gpu",), gradient=True, features=EVERY
+    )
     bundle.write(folder / "there")
     return loaded(folder / "there" / "triton_gpu.py")
 
@@ -347,7 +350,7 @@ def test_the_gradient_is_the_reverse_reshard(tmp_path: Path) -> None:
     for device, shard in enumerate(shards):
         first = device // 2 * rows
         assert torch.equal(shard.grad, weights[first : first + rows])
-    there = module._HOST.reverse._HOST.reverse
+    there = module._HOST.gradient.reverse._HOST.gradient.reverse
     assert (there.SOURCE, there.TARGET, there.PLAN) == (module.SOURCE, module.TARGET, module.PLAN)
 
 
@@ -365,11 +368,11 @@ def test_gradients_that_are_lazily_negated(tmp_path: Path) -> None:
 
 def test_integers_have_no_gradient(tmp_path: Path) -> None:
     reshard = make({"x": 2}, (4,), '[{"x"}]', "[{}]", dtype="int32")
-    bundle = emit(reshard, ("triton_gpu",), gradient=True)
+    bundle = emit(reshard, ("triton_gpu",), gradient=True, features=EVERY)
     bundle.write(tmp_path / "whole")
     assert not (tmp_path / "whole" / "triton_gpu_backward.py").exists()
     module = loaded(tmp_path / "whole" / "triton_gpu.py")
-    assert module._HOST.backward is None
+    assert module._HOST.gradient is None
 
 
 def test_gradients_that_cannot_be(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import devices
+from every_feature import EVERY
 from gloo_group import ended, run_group
 from gpu_cases import make
 from matmuls import write_module
@@ -52,7 +53,7 @@ def sides(reshard: Reshard) -> tuple[dict[str, str], dict[int, str]]:
 
 def written(reshard: Reshard, folder: Path, name: str = "case", gradient: bool = True) -> str:
     """The module of a reshard, on disk, with the backward beside it."""
-    bundle = emit(reshard, ("triton_gpu",), "direct", gradient=gradient)
+    bundle = emit(reshard, ("triton_gpu",), "direct", gradient=gradient, features=EVERY)
     bundle.write(folder / "bundles" / name)
     return str(folder / "bundles" / name / "triton_gpu.py")
 

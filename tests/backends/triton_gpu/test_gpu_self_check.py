@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from every_feature import EVERY
 from gloo_group import printed
 
 from shardwright.codegen.emit.emit import emit
@@ -144,7 +145,7 @@ def large() -> Reshard:
 def test_planted_faults(
     reshard: Reshard, faults: dict[str, tuple[str, str, str]], tmp_path: Path
 ) -> None:
-    bundle = emit(reshard, ("triton_gpu",))
+    bundle = emit(reshard, ("triton_gpu",), features=EVERY)
     for name, (words, instead, _) in faults.items():
         bundle.write(tmp_path / "bundles" / name)
         path = tmp_path / "bundles" / name / "triton_gpu.py"
@@ -171,7 +172,11 @@ def test_another_target_changes_few_lines(targets: tuple[str, str]) -> None:
     mesh = Mesh({"x": 2, "y": 2, "z": 2})
     source, shape = mesh.sharding('[{"x"}, {"y"}]'), (512, 768)
     before, after = (
-        emit(Reshard(shape, "float32", source, mesh.sharding(target)), ("triton_gpu",))
+        emit(
+            Reshard(shape, "float32", source, mesh.sharding(target)),
+            ("triton_gpu",),
+            features=EVERY,
+        )
         .files("weights")["triton_gpu.py"]
         .splitlines()
         for target in targets

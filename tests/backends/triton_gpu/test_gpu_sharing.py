@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from every_feature import EVERY
 from gloo_group import run_group
 from gpu_cases import make
 from test_gpu_processes import sides, written
@@ -100,7 +101,8 @@ def test_calls_that_are_waited_for_later(name: str, by: str, tmp_path: Path) -> 
     the results."""
     if by == "exchange" and "stage" in name:
         pytest.skip("an exchange stages nothing")
-    text = parts(plan(TURNED), "triton_gpu", "shardwright emit", single_file=True)[0].text
+    asked = {"single_file": True, "features": EVERY}
+    text = parts(plan(TURNED), "triton_gpu", "shardwright emit", **asked)[0].text
     path = tmp_path / "case.py"
     path.write_text(planted(PLANTED[name])(text))
     case = {"task": "later", "module": str(path), "by": by, "folder": str(tmp_path)}
@@ -159,7 +161,9 @@ def test_streams_of_a_call_that_is_waited_for_later(
     monkeypatch.setattr(torch.cuda, "stream", entered)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda home: on[-1] if on else current)
     path = tmp_path / "case.py"
-    path.write_text(parts(plan(GATHER), "triton_gpu", "c", single_file=True)[0].text)
+    path.write_text(
+        parts(plan(GATHER), "triton_gpu", "c", single_file=True, features=EVERY)[0].text
+    )
     module, group, used = load(path), Mesh({"x": 4}), []
 
     def steps() -> Iterator[None]:

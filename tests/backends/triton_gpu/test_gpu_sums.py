@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cases import kept_reshard, summed_pairs
+from every_feature import EVERY
 from gpu_cases import make
 from running import ran, runner
 from strategies import exactly, message
@@ -120,7 +121,7 @@ def test_two_exchanges_cost_two_waits_more() -> None:
 @pytest.mark.slow
 def test_a_large_sum_is_verified_on_a_twin_in_two_exchanges(tmp_path: Path) -> None:
     reshard = make({"x": 4}, (2**11, 512), '[{}, {}], unreduced={"x"}', "[{}, {}]")
-    sw.emit(reshard, backends=("triton_gpu",)).write(tmp_path / "large")
+    sw.emit(reshard, backends=("triton_gpu",), features=EVERY).write(tmp_path / "large")
     (report,) = verify(tmp_path)
     assert report.verdict == "ok", report.detail
     assert "twin" in report.detail
@@ -139,7 +140,9 @@ def test_a_reduce_scatter_moves_the_least() -> None:
 def test_bundles(tmp_path: Path) -> None:
     """They are verified with gradients, and are formatted."""
     for number, reshard in enumerate((SCATTERED, REPLICATED)):
-        sw.emit(reshard, backends=("triton_gpu",), gradient=True).write(tmp_path / f"sum{number}")
+        sw.emit(reshard, backends=("triton_gpu",), gradient=True, features=EVERY).write(
+            tmp_path / f"sum{number}"
+        )
     for report in verify(tmp_path):
         assert (report.verdict, report.detail) == ("ok", "")
         assert {"sums within bounds", "derivative", "backward", "copies"} <= set(report.checks)

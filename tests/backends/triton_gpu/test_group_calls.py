@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from every_feature import EVERY
 from gpu_cases import make
 
 from shardwright.codegen.emit.emit import emit
@@ -28,7 +29,9 @@ RESHARDS = {
 def written(folder: Path, *, gradient: bool = True) -> Any:
     """The module of a group of all."""
     for name, reshard in RESHARDS.items():
-        emit(reshard, ("triton_gpu",), "direct", gradient=gradient).write(folder / name)
+        emit(reshard, ("triton_gpu",), "direct", gradient=gradient, features=EVERY).write(
+            folder / name
+        )
     group, plans = Group("all", tuple(RESHARDS)), {n: plan(r) for n, r in RESHARDS.items()}
     write_bundles(folder, (), ((group, group_files(group, plans, ("triton_gpu",))),))
     return load(folder / "all" / "triton_gpu.py")

@@ -54,7 +54,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
 def test_calls_have_one_stream(streams: Streams, tmp_path: Path) -> None:
     """For each device, so that its memory is used again; a result belongs to who waits, too."""
     module = module_of(ONE, tmp_path)
-    work = sys.modules[f"{module.__name__.split('.')[0]}._support.torch_symmetric"].Work
+    work = sys.modules[f"{module.__name__.split('.')[0]}._support.torch_async"].Work
     used: list[int] = []
     read: list[Any] = []
 

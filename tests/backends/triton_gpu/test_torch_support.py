@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from every_feature import EVERY
 from gpu_cases import make
 
 from shardwright.codegen.emit.emit import emit
@@ -22,7 +23,7 @@ SIX = make({"x": 2, "y": 3}, (6, 6), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
 
 def module_of(reshard: Reshard, folder: Path) -> tuple[ModuleType, Any]:
     """An emitted module, and a function from names to its support modules."""
-    emit(reshard, ("triton_gpu",)).write(folder / "bundles" / "case")
+    emit(reshard, ("triton_gpu",), features=EVERY).write(folder / "bundles" / "case")
     module = load(folder / "bundles" / "case" / "triton_gpu.py")
     root = module.__name__.split(".")[0]
     return module, lambda name: sys.modules[f"{root}._support.{name}"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from every_feature import EVERY
 
 import shardwright as sw
 from shardwright.codegen.verify.load import load
@@ -19,7 +20,9 @@ SAID = "no process group: call torch.distributed.init_process_group before"
 
 
 def test_a_reshard(tmp_path: Path) -> None:
-    sw.emit(sw.Reshard((4, 4), "float32", ROWS, COLUMNS), ("triton_gpu",)).write(tmp_path / "w")
+    sw.emit(sw.Reshard((4, 4), "float32", ROWS, COLUMNS), ("triton_gpu",), features=EVERY).write(
+        tmp_path / "w"
+    )
     module, shard = load(tmp_path / "w/triton_gpu.py"), torch.ones(2, 4)
     for call in (
         lambda: module.reshard(shard),
@@ -36,7 +39,7 @@ def test_a_reshard(tmp_path: Path) -> None:
 def test_a_matmul(tmp_path: Path) -> None:
     whole = (4, 4), MESH.sharding("[{}, {}]")
     matmul = sw.Matmul("float32", ((4, 4), ROWS), whole, ROWS)
-    sw.emit(matmul, ("triton_gpu",)).write(tmp_path / "m")
+    sw.emit(matmul, ("triton_gpu",), features=EVERY).write(tmp_path / "m")
     module = load(tmp_path / "m/triton_gpu.py")
     with pytest.raises(ValueError, match=SAID):
         module.matmul(torch.ones(2, 4), torch.ones(4, 4))

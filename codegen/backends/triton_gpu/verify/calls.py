@@ -59,10 +59,13 @@ def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool =
     `interpreted`: whether this process interprets kernels; else the way that runs one is left out.
     """
     for name, way in WAYS.items():
-        pushes = module._HOST.phases[-1].processes.pushes or not any(way.pushed)
-        runs = interpreted or not way.kernels
-        if pushes and runs and (noted or name in UNWATCHED):
-            check_way(module, values, way, noted=noted)
+        shares = way.in_place or any(way.pushed)
+        pushes = not any(way.pushed) or module._HOST.phases[-1].processes.pushes
+        lacks = shares and "symmetric_source" not in module.__all__
+        runs = (interpreted or not way.kernels) and pushes and not lacks
+        later = way.later and "async" in module._HOST.features
+        if runs and (noted or name in UNWATCHED):
+            check_way(module, values, way._replace(later=later), noted=noted)
 
 
 def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -> None:

@@ -21,7 +21,8 @@ def check_gradients(module: Any, values: Values) -> None:
     host = module._HOST
     if {*host.exchange.source.ids} != {*host.exchange.target.ids}:
         return
-    assert host.reverse is not None  # it is loaded before stand-ins look for what is
+    # It is loaded, with what it imports, before stand-ins look for what is.
+    assert host.gradient.reverse._HOST.processes is not None
     for on_gpus, transport in ((False, "exchange"), (True, "symmetric")):
         ranks = Ranks(len(host.exchange.ranks), noted=False)
         with StandIns(ranks, on_gpus=on_gpus).of(module):

@@ -30,6 +30,7 @@ def check_group_calls(module: Any, group: GroupCase) -> tuple[str, ...]:
     planes = runs_of_each(group.members)
     values = [Values(case, each) for case, each in zip(group.members, planes, strict=True)]
     for way in WAYS:
+        way = way._replace(later=way.later and "async" in module._HOST.features)
         ranks = Ranks(len(module._HOST.exchange.ranks), noted=False)
         stand_ins = StandIns(ranks, on_gpus=way.on_gpus, kernels=way.kernels)
         with stand_ins.of(module):

@@ -45,7 +45,8 @@ class StandIns:
 
     @contextmanager
     def of(self, module: Any) -> Iterator[None]:
-        """Stand in for what a module uses."""
+        """Stand in for what a module uses, which it has imported by then."""
+        getattr(module._HOST, "processes", None)
         inside = modules_beside(module)
         replaced = [
             (each, name, stand_in(vars(each)[name]))

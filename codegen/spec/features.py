@@ -1,0 +1,46 @@
+"""Features: what modules have, where asked for, beside the functions that every bundle has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardwright.ir.errors import InputError, one_of, unknown
+
+FEATURES = {
+    "async": "`reshard(async_op=True)` of torch tensors, which is waited for later",
+    "check_exchange": "a self-check of torch tensors that are packed for an exchange too",
+    "dtensor": "`reshard_dtensor`, where placements can express both shardings",
+    "gradient": "derivatives: the reverse reshard, in a module beside",
+    "remembered": "calls among processes whose tensors came before, launched without checks",
+    "start": "`reshard_start` and `reshard_done` of Pallas modules; a program computes in between",
+    "symmetric": "`symmetric_source` and `symmetric_result`: GPU memory that peers read or write",
+}
+"""Every feature, and what it adds."""
+
+
+def read_features(value: object) -> tuple[str, ...]:
+    """Return the features in a list of names or a text with commas, each once, sorted."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        raise InputError(
+            "features are a list of names, or a text with commas",
+            argument="features",
+            got=value,
+            expected='["async", "dtensor"]',
+        )
+    found = sorted({name.strip() for name in names})
+    for name in found:
+        if name not in FEATURES:
+            raise unknown("no such feature", name, FEATURES, "features", one_of(FEATURES))
+    return tuple(found)
+
+
+def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
+    """Return what a page says of the features that a backend knows: those that its module has, and
+    those that it can have."""
+    had = [name for name in known if name in {*features}]
+    others = [name for name in known if name not in had]
+    said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []
+    if others:
+        said.append(f"{'' if had else backend + ': '}`--feature` adds {', '.join(others)}")
+    return ("; ".join(said),) if said else ()

@@ -1,0 +1,59 @@
+"""Calls that are waited for later."""
+
+import torch
+
+from .torch_symmetric import finished, shared
+
+
+class Work:
+    """A call of `reshard` that is under way, by the `steps` of a generator. Until `wait` tensors
+    that it was given are not to be written, and its result is not to be read."""
+
+    def __init__(self, steps, home, given, group, then):
+        self._steps, self._then, self._shared = steps, then, shared(group)
+        self._result = self._error = self._event = None
+        if home.type == "cuda":
+            side = self._side(home)
+            side.wait_stream(torch.cuda.current_stream(home))
+            with torch.cuda.stream(side):
+                self._finish()
+                self._event = side.record_event()
+            for tensor in given:  # which may be freed before the stream is done with them
+                tensor.record_stream(side)
+        else:
+            next(steps)
+        self._shared.under_way = self
+
+    def wait(self):
+        """Return the result: on a GPU the current stream waits for it, on a CPU this thread."""
+        if self._shared.under_way is self:
+            self._shared.under_way = None
+        if self._event is None:
+            self._finish()
+        else:
+            current = torch.cuda.current_stream(self._event.device)
+            current.wait_event(self._event)
+            for tensor in self._result or ():  # made on the other stream
+                if tensor is not None:
+                    tensor.record_stream(current)
+        if self._error is not None:
+            raise self._error
+        return self._then(self._result)
+
+    def _finish(self):
+        """Make what is left of the call."""
+        steps, self._steps = self._steps, None
+        if steps is None:
+            return
+        try:
+            self._result = finished(steps)
+        except RuntimeError as error:
+            self._error = error
+
+    def _side(self, home):
+        """Return the stream of a device that such calls of a group run on. There is one, since
+        torch keeps the memory that was freed on a stream for that stream."""
+        sides = self._shared.sides
+        if home not in sides:
+            sides[home] = torch.cuda.Stream(home)
+        return sides[home]

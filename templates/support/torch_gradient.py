@@ -1,0 +1,58 @@
+"""The gradient of an emitted reshard: the reverse reshard, of the module beside it."""
+
+import functools
+import importlib
+
+import torch
+
+
+class Gradient:
+    """What moves gradients back: the module `name` beside those of the package."""
+
+    def __init__(self, package, name):
+        self._package, self._name = package, name
+
+    @functools.cached_property
+    def reverse(self):
+        """The module of the reverse reshard. Raises RuntimeError where it is missing."""
+        name = f"{self._package}.{self._name}" if self._package else self._name
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            said = f"the gradient of this reshard is in {name}, which is missing"
+            raise RuntimeError(said) from None
+
+    def reshard_local(self, host, shards, programs):
+        """Return the target shards from source shards of one address space."""
+        moved = Moved.apply(
+            lambda given: host.here.local([given], [None], programs)[0],
+            lambda gradients: self.reverse.reshard_local(gradients, programs=programs),
+            *shards,
+        )
+        return list(moved)
+
+    def reshard(self, host, shard, group, outs, how):
+        """Return the target shard of this rank."""
+
+        def forth(shards):
+            return host.processes.reshard(shards, group, outs, how, wants_gradient=True)
+
+        def back(gradients):
+            return [self.reverse.reshard(*gradients, group, **how._asdict())]
+
+        return Moved.apply(forth, back, shard)[0]
+
+
+class Moved(torch.autograd.Function):
+    """Shards moved by `forth`, their gradients by `back`, both from lists to lists."""
+
+    @staticmethod
+    def forward(ctx, forth, back, *shards):
+        ctx.back = back
+        return tuple(forth(list(shards)))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        # As a kernel can take them: without gaps, no negation left to be done.
+        given = [each if each is None else each.resolve_neg().contiguous() for each in gradients]
+        return None, None, *ctx.back(given)
