@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from matmuls import write_module
 
 import shardwright as sw
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
+    BlockSizes,
+    Extents,
+    LocalProduct,
+)
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -34,12 +42,27 @@ def along_j(keeps: bool, root: Path) -> MatmulCase:
     sides = ((32, 256), COLUMNS), ((256, 256), WHOLE)
     plan = plan_matmul(sw.Matmul("bfloat16", *sides, WHOLE, mesh=RING), loop="both", listed=0)
     assert plan.chosen.loop is not None
-    case = write_module(plan, "m", root, backend="pallas_tpu")
+    with blocked((1, 16, 128, 128), keeps=keeps):
+        case = write_module(plan, "m", root, backend="pallas_tpu")
     text = case.module.read_text()
-    assert '"a",\n    "j",' in text
-    text = re.sub(r"blocks=\(.*?\)", "blocks=(1, 16, 128, 128)", text)
-    case.module.write_text(text.replace("keeps=True", f"keeps={keeps}"))
+    assert 'travels="a",\n    factor="j",' in text
+    assert ("    terms,\n" in text) != keeps
     return case
+
+
+@contextmanager
+def blocked(sizes: Extents, **settings: bool) -> Iterator[None]:
+    """Have kernels that are emitted inside take blocks of at most these sizes; `settings`: those of
+    `BlockSizes`."""
+    right = LocalProduct.blocks
+
+    def blocks(product: LocalProduct, vmem: int) -> BlockSizes:
+        found = right(product, vmem)
+        batch, i, j, k = map(min, zip(found.sizes, sizes, strict=True))
+        return replace(found, sizes=(batch, i, j, k), **settings)
+
+    with patch.object(LocalProduct, "blocks", blocks):
+        yield
 
 
 def of_several_blocks() -> dict[str, MatmulPlan]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -41,10 +41,12 @@ class Request:
 
 @dataclass(frozen=True)
 class RingText:
-    """A kernel as a constant of a module, `lines`, with the import that these take."""
+    """A kernel and the constant that runs it, `lines`; `imported`: imports of JAX that these take,
+    `calls`: names that they take of support modules."""
 
     lines: tuple[str, ...]
-    imported: str
+    imported: tuple[str, ...]
+    calls: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import textwrap
+from collections.abc import Sequence
 
 import sympy
 
@@ -42,6 +44,32 @@ def called(function: str, arguments: list[str], suffix: str = "", indents: int =
     if len(INDENT + joined) <= room:
         return [f"{function}(", INDENT + joined, f"){suffix}"]
     return [f"{function}(", *(f"{INDENT}{argument}," for argument in arguments), f"){suffix}"]
+
+
+def formatted(text: str, first: int, indent: int) -> str:
+    """Return an expression as a formatter breaks it: `first` characters stand before it in its
+    line, and the lines after that are indented by `indent`, which is left out of the result."""
+    if first + len(text) <= WIDTH or not text.endswith((")", "]")):
+        return text
+    node = ast.parse(text, mode="eval").body
+    parts: Sequence[ast.expr | ast.keyword]
+    if isinstance(node, ast.Call):
+        parts, head = [*node.args, *node.keywords], f"{ast.unparse(node.func)}("
+    elif isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        head = f"{ast.unparse(node.value)}["
+    elif isinstance(node, ast.Tuple):
+        parts, head = node.elts, "("
+    else:
+        return text
+    items = [ast.get_source_segment(text, each) or "" for each in parts]
+    deeper = indent + len(INDENT)
+    joined = ", ".join(items)
+    if deeper + len(joined) <= WIDTH:
+        return f"{head}\n{INDENT}{joined}\n{text[-1]}"
+    broken = [formatted(each, deeper + 1, deeper) + "," for each in items]
+    lines = "\n".join(broken).replace("\n", f"\n{INDENT}")
+    return f"{head}\n{INDENT}{lines}\n{text[-1]}"
 
 
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "905b7d4e093be605",
-    "pallas_tpu": "03ef38cfe499f4d3",
+    "jax_xla": "86fc46ee4d8787e0",
+    "pallas_tpu": "0354ea8362d13ef3",
     "triton_gpu": "1fc8777d4ecff1ff",
 }
 

@@ -8,10 +8,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
+from .beside import host_beside
 from .boxes import extents, not_run
-from .jax_meshes import Padding, apart, expect, mapped, not_mapped
-from .jax_operation import host_beside
-from .xla_program import at
+from .jax_meshes import Padding, apart, at, expect, mapped, not_mapped
 
 NO_COTANGENTS = (
     "an operand is differentiated, and the matmuls of its gradient are not here: emit with "

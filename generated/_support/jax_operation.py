@@ -5,16 +5,13 @@ shardings name. The derivative of a reshard is the reshard itself, and its trans
 reshard, of the module beside.
 """
 
-import importlib
-import os
-import runpy
-
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType
 
+from .beside import host_beside
 from .jax_meshes import apart
 
 # By what a module that moves floats says of derivatives.
@@ -32,20 +29,6 @@ def refuse_derivative(derivative):
     """Raise NotImplementedError where a word of NO_DERIVATIVE says why there is no derivative."""
     if derivative in NO_DERIVATIVE:
         raise NotImplementedError(NO_DERIVATIVE[derivative])
-
-
-def host_beside(name, backward, of):
-    """Return the host of the module `backward` beside the module `name`, which the derivative of
-    something needs, and where that is. Raises ImportError where no such module stands there."""
-    package = name.rpartition(".")[0]
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
-    beside = f"{package}.{backward}" if package else path
-    try:
-        # One file that stands alone is found by its path.
-        found = vars(importlib.import_module(beside)) if package else runpy.run_path(path)
-    except (FileNotFoundError, ModuleNotFoundError):
-        raise ImportError(f"the derivative of {of}: {beside} is missing") from None
-    return found["_HOST"], beside
 
 
 def reverse_of(host, name, backward):

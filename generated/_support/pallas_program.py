@@ -4,11 +4,7 @@ that moves tiles from shard to shard, which stands in the module.
 
 import functools
 import math
-import os
-import warnings
-from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -17,96 +13,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import Exchange, extents, spread, volume
 from .jax_program import Program
+from .pallas_call import Call
 from .pallas_peers import digits_of, div, each, multiple, wait_for
+from .pallas_reach import are_near, is_v5e, refuse_far
 
-# Where this variable of the environment is set, what a v5e does not send directly is sent all the
-# same, with a warning.
-FAR = "SHARDWRIGHT_FAR_SENDS"
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
 WIDENED = ("bfloat16", "float8_e5m2")
-# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
-COPIED_AT_ONCE = 102400
-HBM = pl.BlockSpec(memory_space=pltpu.HBM)
-
-
-class Call(NamedTuple):
-    """How a program is called. `order`: the table that kernels take first, if any: of ranks, or of
-    moves; `interpret`: how they are interpreted, if they are; `collective_id`: theirs."""
-
-    order: Any
-    interpret: Any
-    collective_id: int | None
-
-    def seen(self, kernel):
-        """Return a kernel that takes a table first as it is called, which may be without one."""
-        return functools.partial(kernel, None) if self.order is None else kernel
-
-    def run(self, kernel, *arrays, **settings):
-        """Return what a kernel makes of arrays in HBM, after the table where there is one."""
-        tables = () if self.order is None else (self.order,)
-        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
-        smem = [
-            pl.BlockSpec(
-                table.shape,
-                lambda *_, rank=table.ndim: (np.int32(0),) * rank,
-                memory_space=pltpu.SMEM,
-            )
-            for table in tables
-        ]
-        # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
-        # place it elsewhere, and the kernel moves what happens to be in HBM.
-        if self.interpret:
-            refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
-        else:
-            arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
-        return pl.pallas_call(
-            kernel,
-            in_specs=[*smem, *[HBM] * len(arrays)],
-            interpret=pltpu.InterpretParams() if self.interpret is True else self.interpret,
-            **settings,
-        )(*tables, *arrays)
-
-    def pushed(self, kernel, x, shape, scratch, *beside, **more):
-        """Return what a kernel that sends makes of one array: another in HBM. `beside`: shapes of
-        what it has there besides, of which nothing is left."""
-        parameters = {"has_side_effects": True, "collective_id": self.collective_id}
-        found, *_ = self.run(
-            kernel,
-            x,
-            out_shape=[pltpu.HBM(each, x.dtype) for each in (shape, *beside)],
-            out_specs=[HBM] * (1 + len(beside)),
-            scratch_shapes=scratch,
-            compiler_params=pltpu.CompilerParams(**parameters),
-            **more,
-        )
-        return found
-
-
-def refuse_to_hang(held):
-    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
-    threads, and none is left to copy a large array. `held`: what a device has of memory."""
-    devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
-    leaves = jax.tree.leaves(held)
-    sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
-    largest = max(math.prod(each.shape) * each.dtype.itemsize for each in sized)
-    if devices < threads or largest <= COPIED_AT_ONCE:
-        return
-    raise ValueError(
-        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
-        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
-        f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
-    )
-
-
-def xla_threads():
-    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
-    than these variables of the environment say (DefaultThreadPoolSize)."""
-    said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
-    cores = next((int(each) for each in said if each.isdecimal()), None)
-    if cores is None:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(cores, jax.local_device_count("cpu"))
 
 
 class PallasProgram(Program):
@@ -210,7 +122,7 @@ class PallasProgram(Program):
         """Raise ValueError where devices send farther than a v5e does directly: over a power of two
         of hops along one axis.
 
-        `devices`: by rank. Source: JAX's guide to distributed Pallas kernels, "Routing".
+        `devices`: by rank.
         """
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
@@ -235,35 +147,6 @@ class PallasProgram(Program):
             "devices in an order that fills a torus of power-of-two extents axis by axis, "
             "so that they send over 1, 2, 4, ... hops along one axis" + again * self.peers.one_order
         )
-
-
-def is_v5e(devices):
-    """Return whether devices send directly over some offsets only."""
-    return all("v5 lite" in device.device_kind for device in devices)
-
-
-def are_near(devices, sender, receiver):
-    """Return whether each of some ranks sends to another over a power of two of hops along one
-    axis; `devices`: by rank."""
-    coords = np.array([device.coords for device in devices])
-    hops = np.abs(coords[sender] - coords[receiver])
-    # An axis of 16 wraps around.
-    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
-    return ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
-
-
-def refuse_far(near, advice):
-    """Raise ValueError where a v5e does not send directly between some pairs of devices; only warn
-    of them where `FAR` is set."""
-    if near.all():
-        return
-    far = (
-        f"{(~near).sum()} of {near.size} pairs of devices are at offsets that a v5e does not send "
-        f"over directly: {advice}"
-    )
-    if not os.environ.get(FAR):
-        raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
-    warnings.warn(far, stacklevel=3)
 
 
 class Permuted:

@@ -15,8 +15,9 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import spread
 from .jax_program import Program
+from .pallas_call import Call
 from .pallas_peers import div, is_traced, rem
-from .pallas_program import Call, PallasProgram
+from .pallas_program import PallasProgram
 
 LANES = 128
 COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}

@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 from .jax_host import OneOrder
 from .jax_meshes import bits_of, expect, mapped, not_mapped
+from .pallas_call import HBM
 from .pallas_peers import LOGICAL, each, total
-from .pallas_program import HBM
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from .boxes import Exchange, Piece, common, extents
+from .jax_meshes import at
 from .jax_program import Program, Terms
 
 TENSOR = Terms()  # of sides without terms
@@ -65,13 +66,6 @@ def _apart(y, me):
         return lax.cond(me < 0, lax.bitwise_not, lambda y: y, y)
 
     return lax.platform_dependent(y, cpu=branch, default=lambda y: y)
-
-
-def at(table, me):
-    """Return the row of a rank in a table; the row itself where all are the same."""
-    if (table == table[0]).all():
-        return table[0]
-    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
 
 
 class Box(NamedTuple):

@@ -39,13 +39,19 @@ if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_matmul import PallasMatmul, RingMatmul
+from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
+from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
+from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "03ef38cfe499f4d3", __name__)
+require("pallas_tpu", "0354ea8362d13ef3", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -88,21 +94,226 @@ def out_box(position):
 _LHS = Sharded(IDS, lhs_box, PADDED_LHS_SHAPE, MESH_AXES, P("i", None))
 _RHS = Sharded(IDS, rhs_box, PADDED_RHS_SHAPE, MESH_AXES, P(None, "i"))
 _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P(None, "i"))
+
+
+def ring_kernel(
+    ring,
+    a,
+    b,
+    c,
+    come,
+    a_blocks,
+    b_blocks,
+    sums,
+    made,
+    loaded_a,
+    loaded_b,
+    stored,
+    sent,
+    came,
+):
+    """Multiply a by b, block by block, while parts of a along i go round the ring.
+
+    A part goes half either way: a device sends its own, and each that comes but the last one.
+    ring: the place of this device in its ring, the devices after it and before it, the parts.
+    In HBM: a, b, c, and `come`, by step, the part that comes; of these `sent` counts what has
+    left, `came` what has come. In VMEM, 29,360,128 bytes:
+    a_blocks: 8,388,608 bytes, blocks of a; `loaded_a` counts what has come of each
+    b_blocks: 16,777,216 bytes, blocks of b; `loaded_b` counts what has come of each
+    sums: 2,097,152 bytes, sums of products
+    made: 2,097,152 bytes, sums on their way to c; `stored` counts what has left
+    """
+    place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
+    # From here on the neighbours may write to `come`, and count that on this device.
+    barrier = pltpu.get_barrier_semaphore()
+    pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
+    pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
+    pl.semaphore_wait(barrier, 2)  # 1 from each device that this one sends to
+
+    def block_of(number):
+        """Return the product of a number, by j, then way, then step."""
+        return Block(
+            number,
+            step=div(number, 4),
+            way=rem(div(number, 2), 2),
+            j=rem(number, 2),
+        )
+
+    def part_of(block):
+        """Return the number of the part that a product is of."""
+        return ring[0, 3 + rem(place + jnp.where(block.way == 0, 8 - block.step, block.step), 8)]
+
+    def downstream(way):
+        """Return the device that parts go to on a way."""
+        return jnp.where(way == 0, after, before)
+
+    def half_of(step, way):
+        """Return the place of what comes in a step on a way, 8,388,608 bytes."""
+        return come.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
+
+    def place_of_a(block):
+        """Return the place in VMEM of a block of a, 4,194,304 bytes."""
+        slot = rem(block.number, 2)
+        there = a_blocks.at[slot]
+        return there, loaded_a.at[slot]
+
+    def load_a(block):
+        """Start to bring a block of a into VMEM."""
+        there, loaded = place_of_a(block)
+
+        @pl.when(block.step == 0)
+        def of_own_part():
+            here = a.at[
+                np.int32(0),
+                pl.ds(multiple(block.way * 512, 8), 512),
+                pl.ds(multiple(block.j * 4096, 128), 4096),
+            ]
+            pltpu.make_async_copy(here, there, loaded).start()
+
+        @pl.when(block.step > 0)
+        def of_part_that_came():
+            here = come.at[
+                block.step - 1,
+                np.int32(0),
+                pl.ds(multiple(block.way * 512, 8), 512),
+                pl.ds(multiple(block.j * 4096, 128), 4096),
+            ]
+            pltpu.make_async_copy(here, there, loaded).start()
+
+    def take_a(block):
+        """Wait until it is there."""
+        there, loaded = place_of_a(block)
+        # From `load_a`: 4,194,304 bytes.
+        pltpu.make_async_copy(there, there, loaded).wait()
+
+    def place_of_b(block):
+        """Return the place in VMEM of a block of b, 8,388,608 bytes."""
+        slot = block.j
+        there = b_blocks.at[slot]
+        return there, loaded_b.at[slot]
+
+    def load_b(block):
+        """Start to bring a block of b into VMEM."""
+        there, loaded = place_of_b(block)
+        here = b.at[np.int32(0), pl.ds(multiple(block.j * 4096, 8), 4096), pl.ds(0, 1024)]
+        pltpu.make_async_copy(here, there, loaded).start()
+
+    def take_b(block):
+        """Wait until it is there."""
+        there, loaded = place_of_b(block)
+        # From `load_b`: 8,388,608 bytes.
+        pltpu.make_async_copy(there, there, loaded).wait()
+
+    def pass_on(way, step, half):
+        """Send what is here in a step of what goes on a way to the next device."""
+        there, to = half_of(step, way), downstream(way)
+        pltpu.make_async_remote_copy(
+            half, there, sent.at[way], came.at[way, step], device_id=to, device_id_type=LOGICAL
+        ).start()
+
+    def send_own(way):
+        """Send what this device has at first of what goes on a way."""
+        half = a.at[:, pl.ds(multiple(way * 512, 8), 512), :]
+        pass_on(way, np.int32(0), half)
+
+    def load(block):
+        """Start to bring in what a product takes, once its part is here."""
+
+        @pl.when((block.j == 0) & (block.step > 0))
+        def arrive():
+            half = half_of(block.step - 1, block.way)
+            # From `pass_on` of the device before on this way: 8,388,608 bytes.
+            pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
+            pl.when(block.step < 7)(lambda: pass_on(block.way, block.step, half))
+
+        load_a(block)
+        pl.when((block.step == 0) & (block.way == 0))(lambda: load_b(block))
+
+    def made_of(block):
+        """Return the place in VMEM of a block of c, 1,048,576 bytes."""
+        slot = rem(div(block.number, 2), 2)
+        here = made.at[slot]
+        return here, stored.at[slot]
+
+    def leave(block):
+        """Wait until a block of c has left its place."""
+        here, left = made_of(block)
+        # From `store`: 1,048,576 bytes.
+        pltpu.make_async_copy(here, here, left).wait()
+
+    def store(block, total):
+        """Write sums to c, from a place that is free once the block two before has left."""
+        number = div(block.number, 2)
+        slot = rem(number, 2)
+        pl.when(number >= 2)(lambda: leave(block_of(block.number - 4)))
+        put_sum(made.at[slot], total)
+        there = c.at[
+            np.int32(0),
+            pl.ds(multiple(part_of(block) * 1024 + block.way * 512, 8), 512),
+            pl.ds(0, 1024),
+        ]
+        here, left = made_of(block)
+        pltpu.make_async_copy(here, there, left).start()
+
+    def multiply(block):
+        """Add a product to its sums, which are stored after the last one."""
+        take_a(block)
+        pl.when((block.step == 0) & (block.way == 0))(lambda: take_b(block))
+        total = sums.at[np.int32(0)]
+        operands = a_blocks.at[rem(block.number, 2)], b_blocks.at[block.j]
+        is_first = block.j == 0
+        pl.when(is_first)(lambda: clear(total))
+        add_product(total, *operands, 1024)
+        is_last = block.j == 1
+        pl.when(is_last)(lambda: store(block, total))
+
+    def advance(number):
+        pl.when(number < 31)(lambda: load(block_of(number + 1)))
+        multiply(block_of(number))
+
+    each(2, send_own)
+    load(block_of(np.int32(0)))
+    each(32, advance)
+    leave(block_of(np.int32(31)))
+    leave(block_of(np.int32(29)))
+    half0 = half_of(np.int32(0), np.int32(0))
+    sent0 = pltpu.make_async_copy(half0, half0, sent.at[np.int32(0)])
+    each(7, lambda _: sent0.wait())  # of each step from `pass_on`
+    half1 = half_of(np.int32(0), np.int32(1))
+    sent1 = pltpu.make_async_copy(half1, half1, sent.at[np.int32(1)])
+    each(7, lambda _: sent1.wait())  # of each step from `pass_on`
+
+
 _RING = RingMatmul(
-    "a",
-    "i",
+    ring_kernel,
     AXES,
-    devices=8,
-    digits=((1, 8),),
-    order=(1, 3, 5, 7, 6, 4, 2, 0),
-    ways=2,
+    # The positions of the devices of a ring: each sends to the next one, and the other way back.
+    ((1, 3, 5, 7, 6, 4, 2, 0),),
+    (1, 3, 5, 7, 6, 4, 2, 0),
+    travels="a",
+    factor="i",
     extents=(1, 8192, 8192, 1024),
+    halves=(512, 512),
     blocks=(1, 512, 4096, 1024),
-    stays=True,
-    keeps=False,
-    dtypes=("bfloat16", "float32", "bfloat16"),
+    a=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
+    b=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
+    c=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
+    come=((7, 1, 1024, 8192), "bfloat16"),
+    scratch=(
+        pltpu.VMEM((2, 512, 4096), jnp.bfloat16),
+        pltpu.VMEM((2, 4096, 1024), jnp.bfloat16),
+        pltpu.VMEM((1, 512, 1024), jnp.float32),
+        pltpu.VMEM((2, 512, 1024), jnp.bfloat16),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((2, 7)),
+    ),
+    out="bfloat16",
     vmem=112 << 20,
     collective_id=19940,
+    lead=0,
 )
 
 

@@ -41,13 +41,19 @@ if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_matmul import PallasMatmul, RingMatmul
+from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
+from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
+from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "03ef38cfe499f4d3", __name__)
+require("pallas_tpu", "0354ea8362d13ef3", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -90,21 +96,234 @@ def out_box(position):
 _LHS = Sharded(IDS, lhs_box, PADDED_LHS_SHAPE, MESH_AXES, P(None, "i"))
 _RHS = Sharded(IDS, rhs_box, PADDED_RHS_SHAPE, MESH_AXES, P("i", None))
 _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
+
+
+def ring_kernel(
+    ring,
+    a,
+    b,
+    c,
+    come,
+    a_blocks,
+    b_blocks,
+    sums,
+    made,
+    terms,
+    loaded_a,
+    loaded_b,
+    added,
+    stored,
+    came,
+):
+    """Multiply a by b, block by block, while parts of c along i go round the ring.
+
+    A part goes half either way: in each step a device adds its products to the sums that have
+    come for one, and sends them on; in the last step the part is its own, and goes to c.
+    ring: the place of this device in its ring, the devices after it and before it, the parts.
+    In HBM: a, b, c, and `come`, by step, the sums that come; `came` counts them. In VMEM,
+    25,165,824 bytes:
+    a_blocks: 2,097,152 bytes, blocks of a; `loaded_a` counts what has come of each
+    b_blocks: 16,777,216 bytes, blocks of b; `loaded_b` counts what has come of each
+    sums: 2,097,152 bytes, sums of products
+    made: 2,097,152 bytes, sums on their way to c or to the next device; `stored` counts what has left
+    terms: 2,097,152 bytes, what sums are added to; `added` counts what has come of it
+    """
+    place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
+    # From here on the neighbours may write to `come`, and count that on this device.
+    barrier = pltpu.get_barrier_semaphore()
+    pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
+    pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
+    pl.semaphore_wait(barrier, 2)  # 1 from each device that this one sends to
+
+    def block_of(number):
+        """Return the product of a number, by way, then k, then step."""
+        return Block(
+            number,
+            step=div(number, 16),
+            k=rem(div(number, 2), 8),
+            way=rem(number, 2),
+        )
+
+    def part_of(block):
+        """Return the number of the part that a product is of."""
+        return ring[
+            0, 3 + rem(place + jnp.where(block.way == 0, 7 - block.step, block.step + 1), 8)
+        ]
+
+    def downstream(way):
+        """Return the device that parts go to on a way."""
+        return jnp.where(way == 0, after, before)
+
+    def half_of(step, way):
+        """Return the place of what comes in a step on a way, 8,388,608 bytes."""
+        return come.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
+
+    def place_of_a(block):
+        """Return the place in VMEM of a block of a, 1,048,576 bytes."""
+        slot = rem(block.number, 2)
+        there = a_blocks.at[slot]
+        return there, loaded_a.at[slot]
+
+    def load_a(block):
+        """Start to bring a block of a into VMEM."""
+        there, loaded = place_of_a(block)
+        here = a.at[
+            np.int32(0),
+            pl.ds(multiple(part_of(block) * 1024 + block.way * 512, 8), 512),
+            pl.ds(0, 1024),
+        ]
+        pltpu.make_async_copy(here, there, loaded).start()
+
+    def take_a(block):
+        """Wait until it is there."""
+        there, loaded = place_of_a(block)
+        # From `load_a`: 1,048,576 bytes.
+        pltpu.make_async_copy(there, there, loaded).wait()
+
+    def place_of_b(block):
+        """Return the place in VMEM of a block of b, 2,097,152 bytes."""
+        slot = block.k
+        there = b_blocks.at[slot]
+        return there, loaded_b.at[slot]
+
+    def load_b(block):
+        """Start to bring a block of b into VMEM."""
+        there, loaded = place_of_b(block)
+        here = b.at[np.int32(0), pl.ds(0, 1024), pl.ds(multiple(block.k * 1024, 128), 1024)]
+        pltpu.make_async_copy(here, there, loaded).start()
+
+    def take_b(block):
+        """Wait until it is there."""
+        there, loaded = place_of_b(block)
+        # From `load_b`: 2,097,152 bytes.
+        pltpu.make_async_copy(there, there, loaded).wait()
+
+    def load(block):
+        """Start to bring in what a product takes."""
+        load_a(block)
+        pl.when((block.step == 0) & (block.way == 0))(lambda: load_b(block))
+
+    def made_of(block):
+        """Return the place in VMEM of a block of sums, 1,048,576 bytes."""
+        slot = rem(block.number, 2)
+        here = made.at[slot]
+        return here, stored.at[slot]
+
+    def leave(block):
+        """Wait until a block of sums has left its place."""
+        here, left = made_of(block)
+        # From `keep` or `send`: 1,048,576 bytes.
+        pltpu.make_async_copy(here, here, left).wait()
+
+    def terms_of(block):
+        """Return the copy of what has come for a block, 1,048,576 bytes."""
+        slot = rem(block.number, 2)
+        there = terms.at[slot]
+        here = come.at[
+            block.step - 1,
+            np.int32(0),
+            pl.ds(multiple(block.way * 512, 8), 512),
+            pl.ds(multiple(block.k * 1024, 128), 1024),
+        ]
+        return pltpu.make_async_copy(here, there, added.at[slot])
+
+    def store(block, total):
+        """Add sums to those that have come, and write them to c or send them on, from a place that
+        is free once the block two before has left."""
+        number = block.number
+        slot, way = rem(number, 2), block.way
+        pl.when(number >= 2)(lambda: leave(block_of(block.number - 2)))
+
+        @pl.when(block.step > 0)
+        def add():
+            terms_of(block).wait()  # from its start in `multiply`
+            put_sum(made.at[slot], total, terms.at[slot])
+
+        pl.when(block.step == 0)(lambda: put_sum(made.at[slot], total))
+        here, left = made_of(block)
+
+        @pl.when(block.step == 7)
+        def keep():
+            there = c.at[
+                np.int32(0),
+                pl.ds(multiple(block.way * 512, 8), 512),
+                pl.ds(multiple(block.k * 1024, 128), 1024),
+            ]
+            pltpu.make_async_copy(here, there, left).start()
+
+        @pl.when(block.step < 7)
+        def send():
+            there = come.at[
+                block.step,
+                np.int32(0),
+                pl.ds(multiple(block.way * 512, 8), 512),
+                pl.ds(multiple(block.k * 1024, 128), 1024),
+            ]
+            arrived, to = came.at[way, block.step], downstream(way)
+            pltpu.make_async_remote_copy(
+                here, there, left, arrived, device_id=to, device_id_type=LOGICAL
+            ).start()
+
+    def multiply(block):
+        """Add a product to its sums, which are stored after the last one."""
+        take_a(block)
+        pl.when((block.step == 0) & (block.way == 0))(lambda: take_b(block))
+        total = sums.at[np.int32(0)]
+
+        # No sooner, so that the blocks that the next device waits for leave first.
+        @pl.when((block.k == 0) & (block.step > 0))
+        def arrive():
+            half = half_of(block.step - 1, block.way)
+            # All blocks from `send` of the device before on this way: 8,388,608 bytes.
+            pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
+
+        pl.when((block.j == 0) & (block.step > 0))(lambda: terms_of(block).start())
+        operands = a_blocks.at[rem(block.number, 2)], b_blocks.at[block.k]
+        put_product(total, *operands)
+        is_last = block.j == 0
+        pl.when(is_last)(lambda: store(block, total))
+
+    def advance(number):
+        pl.when(number < 127)(lambda: load(block_of(number + 1)))
+        multiply(block_of(number))
+
+    load(block_of(np.int32(0)))
+    each(128, advance)
+    leave(block_of(np.int32(127)))
+    leave(block_of(np.int32(126)))
+
+
 _RING = RingMatmul(
-    "c",
-    "i",
+    ring_kernel,
     AXES,
-    devices=8,
-    digits=((1, 8),),
-    order=(1, 3, 5, 7, 6, 4, 2, 0),
-    ways=2,
+    # The positions of the devices of a ring: each sends to the next one, and the other way back.
+    ((1, 3, 5, 7, 6, 4, 2, 0),),
+    (1, 3, 5, 7, 6, 4, 2, 0),
+    travels="c",
+    factor="i",
     extents=(1, 8192, 1024, 8192),
+    halves=(512, 512),
     blocks=(1, 512, 1024, 1024),
-    stays=True,
-    keeps=False,
-    dtypes=("bfloat16", "float32", "bfloat16"),
+    a=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
+    b=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
+    c=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
+    come=((7, 1, 1024, 8192), "bfloat16"),
+    scratch=(
+        pltpu.VMEM((2, 512, 1024), jnp.bfloat16),
+        pltpu.VMEM((8, 1024, 1024), jnp.bfloat16),
+        pltpu.VMEM((1, 512, 1024), jnp.float32),
+        pltpu.VMEM((2, 512, 1024), jnp.bfloat16),
+        pltpu.VMEM((2, 512, 1024), jnp.bfloat16),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((8,)),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((2,)),
+        pltpu.SemaphoreType.DMA((2, 7)),
+    ),
+    out="bfloat16",
     vmem=112 << 20,
     collective_id=27588,
+    lead=0,
 )
 
 

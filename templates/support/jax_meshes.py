@@ -173,6 +173,13 @@ def mapped(function, mesh, in_specs, out_specs):
     return call
 
 
+def at(table, me):
+    """Return the row of a rank in a table; the row itself where all are the same."""
+    if (table == table[0]).all():
+        return table[0]
+    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
+
+
 def expect(x, shape, dtype, what):
     """Raise TypeError for what is no array, ValueError for one of another shape or dtype."""
     if not hasattr(x, "dtype"):

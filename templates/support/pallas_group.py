@@ -9,8 +9,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_group import Group as ArrayGroup
+from .pallas_call import Call
 from .pallas_peers import LOGICAL, meet_all, total
-from .pallas_program import Call, are_near, is_v5e, refuse_far
+from .pallas_reach import are_near, is_v5e, refuse_far
 
 LANES = 128
 

@@ -1,12 +1,8 @@
-"""Matmuls in which parts go round a ring while devices multiply, as one Pallas kernel.
-
-Either parts of an operand travel, and every device multiplies each of them as it comes by; or parts
-of the result do, and every device adds its term to each (`pallas_products`).
-
-A matmul is a[batch, i, j] b[batch, j, k] here.
+"""Matmuls in which parts go round rings while devices multiply: what is done around the kernel,
+which stands in the module.
 """
 
-import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +10,10 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
-from .pallas_blocks import DIM_J, DIMS, LANES, BlockedArray, halves_of
-from .pallas_products import STRETCH, Memory, RingKernel
-from .pallas_program import HBM, Call, are_near, is_v5e, refuse_far
-from .xla_program import at
-from .xla_steps import groups_along
-
-FACTORS = ("batch", "i", "j", "k")
+from .jax_meshes import at
+from .pallas_call import HBM, Call
+from .pallas_products import LANES
+from .pallas_reach import are_near, is_v5e, refuse_far
 
 
 class PallasMatmul(ArrayMatmul):
@@ -50,103 +43,119 @@ class PallasMatmul(ArrayMatmul):
         return super().multiplied(a, b, mesh, interpret)
 
 
+class BlockedArray(NamedTuple):
+    """An array [batch, rows, columns] as a kernel takes it. `extents`: its own; `shape`: in HBM;
+    `pieces`: where pieces of it do not begin at tiles of memory, (axis, pitch, (start, size)...) to
+    have each begin at a multiple of the pitch."""
+
+    extents: tuple
+    shape: tuple
+    dtype: str
+    pieces: tuple = ()
+
+    def packed(self, x, interpret):
+        """Return an array as the kernel takes it. In memory there may be anything behind it, so
+        that is the worst if the kernel is interpreted."""
+        if self.pieces:
+            axis, pitch, *pieces = self.pieces
+            found = []
+            for start, size in pieces:
+                ends = [(0, (pitch - size) * (other == axis)) for other in range(x.ndim)]
+                found.append(jnp.pad(lax.slice_in_dim(x, start, start + size, axis=axis), ends))
+            x = jnp.concatenate(found, axis=axis)
+        x = jnp.pad(x, [(0, size - of) for size, of in zip(self.shape, x.shape, strict=True)])
+        behind = zip(self.shape, in_memory(self.shape, self.dtype, interpret), strict=True)
+        return lax.pad(x, worst(x.dtype), [(0, size - of, 0) for of, size in behind])
+
+    def unpacked(self, x):
+        """Return what `packed` was made of."""
+        x = lax.slice(x, (0, 0, 0), self.shape)
+        if self.pieces:
+            axis, pitch, *pieces = self.pieces
+            starts = (number * pitch for number in range(len(pieces)))
+            sizes = (size for _, size in pieces)
+            ends = zip(starts, sizes, strict=True)
+            found = [lax.slice_in_dim(x, start, start + size, axis=axis) for start, size in ends]
+            x = jnp.concatenate(found, axis=axis)
+        return lax.slice(x, (0, 0, 0), self.extents)
+
+
+def in_memory(shape, dtype, interpret):
+    """Return a shape of an array in HBM: if its kernel is interpreted whole tiles of memory."""
+    if not interpret:
+        return shape
+    *lead, rows, columns = shape
+    tile = 32 if jnp.dtype(dtype).itemsize == 1 else 8
+    return (*lead, -(-rows // tile) * tile, -(-columns // LANES) * LANES)
+
+
+def worst(dtype):
+    """Return what no result may come by."""
+    is_float = jnp.issubdtype(dtype, jnp.floating)
+    return jnp.array(jnp.nan if is_float else jnp.iinfo(dtype).max, dtype)
+
+
 class RingMatmul:
-    """A product while parts go round rings. `travels`: "a", "b" or "c", parts along a `factor`.
-    `axes`: those over which `devices` are ranked; `digits` of a position: its part; `order`: the
-    parts of a ring in the order of its devices; `ways`: 2 where halves of parts go both ways.
-    `extents`, `blocks`: of a device's product, and of a block's, (batch, i, j, k); `stays`: whether
-    all blocks of the operand that does not travel stay in VMEM, of which a kernel may take `vmem`
-    bytes; `keeps`: whether all sums do, where every part adds to all; `dtypes`: of operands, of
-    sums, of the result; `lead`: the dimension of the batch that comes first."""
+    """A product while parts go round rings. `axes`: those over which devices are ranked; `rings`:
+    positions in the order of each ring, `parts`: by place in a ring the number of the part; `a`,
+    `b`, `c`: `BlockedArray`s, `come`: shape and dtype of the places for parts; `scratch`: what the
+    kernel has in VMEM, and its semaphores, `vmem`: the bytes that it may take; `out`: the dtype of
+    the result; `lead`: the dimension of the batch that comes first.
+
+    For checks: parts of `travels` along `factor` travel, `halves` of each on its ways; the kernel
+    makes a device's product of `extents` (batch, i, j, k) in `blocks`."""
 
     def __init__(
-        self, travels, factor, axes, *, devices, digits, order, ways, extents, blocks, stays, keeps,
-        dtypes, vmem, collective_id, lead=0,
+        self, kernel, axes, rings, parts, *, travels, factor, extents, halves, blocks, a, b, c,
+        come, scratch, out, vmem, collective_id, lead=0,
     ):  # fmt: skip
-        self.travels, self.factor, self.ways = travels, FACTORS.index(factor), ways
-        self.axes, self.devices, self.digits, self.order = axes, devices, digits, order
-        self.size, self.gathers = len(order), travels != "c"
-        self.extents, self.blocks, self.has_stayed = extents, blocks, stays
-        self.dtype, self.wide, self.out = map(jnp.dtype, dtypes)
-        self.vmem, self.collective_id, self.lead = vmem, collective_id, lead
-        own = list(extents)
-        own[self.factor] //= self.size
-        unit = (1, 32 // min(self.dtype.itemsize, self.out.itemsize), LANES, LANES)[self.factor]
-        halves = halves_of(own[self.factor], ways, unit, blocks[self.factor])
-        # The largest of what goes on one way of a part.
-        self.exact = [halves[0] if f == self.factor else own[f] for f in range(4)]
-        self.counts = [-(-size // block) for size, block in zip(self.exact, blocks, strict=True)]
-        # Where the last block along j ends, by way, if it is not whole.
-        ends = halves if self.factor == DIM_J else (own[DIM_J],)
-        before = (self.counts[DIM_J] - 1) * blocks[DIM_J]
-        self.ends = tuple(end - before for end in ends)
-        if all(end == blocks[DIM_J] for end in self.ends):
-            self.ends = ()
-        self.tiles = math.prod(self.counts) // self.counts[DIM_J]  # blocks of the result
-        self.rounds = self.size * ways
-        # Parts along j all add to the whole result: to sums in VMEM, or to what is in HBM of it.
-        self.keeps_sums = self.factor == DIM_J and keeps
-        self.sums_in_hbm = self.factor == DIM_J and not keeps
-        self.adds = self.sums_in_hbm or not self.gathers
-        # What is added to in HBM is wide.
-        self._stored = self.wide if self.sums_in_hbm else self.out
-        self.arrays = {
-            side: BlockedArray(
-                DIMS[side], own, self.factor, 1 if side == travels else self.size, halves, unit,
-                (self._stored if side == "c" else self.dtype).itemsize,
-            )
-            for side in "abc"
-        }  # fmt: skip
-        self.come = self.arrays[travels].apart(whole=not self.gathers)
-        # One product makes all of a block's sums, which then need not begin as zero.
-        self.is_whole = not self.keeps_sums and self.exact[DIM_J] <= blocks[DIM_J] <= STRETCH
+        self.kernel, self.axes, self.rings, self.parts = kernel, axes, rings, parts
+        self.travels, self.factor, self.extents = travels, factor, extents
+        self.halves, self.blocks = halves, blocks
+        self.a, self.b, self.c, self.come = a, b, c, come
+        self.scratch, self.out, self.vmem = scratch, out, vmem
+        self.collective_id, self.lead = collective_id, lead
 
-    def block(self, side):
-        """Return the shape of a block in VMEM."""
-        return tuple(self.blocks[f] for f in DIMS[side][1:])
-
-    def stays(self, side):
-        """Return whether all blocks of an operand stay in VMEM once they are there."""
-        return self.has_stayed and side != self.travels and self.factor not in DIMS[side]
-
-    def slots(self, side):
-        """Return how many blocks of an operand are in VMEM."""
-        return math.prod(self.counts[f] for f in DIMS[side]) if self.stays(side) else 2
-
-    def rings(self):
-        """Return, by position, the place in its ring and the positions of the next device and of
-        the one before, then the parts in the order of the ring."""
-        table = np.zeros((self.devices, 3 + self.size), np.int32)
-        table[:, 3:] = self.order
-        for group in groups_along(self.devices, *self.digits):
-            ring = [group[part] for part in self.order]
-            for place, position in enumerate(ring):
-                ends = ring[(place + 1) % self.size], ring[place - 1]
-                table[position, :3] = (place, *ends)
-        return table
+    def table(self):
+        """Return by position the place in its ring, the positions after it and before it, and the
+        parts."""
+        rows = np.zeros((np.size(self.rings), 3 + len(self.parts)), np.int32)
+        for ring in self.rings:
+            ends = zip(ring, np.roll(ring, -1), np.roll(ring, 1), strict=True)
+            for place, (position, after, before) in enumerate(ends):
+                rows[position] = place, after, before, *self.parts
+        return rows
 
     def product(self, a, b, interpret):
         """Return the product of what a device has of a and b, padding of both along j zero."""
         rest = tuple(size for axis, size in enumerate(a.shape[:-2]) if axis != self.lead)
-        table = jnp.asarray(at(self.rings(), lax.axis_index(self.axes)))[None]
-        a_array, b_array, c_array = self.arrays.values()
-        c, _ = Call(table, interpret, self.collective_id).run(
+        row = jnp.asarray(at(self.table(), lax.axis_index(self.axes)))[None]
+        made = (self.c.shape, self.c.dtype), self.come
+        c, _ = Call(row, interpret, self.collective_id).run(
             self.kernel,
-            a_array.packed(self._flat(a), interpret),
-            b_array.packed(self._flat(b), interpret),
-            out_shape=[pltpu.HBM(*each) for each in self.made(interpret)],
+            self.a.packed(self._flat(a), interpret),
+            self.b.packed(self._flat(b), interpret),
+            out_shape=[
+                pltpu.HBM(in_memory(shape, dtype, interpret), jnp.dtype(dtype))
+                for shape, dtype in made
+            ],
             out_specs=[HBM, HBM],
-            scratch_shapes=self.scratch(),
+            scratch_shapes=self.scratch,
             compiler_params=pltpu.CompilerParams(
                 has_side_effects=True,
                 collective_id=self.collective_id,
                 vmem_limit_bytes=self.vmem,
             ),
         )
-        c = c_array.unpacked(c).astype(self.out)
+        c = self.c.unpacked(c).astype(self.out)
         if a.ndim == 2:
             return c[0]
         return jnp.moveaxis(c.reshape(-1, *rest, *c.shape[1:]), 0, self.lead)
+
+    def _flat(self, x):
+        """Return an operand with one dimension for those of the batch."""
+        x = jnp.moveaxis(x, self.lead, 0) if x.ndim > 2 else x
+        return x.reshape(-1, *x.shape[-2:])
 
     def check_routes(self, devices):
         """Raise ValueError where a device is not a TPU, or a v5e does not send to the next one of
@@ -154,36 +163,6 @@ class RingMatmul:
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}; interpret=True tries it slowly")
-        after = self.rings()[:, 1]
         if is_v5e(devices):
-            near = are_near(devices, np.arange(len(devices)), after)
+            near = are_near(devices, np.arange(len(devices)), self.table()[:, 1])
             refuse_far(near, "emit the module with the topology of its devices")
-
-    def made(self, interpret):
-        """Return shape and dtype of the result, and of the places for parts that come."""
-        c, come = self.arrays["c"].given(interpret), self.come.given(interpret)
-        dtype = self.dtype if self.gathers else self.out
-        return (c, self._stored), ((self.size - 1, *come), dtype)
-
-    def scratch(self):
-        """Return what the kernel has in VMEM, and its semaphores: see `Memory`."""
-        dma, tile, out = pltpu.SemaphoreType.DMA, self.block("c"), self._stored
-        sums, terms = self.tiles if self.keeps_sums else 1, tile if self.adds else (8, 128)
-        return [
-            *(pltpu.VMEM((self.slots(side), *self.block(side)), self.dtype) for side in "ab"),
-            pltpu.VMEM((sums, *tile), self.wide),
-            *(pltpu.VMEM((2, *shape), out) for shape in (tile, terms)),
-            *(dma((self.slots(side),)) for side in "ab"),
-            *(dma((2,)), dma((2,)), dma((self.ways,)), dma((self.ways, self.size - 1))),
-        ]
-
-    def _flat(self, x):
-        """Return an operand with one dimension for those of the batch."""
-        x = jnp.moveaxis(x, self.lead, 0) if x.ndim > 2 else x
-        return x.reshape(-1, *x.shape[-2:])
-
-    memory = Memory
-
-    def kernel(self, rings, *memory):
-        """Multiply all parts, and pass them on; `rings`: this device's row of the table."""
-        RingKernel(self, rings, Memory(*memory)).run()

@@ -51,14 +51,12 @@ PALLAS = {
         "            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)\n", "", "",
     ),
     "the part after": _pallas(
-        "ring", "pallas_products.py",
-        "return self.rings[0, 3 + rem(place + by, size)]",
-        "return self.rings[0, 3 + rem(place + by + 1, size)]", "",
+        "ring", "pallas_tpu.py", "return rem(place + ", "return rem(place + 1 + ", "",
     ),
     "multiplied before it has come": _pallas(
-        "ring", "pallas_products.py",
-        "            pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()\n", "",
-        "",
+        "ring", "pallas_tpu.py",
+        "make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()",
+        "SemaphoreType", "",
     ),
 }  # fmt: skip
 """By name; `said` is part of what `verify` says."""

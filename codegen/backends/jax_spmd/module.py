@@ -32,8 +32,8 @@ from shardwright.ir.errors import InputError
 
 FILE = "jax_spmd.py"
 NO_RINGS = ProgramRings()
-KERNEL_NAMES = ("interpret", "functools", "RingMatmul")
-"""What modules with kernels have besides."""
+KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")
+"""What modules with kernels have besides the names that these import."""
 MOST_CLOSED_OVER = 64
 """Elements of an array that stands in a module."""
 
@@ -89,14 +89,14 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     types = sides.inputs([_type(local, v) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
     classes = {record.imported for record in records_of([types, outputs])}
-    names = LocalNames(local, (*parameters, name, *classes, *rings.names, *KERNEL_NAMES))
+    names = LocalNames(local, (*parameters, name, *classes, *rings.taken, *KERNEL_NAMES))
     arrays = tuple(map(array_text, partitioned.constants))
     arguments = _places(sides.inputs, local.body.arguments, parameters)
     results = _places(sides.outputs, local.body.results)
     having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
     functions = Functions(local, names, arguments, results, having)
     writer = Writer(local, names, found, functions, arrays, rings=rings)
-    writer.imports.update((ring.text.imported, None) for ring in rings.rings)
+    writer.imports.update(dict.fromkeys(rings.imports))
     lines = [*_unpacked(writer, arguments), *writer.body(local.body, 1)]
     given = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(given), "return ", "", 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardwright.codegen.backends.base import RingText
+from shardwright.codegen.backends.jax_host import imports_of
 from shardwright.codegen.backends.jax_spmd.changes import axes_text
 from shardwright.codegen.backends.jax_spmd.expressions import Expression
 from shardwright.codegen.backends.jax_spmd.literals import integers
@@ -125,6 +126,27 @@ class ProgramRings:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(ring.name for ring in self.rings)
+
+    @property
+    def calls(self) -> dict[str, set[str]]:
+        """What kernels take of support modules."""
+        found: dict[str, set[str]] = {}
+        for ring in self.rings:
+            for module, names in ring.text.calls.items():
+                found.setdefault(module, set()).update(names)
+        return {module: names for module, names in found.items() if names}
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The imports that kernels take."""
+        jax = dict.fromkeys(line for ring in self.rings for line in ring.text.imported)
+        return (*jax, *imports_of(self.calls))
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The names of kernels, and those that they import."""
+        defined = (f"{name.lower()}_kernel" for name in self.names)
+        return (*self.names, *defined, *(name for names in self.calls.values() for name in names))
 
     def within(self, body: LocalBody) -> bool:
         """Return whether a body has kernels, or a body inside it."""

@@ -30,6 +30,7 @@ class JaxXla(Backend):
         support=("groups", "jax_group"),
     )
     support = (
+        "beside",
         "boxes",
         "jax_host",
         "jax_meshes",

@@ -69,15 +69,18 @@ class PallasTpu(Backend):
         support=("groups", "jax_group", "pallas_group", "xla_program"),
     )
     support = (
+        "beside",
         "boxes",
         "jax_host",
         "jax_meshes",
         "jax_operation",
         "jax_program",
         "pallas_aligned",
+        "pallas_call",
         "pallas_peers",
         "pallas_pieces",
         "pallas_program",
+        "pallas_reach",
         "pallas_ring",
         "pallas_routed",
         "pallas_schedules",
@@ -90,7 +93,7 @@ class PallasTpu(Backend):
         "xla_program",
         "xla_steps",
     )
-    matmul_support = ("jax_matmul", "pallas_blocks", "pallas_matmul", "pallas_products")
+    matmul_support = ("jax_matmul", "pallas_matmul", "pallas_products")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

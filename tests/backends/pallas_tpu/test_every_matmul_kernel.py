@@ -9,20 +9,21 @@ case is cut into blocks as small as can be. The long sweep takes a sample, of wh
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matmul_kernels import blocked
 from matmuls import matrix_shardings, write_module
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
+from shardwright.codegen.backends.pallas_tpu.matmul.text import kernel_lines
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -45,28 +46,24 @@ def plans(axes: dict[str, int], ways: str, part: slice = slice(None)) -> Iterato
             continue
 
 
-def in_small_blocks(case: MatmulCase) -> MatmulCase:
-    """Have the kernel of a module take the smallest blocks that there are."""
-    rows = 32 if case.dtype == "int8" else 16
-    text = case.module.read_text()
-    found = re.sub(r"blocks=\(.*?\)", f"blocks=(1, {rows}, 128, 128)", text)
-    case.module.write_text(found)
-    return case
+def in_small_blocks(plan: MatmulPlan) -> AbstractContextManager[None]:
+    """Have kernels take the smallest blocks that there are."""
+    rows = 32 if plan.matmul.dtype == "int8" else 16
+    return blocked((1, rows, 128, 128))
 
 
 def kernel_of(plan: MatmulPlan) -> str:
-    """What a plan's kernel is given."""
+    """A plan's kernel."""
     assert plan.chosen.loop is not None
     ring = MatmulRing.of(plan, plan.chosen.loop)
-    return "\n".join(ring.lines(0))
+    return "\n".join(kernel_lines(ring, "RING", "AXES", 0))
 
 
 def verdict(plan: MatmulPlan, name: str, root: Path, runner: Runner, **asked: bool) -> str:
     """What is wrong with a plan's module, "" if nothing; `execute`: whether it multiplies; `small`:
     whether in small blocks."""
-    case = write_module(plan, name, root, backend="pallas_tpu")
-    if asked["small"]:
-        case = in_small_blocks(case)
+    with in_small_blocks(plan) if asked["small"] else nullcontext():
+        case = write_module(plan, name, root, backend="pallas_tpu")
     report = runner.run(replace(case, execute=asked["execute"]))
     if report.verdict == "ok" and "protocol" in report.checks:
         return ""

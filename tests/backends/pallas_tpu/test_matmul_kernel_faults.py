@@ -14,6 +14,7 @@ from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -28,156 +29,166 @@ def plans() -> dict[str, MatmulPlan]:
     return of_several_blocks()
 
 
-COMES = "pltpu.make_async_copy(come, come, memory.came.at[way, step - 1]).wait()"
-LOADED = 'for side in "ab":\n            self.take(side, block)\n'
-PASSED = """
-            if self.of.gathers:
-                pl.when(step < self.of.size - 1)(lambda: self.pass_on(way, step, come))"""
+COMES = "pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()"
+PASSED = "pl.when(block.step < 3)(lambda: pass_on(block.way, block.step, half))"
+LOADED = "        take_a(block)\n"
 MADE = """
-            pl.when(later)(lambda: put_sum(made, total, terms))
-            pl.when(later ^ True)(lambda: put_sum(made, total))"""
+        @pl.when(block.step > 0)
+        def add():
+            terms_of(block).wait()  # from its start in `multiply`
+            put_sum(made.at[slot], total, terms.at[slot])
+
+        pl.when(block.step == 0)(lambda: put_sum(made.at[slot], total))
+"""
 SENT = """
-                device_id=self.neighbour(block.way),
-                device_id_type=LOGICAL,
+                here, there, left, arrived, device_id=to, device_id_type=LOGICAL
             ).start()
 """
-MASKED = "pl.when(is_last)(lambda: mask(whole, axis, end, min(of.ends) // LANES))"
+MASKED = "(lambda: mask(whole, 1, "
+STORED = "(lambda: leave(block_of(block.number"
 FAULTS: dict[str, tuple[Any, ...]] = {
     "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
     "no wait for what leaves": (
         "gather",
-        "each(of.size - 1, lambda _, way=way: self.gone(way).wait())",
+        "each(3, lambda _: sent0.wait())",
         "pass",
         "semaphore 'sent[0]'",
     ),
     "one semaphore for all steps": (
         "gather",
-        "self.memory.came.at[way, step],",
-        "self.memory.came.at[way, 0],",
+        "sent.at[way], came.at[way, step],",
+        "sent.at[way], came.at[way, 0],",
         "semaphore 'came[0, 0]'",
     ),
     "one semaphore for both ways": (
         "both",
-        "came.at[way, step - 1]",
-        "came.at[0, step - 1]",
+        "came.at[block.way, block.step - 1]",
+        "came.at[0, block.step - 1]",
         "semaphore 'came[0, 0]'",
     ),
     # A copy tells who waits for it that it is there: data that is copied before it is there is a
     # flag before its data.
     "a part is passed on before it has come": (
         "gather",
-        COMES + PASSED,
-        PASSED.lstrip() + "\n            " + COMES,
+        f"{COMES}\n            {PASSED}",
+        f"{PASSED}\n            {COMES}",
         "reads 'come' of rank 0 at [0, 0, 0, 0] while rank 3 writes there",
     ),
     "a block is sent before it is made": (
         "scatter",
         (MADE, SENT),
-        ("", SENT + MADE.replace("\n    ", "\n").replace("made,", "memory.made.at[slot],")),
+        ("", SENT + MADE),
         "writes 'made' of rank",
     ),
     # Of a call before this one nothing but a count of a semaphore can be left over.
     "a signal that the next call counts": (
         "both",
-        "for way in range(self.of.ways):\n            self.signal(",
-        "for way in (0, *range(self.of.ways)):\n            self.signal(",
+        "pl.semaphore_signal(barrier, 1, device_id=before,",
+        "pl.semaphore_signal(barrier, 2, device_id=before,",
         "barrier: rank 0 writes into rank 1 after 2 of 3",
     ),
-    "a step is skipped": (
-        "gather",
-        "total = of.rounds *",
-        "total = (of.rounds - of.ways) *",
-        "semaphore",
-    ),
-    "a wrong part": ("both", "by = size - shift", "by = size - shift + 1", "not the sum of its"),
+    "a step is skipped": ("gather", "each(32, advance)", "each(24, advance)", "semaphore"),
+    "a wrong part": ("both", "rem(place + ", "rem(place + 1 + ", "not the sum of its"),
     "the halves the other way round": (
         "both",
-        "jnp.where(block.way == 0, by, shift)",
-        "jnp.where(block.way == 0, shift, by)",
+        "jnp.where(block.way == 0, ",
+        "jnp.where(block.way > 0, ",
         "not the sum of its",
     ),
     "no barrier": (
         "both",
-        "pl.semaphore_wait(barrier, self.of.ways)",
+        "pl.semaphore_wait(barrier, 2)",
         "pass",
         "barrier: rank 0 writes into rank 1 after 0 of 2",
     ),
-    "nobody is told": ("both", "        self.meet()\n", "", "has not told it that it may"),
+    "nobody is told": (
+        "both",
+        (
+            "pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)",
+            "pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)",
+            "pl.semaphore_wait(barrier, 2)",
+        ),
+        ("pass",) * 3,
+        "has not told it that it may",
+    ),
     "a double addition": (
         "scatter",
-        "put_sum(made, total, terms)",
-        "put_sum(made, total, terms, terms)",
+        "put_sum(made.at[slot], total, terms.at[slot])",
+        "put_sum(made.at[slot], total, terms.at[slot], terms.at[slot])",
         "not the sum of its",
     ),
     "sums are not begun anew": (
         "both",
-        "pl.when(begins)(lambda: clear(total))",
+        "pl.when(is_first)(lambda: clear(total))",
         "pass",
         "reads sums[0], never written",
     ),
     "sums are begun anew once": (
         "both",
-        "pl.when(begins)(",
-        "pl.when(block.number == 0)(",
+        "is_first = block.j == 0",
+        "is_first = block.number == 0",
         "not the sum of its",
     ),
     "sums are begun anew with every product": (
         "both",
-        "(put_product if of.is_whole else add_product)",
-        "put_product",
+        "is_first = block.j == 0",
+        "is_first = block.j >= 0",
         "not the sum of its",
     ),
     "blocks are read before they have come": (
         "both",
         LOADED,
-        LOADED.replace("self", "pl.when(j > 0)(lambda side=side: self").replace(
-            "block)", "block))"
-        ),
+        "        pl.when(block.j > 0)(lambda: take_a(block))\n",
         "semaphore 'loaded_a[",
     ),
     "blocks are waited for after their product": (
         "both",
-        (LOADED, "add_product)(total, *operands)\n"),
-        ("pass\n", "add_product)(total, *operands)\n        " + LOADED),
+        (LOADED, "        is_last = "),
+        ("", f"{LOADED}        is_last = "),
         "reads 'a_blocks'",
     ),
     "terms are waited for after they are added": (
         "scatter",
-        "self.added(block, True, lambda copy: copy.wait())",
+        "terms_of(block).wait()",
         "pass",
         "semaphore 'added[0]'",
     ),
     "a block is made while it is being sent": (
         "both",
-        "pl.when(number >= 2)(lambda: self.stored(self.numbered(before)).wait())",
-        "pass",
+        "pl.when(number >= 2)(",
+        "pl.when(number < 0)(",
         "semaphore 'stored[0]'",
     ),
-    "blocks share a place": ("both", "return rem(block.number, 2)", "return 0", "_blocks' of rank"),
+    "blocks share a place": (
+        "both",
+        "rem(block.number, 2)",
+        "np.int32(0)",
+        "_blocks' of rank",
+    ),
     "the last blocks are not waited for": (
         "both",
-        "self.stored(self.numbered(np.int32(total - 1 - last * of.counts[DIM_J]))).wait()",
-        "pass",
-        "semaphore 'stored[0]'",
+        "leave(block_of(np.int32(",
+        "str(block_of(np.int32(",
+        "semaphore 'stored[",
     ),
-    "what is behind the end of j is multiplied": ("both", MASKED, "pass", "not the sum of its"),
-    "zeros begin too late": ("both", MASKED, MASKED.replace("end,", "end + 1,"), "not the sum of"),
-    "blocks at the ends are not cut": (
+    "what is behind the end of j is multiplied": (
         "both",
-        "sizes.append(array.size(f, block.way, block.place[f], size))",
-        "sizes.append(size)",
-        "window outside its buffer",
+        MASKED,
+        "(lambda: print(whole, 1, ",
+        "not the sum of its",
     ),
+    "zeros begin too late": ("both", f"{MASKED}2", f"{MASKED}1 + 2", "not the sum of"),
+    "blocks at the ends are not cut": ("both", "minimum(", "max(", "window outside its buffer"),
     "what comes is waited for without the rest of its tiles": (
         "scatter",
-        "        found.shape = found.given(interpret=whole)\n",
-        "",
+        "come=((3, 1, 16, 3456)",
+        "come=((3, 1, 16, 3400)",
         "semaphore 'came[0, 0]'",
     ),
     "the next block begins too late": (
-        "both",
-        "+ block.place[f] * size)",
-        "+ block.place[f] * (size + array.tiles[f]))",
+        "gather",
+        "+ block.i * 304",
+        "+ block.i * 312",
         "window outside its buffer",
     ),
 }
@@ -220,17 +231,17 @@ def test_planted_faults_are_found_on_events(
     case = replace(write_module(plans[kind], "m", tmp_path, backend="pallas_tpu"), execute=False)
     texts = (rights, wrongs) if isinstance(rights, tuple) else ((rights,), (wrongs,))
     for right, wrong in zip(*texts, strict=True):
-        plant(right, wrong, tmp_path)
+        plant(right, wrong, case)
     report = runner.run(case)
     assert report.verdict == "failed", fault
     assert said in report.detail
 
 
-def plant(right: str, wrong: str, root: Path) -> None:
-    """Write one text in place of another in the support module of kernels below a root."""
-    files = [root / "_support" / f"pallas_{name}.py" for name in ("products", "blocks")]
-    (file,) = (file for file in files if right in file.read_text())
-    file.write_text(file.read_text().replace(right, wrong))
+def plant(right: str, wrong: str, case: MatmulCase) -> None:
+    """Write one text in place of another in the kernel of a module."""
+    text = case.module.read_text()
+    assert right in text, right
+    case.module.write_text(text.replace(right, wrong))
 
 
 @pytest.mark.slow
@@ -243,19 +254,17 @@ def test_what_is_behind_the_end_of_an_operand_is_found(
     plan = plan_matmul(gathers("bfloat16", (32, 200, 10)), loop="both", listed=0)
     case = write_module(plan, "m", tmp_path, backend="pallas_tpu")
     assert runner.run(case).verdict == "ok"
-    plant("if of.ends:", f'if of.ends and side != "{side}":', tmp_path)
+    axis = "ab".index(side)
+    plant(f"(lambda: mask(whole, {1 - axis}, ", f"(lambda: print(whole, {1 - axis}, ", case)
     report = runner.run(case)
     assert (report.verdict, "nan" in report.detail) == ("failed", True), report.detail
-
-
-ADDED_TO = "return (block.step > 0) | (self.of.gathers & (block.way > 0))"
 
 
 @pytest.mark.parametrize(
     ("keeps", "right", "wrong", "said"),
     [
-        (True, "pl.when(begins)(lambda: clear(total))", "pass", "reads sums[0], never written"),
-        (False, ADDED_TO, "return block.step >= 0", "reads c[0, 0, 0], never written"),
+        (True, "pl.when(is_first)(lambda: clear(total))", "pass", "reads sums[0], never written"),
+        (False, "block.step + block.way > 0", "block.step >= 0", "reads c[0, 0, 0], never written"),
     ],
     ids=["sums in VMEM are not begun", "the first sums are added to what is in HBM"],
 )
@@ -264,7 +273,7 @@ def test_sums_of_what_nothing_wrote_are_found(
 ) -> None:
     """Where parts are along j, and all add to the same sums."""
     case = replace(along_j(keeps, tmp_path), execute=False)
-    plant(right, wrong, tmp_path)
+    plant(right, wrong, case)
     report = runner.run(case)
     assert (report.verdict, said in report.detail) == ("failed", True), report.detail
 
@@ -274,12 +283,14 @@ def test_a_product_that_is_added_to_nothing_is_found(runner: Runner, tmp_path: P
     plan = plan_matmul(gathers("int8", (32, 24, 10)), loop="both", listed=0)
     case = replace(write_module(plan, "m", tmp_path, backend="pallas_tpu"), execute=False)
     assert runner.run(case).verdict == "ok"
-    plant("(put_product if of.is_whole else add_product)", "add_product", tmp_path)
+    plant("put_product(total, *operands)", "put_sum(total, total, *operands)", case)
     report = runner.run(case)
     assert (report.verdict, "reads sums[0], never written" in report.detail) == ("failed", True)
 
 
 GRID = sw.Mesh({"x": 2, "y": 2})
+RINGS = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+"""Those along y, and those along x."""
 COUPLES = {
     "gather": ('[{"y"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'),
     "scatter": ('[{"x"}, {"y"}]', '[{"y"}, {}]', '[{"x"}, {"y"}]'),
@@ -294,9 +305,10 @@ def test_rings_of_other_devices_are_found(kind: str, runner: Runner, tmp_path: P
     plan = plan_matmul(matmul, loop="one", listed=0)
     case = replace(write_module(plan, "m", tmp_path, backend="pallas_tpu"), execute=False)
     assert runner.run(case).verdict == "ok"
-    text, right = case.module.read_text(), "digits=((1, 2),)"
-    assert text.count(right) == 1
-    case.module.write_text(text.replace(right, "digits=((2, 2),)"))
+    right, wrong = (
+        str(tuple(ring[:: 1 if kind == "gather" else -1] for ring in each)) for each in RINGS
+    )
+    plant(right, wrong, case)
     report = runner.run(case)
     assert report.verdict == "failed"
     assert "of its ring has another part of" in report.detail

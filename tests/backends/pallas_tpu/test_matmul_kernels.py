@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import running
-from matmul_kernels import RING, WHOLE, along_j, gathers, of_several_blocks, scatters
+from matmul_kernels import (
+    RING,
+    WHOLE,
+    along_j,
+    blocked,
+    gathers,
+    of_several_blocks,
+    scatters,
+)
 from matmuls import matrix_shardings, verified, write_module
 from sweeps import sampled, swept
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.matmul.blocks import STRETCH, LocalProduct
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_product
-from shardwright.codegen.emit.support import text as support_text
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -85,13 +91,7 @@ def test_what_is_no_mesh(plans: dict[str, MatmulPlan], tmp_path: Path) -> None:
 
 def test_a_module_alone_has_all_of_its_support(plans: dict[str, MatmulPlan]) -> None:
     bundle = sw.emit(plans["gather"], backends=("pallas_tpu",), single_file=True)
-    assert "class RingKernel(" in bundle.modules("as a test")["pallas_tpu.py"]
-
-
-def test_blocks_are_as_many_stretches_as_kernels_multiply() -> None:
-    stretch = re.search(r"^STRETCH = (\d+)", support_text("pallas_products"), re.MULTILINE)
-    assert stretch is not None
-    assert int(stretch[1]) == STRETCH
+    assert "class RingMatmul:" in bundle.modules("as a test")["pallas_tpu.py"]
 
 
 def test_blocks_fit_vmem() -> None:
@@ -135,19 +135,6 @@ def drawn(rng: random.Random) -> tuple[sw.Matmul, str | None, str]:
         return matmul, topology, loop
 
 
-def in_small_blocks(case: MatmulCase, rng: random.Random) -> None:
-    """Have the kernel of a module take small blocks, many of them."""
-    text = case.module.read_text()
-    (extents,) = re.findall(r"blocks=\(1, (\d+), (\d+), (\d+)\)", text)
-    i, j, k = map(int, extents)
-    rows = rng.choice((32, 64))  # whole tiles of memory of all types
-    text = re.sub(
-        r"blocks=\(.*?\)", f"blocks=(1, {min(i, rows)}, {min(j, 128)}, {min(k, 128)})", text
-    )
-    text = re.sub(r"stays=\w+", f"stays={rng.random() < 0.5}", text)
-    case.module.write_text(text)
-
-
 @pytest.mark.parametrize("seed", swept(range(16), 16))
 def test_random_kernels_equal_numpy(seed: int, runner: Runner, tmp_path: Path) -> None:
     """All that may travel, along all factors, on 2 to 8 devices, in large blocks and small ones."""
@@ -155,9 +142,10 @@ def test_random_kernels_equal_numpy(seed: int, runner: Runner, tmp_path: Path) -
     for number in range(2):
         matmul, topology, loop = drawn(rng)
         plan = plan_matmul(matmul, topology, loop=loop, listed=0)
-        case = write_module(plan, f"m{number}", tmp_path, backend="pallas_tpu")
-        if number:
-            in_small_blocks(case, rng)
+        rows = rng.choice((32, 64))  # whole tiles of memory of all types
+        small = blocked((1, rows, 128, 128), stays=rng.random() < 0.5)
+        with small if number else nullcontext():
+            case = write_module(plan, f"m{number}", tmp_path, backend="pallas_tpu")
         report = runner.run(case)
         assert report.verdict == "ok", f"{matmul} {topology} {loop}: {report.detail}"
 

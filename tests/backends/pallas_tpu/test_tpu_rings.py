@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from contexts import Given
 from gpu_cases import make
 from lone import alone
 from places import ROOT
@@ -227,26 +227,7 @@ def test_events_at_full_size_tell(name: str, tmp_path: Path) -> None:
     assert re.search(said, report.detail), report.detail
 
 
-COMMENTS = {"axis", "order", "chunk_bytes", "vmem_bytes"}
-"""What the template prints in comments."""
-
-
-def strange(values: dict[str, object]) -> list[str]:
-    """Those of the values of a template that are neither numbers nor comments, nor expressions that
-    only compute."""
-    found = []
-    for name, value in values.items():
-        if name in COMMENTS or isinstance(value, int):
-            continue
-        try:
-            nodes = list(ast.walk(ast.parse(str(value), mode="eval")))
-        except SyntaxError:
-            found.append(name)
-            continue
-        called = (ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
-        if not {*called} <= {"Round", "div"}:
-            found.append(name)
-    return found
+GIVEN = Given({"axis", "order", "chunk_bytes", "vmem_bytes"}, {"Round", "div"})
 
 
 def test_the_template_is_given_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +248,6 @@ def test_the_template_is_given_expressions(monkeypatch: pytest.MonkeyPatch) -> N
         for letter, each in (("m", context), *(("r", ring) for ring in context.rings)):
             names = {*re.findall(rf"\b{letter}\.(\w+)", template)} - {"rings"}
             values = {name: getattr(each, name) for name in names}
-            assert strange(values) == []
+            assert GIVEN.strange(values) == []
     planted = {"read": "pl.semaphore_wait(barrier, 1)", "size": 4, "write": "x\n    y.wait()"}
-    assert strange(planted) == ["read", "write"]
+    assert GIVEN.strange(planted) == ["read", "write"]

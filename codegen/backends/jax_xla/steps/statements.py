@@ -8,7 +8,16 @@ from typing import Literal
 from shardwright.codegen.emit.python_text import called
 
 OwnName = Literal[
-    "number_of", "groups_along", "sends_along", "moved_by_boxes", "EMPTY", "jnp", "lax"
+    "number_of",
+    "groups_along",
+    "sends_along",
+    "moved_by_boxes",
+    "EMPTY",
+    "jnp",
+    "np",
+    "lax",
+    "pl",
+    "pltpu",
 ]
 """Functions of support, constants of the module, and libraries."""
 

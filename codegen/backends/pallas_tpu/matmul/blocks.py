@@ -17,6 +17,7 @@ Extents = tuple[int, int, int, int]
 """Of the batch, i, j and k."""
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
+FACTORS = ("batch", "i", "j", "k")
 DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 MOST: tuple[Extents, ...] = (
     (1, 576, 4096, 1152),

@@ -23,6 +23,7 @@ from shardwright.codegen.backends.jax_xla.matmul.product import (
 from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps, comment
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
+from shardwright.codegen.backends.pallas_tpu.matmul.text import calls_of, kernel_lines
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.errors import InternalError
 from shardwright.ir.matmul import Matmul
@@ -33,6 +34,13 @@ DTYPES = "bfloat16", "float32", "int8"
 
 MODULE = "pallas_matmul"
 """The support module of kernels that multiply."""
+
+JAX = (
+    "import numpy as np",
+    "from jax.experimental import pallas as pl",
+    "from jax.experimental.pallas import tpu as pltpu",
+)
+"""What kernels take of JAX, besides `jnp`."""
 
 
 def refuse_matmul(matmul: Matmul) -> None:
@@ -60,8 +68,8 @@ def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingT
     if plan.chosen.loop is None:
         raise InternalError("a kernel of a program is of a plan with a loop")
     ring = MatmulRing.of(plan, plan.chosen.loop)
-    lines = ring.lines(collective_id, name, axes)
-    return RingText(lines, f"from .._support.{MODULE} import RingMatmul")
+    lines = kernel_lines(ring, name, axes, collective_id)
+    return RingText(("", "", *lines), JAX, calls_of(lines))
 
 
 def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> ProductText:
@@ -77,13 +85,15 @@ def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> Produc
     padding = padding_lines(plan.chosen.multiplication, steps)
     lines = [*comment(f"{steps.product}. {product_said(plan, steps)}"), *padding]
     lines.append("c = _RING.product(a, b, interpret)")
+    kernel = kernel_lines(ring, "_RING", "AXES", collective_id)
+    calls = calls_of(kernel).items()
     return ProductText(
         tuple(lines),
         ("without_padding",) if padding else (),
-        used_by(lines),
+        used_by(lines) | frozenset(("jnp", "np", "pl", "pltpu")),
         ring.facts(),
-        ring.lines(collective_id),
-        ((MODULE, "RingMatmul"),),
+        ("", "", *kernel),
+        tuple((module, name) for module, names in calls for name in names),
         ("ring=_RING",),
         ring.carried,
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.matmul.arrays import BlockedArray
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
-    BATCH,
+    DIM_J,
     DIMS,
+    FACTORS,
+    STRETCH,
     BlockSizes,
     Extents,
     LocalProduct,
@@ -17,7 +21,6 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     unit_of,
 )
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
-from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.hardware.presets import device_of, topology_of
 from shardwright.codegen.planner.network.collectives import positions_of_groups
@@ -27,12 +30,130 @@ from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import Matmul, Side
 from shardwright.ir.matmul_plan import Loop, MatmulPlan
 
-FACTORS = ("batch", "i", "j", "k")
 NAMES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 LEAST_VMEM = 16 * 2**20
 """What a kernel may take on every chip."""
 MOST_SEMAPHORES = 192
 """For parts that come, of about 256 that a kernel may have."""
+
+
+@dataclass(frozen=True)
+class BlockedProduct:
+    """A device's product of `extents`, (batch, i, j, k), in blocks, while parts of `travels` along
+    `factor` go round rings of `size` devices, halves of each on its ways. `stays`: whether all
+    blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums do, where
+    every part adds to all; `dtype`, `sum_dtype`, `out_dtype`: of operands, sums and the result."""
+
+    travels: str
+    factor: int
+    size: int
+    extents: Extents
+    halves: tuple[int, ...]
+    blocks: Extents
+    stays: bool
+    keeps: bool
+    dtype: str
+    sum_dtype: str
+    out_dtype: str
+
+    @property
+    def ways(self) -> int:
+        """How many ways parts go."""
+        return len(self.halves)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether an operand travels."""
+        return self.travels != "c"
+
+    @property
+    def part(self) -> Extents:
+        """The extents of one part."""
+        batch, i, j, k = (
+            extent // self.size if f == self.factor else extent
+            for f, extent in enumerate(self.extents)
+        )
+        return batch, i, j, k
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """How many blocks the larger half of a part has along each factor."""
+        ends = (max(self.halves) if f == self.factor else end for f, end in enumerate(self.part))
+        return tuple(-(-end // block) for end, block in zip(ends, self.blocks, strict=True))
+
+    @property
+    def tiles(self) -> int:
+        """How many blocks of the result a half of a part adds to."""
+        return math.prod(self.counts) // self.counts[DIM_J]
+
+    @property
+    def rounds(self) -> int:
+        """How many halves of parts a device multiplies, or adds to."""
+        return self.size * self.ways
+
+    @property
+    def products(self) -> int:
+        """How many products of two blocks the kernel makes."""
+        return self.rounds * math.prod(self.counts)
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether parts along j all add to sums in VMEM."""
+        return self.factor == DIM_J and self.keeps
+
+    @property
+    def sums_in_hbm(self) -> bool:
+        """Whether parts along j all add to what is in HBM of the result."""
+        return self.factor == DIM_J and not self.keeps
+
+    @property
+    def stored(self) -> str:
+        """The dtype of the result in HBM: what is added to there is wide."""
+        return self.sum_dtype if self.sums_in_hbm else self.out_dtype
+
+    @property
+    def whole(self) -> bool:
+        """Whether one product makes all of a block's sums, which need not begin as zero."""
+        one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= STRETCH
+        return not self.keeps_sums and one
+
+    @property
+    def ends_along_j(self) -> tuple[int, ...]:
+        """Where the last block along j ends, by way; nothing where it is whole."""
+        ends = self.halves if self.factor == DIM_J else (self.part[DIM_J],)
+        found = tuple(end - (self.counts[DIM_J] - 1) * self.blocks[DIM_J] for end in ends)
+        return () if all(end == self.blocks[DIM_J] for end in found) else found
+
+    def dtype_of(self, side: str) -> str:
+        """Return the dtype of a side in HBM."""
+        return self.stored if side == "c" else self.dtype
+
+    def stays_in_vmem(self, side: str) -> bool:
+        """Return whether all blocks of an operand stay in VMEM."""
+        return self.stays and side != self.travels and self.factor not in DIMS[side]
+
+    @cached_property
+    def arrays(self) -> dict[str, BlockedArray]:
+        """The arrays of the three sides."""
+        unit = unit_of(self.factor, self.dtype, self.out_dtype)
+        return {
+            side: BlockedArray.of(
+                side,
+                self.part,
+                self.blocks,
+                self.factor,
+                1 if side == self.travels else self.size,
+                self.halves,
+                round_up(self.halves[0], unit),
+                itemsize(self.dtype_of(side)),
+            )
+            for side in DIMS
+        }
+
+    @cached_property
+    def come(self) -> BlockedArray:
+        """The places for what comes in a step."""
+        return self.arrays[self.travels].come(tiled=not self.gathers)
 
 
 @dataclass(frozen=True)
@@ -87,35 +208,35 @@ class MatmulRing:
             part *= sum(round_up(end, tile) for end in ends)
         return (self.loop.count - 1) * part
 
-    def lines(self, collective_id: int, name: str = "_RING", axes: str = "AXES") -> tuple[str, ...]:
-        """Return the constant of a module, of a name; `axes`: over which devices are ranked."""
-        loop, blocks, dtypes = self.loop, self.blocks, self.matmul
-        given = [
-            f'"{NAMES[loop.side]}"',
-            f'"{FACTORS[self.factor]}"',
-            axes,
-            f"devices={self.matmul.mesh.size}",
-            f"digits={loop.digits}",
-            f"order={self._order()}",
-            f"ways={loop.directions}",
-            f"extents={self.extents}",
-            f"blocks={blocks.sizes}",
-            f"stays={blocks.stays}",
-            f"keeps={blocks.keeps}",
-            f'dtypes=("{dtypes.dtype}", "{dtypes.sum_dtype}", "{dtypes.out_dtype}")',
-            f"vmem={self.vmem >> 20} << 20",
-            f"collective_id={collective_id}",
-        ]
-        given += [f"lead={self.loop.factor}"] if self.factor == BATCH and self.loop.factor else []
-        return tuple(called(f"{name} = RingMatmul", given))
+    @property
+    def product(self) -> BlockedProduct:
+        """What a device multiplies."""
+        return BlockedProduct(
+            NAMES[self.loop.side],
+            self.factor,
+            self.loop.count,
+            self.extents,
+            self.halves,
+            self.blocks.sizes,
+            self.blocks.stays,
+            self.blocks.keeps,
+            self.matmul.dtype,
+            self.matmul.sum_dtype,
+            self.matmul.out_dtype,
+        )
 
-    def _order(self) -> str:
-        """Return the order of parts in a ring; one way, partial sums go down it."""
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The number of the part of each place in a ring; one way, partial sums go down it."""
         loop = self.loop
         is_down = loop.directions == 1 and loop.side == "out"
-        if loop.order:
-            return str(loop.order[::-1] if is_down else loop.order)
-        return f"range({loop.count})" + ("[::-1]" if is_down else "")
+        return loop.places[::-1] if is_down else loop.places
+
+    @property
+    def rings(self) -> list[tuple[int, ...]]:
+        """The positions of the devices of each ring, in its order."""
+        groups = positions_of_groups(self.loop.digits, self.matmul.mesh.size)
+        return [tuple(ring) for ring in groups[:, list(self.parts)].tolist()]
 
     def facts(self) -> tuple[str, ...]:
         """Return what a module's docstring says of the kernel."""

@@ -11,10 +11,20 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import dataclass
 from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
+    BATCH,
+    DIM_I,
+    DIM_J,
+    DIM_K,
+    DIMS,
+    FACTORS,
+)
+from shardwright.codegen.backends.pallas_tpu.matmul.kernel import BlockedProduct
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import (
@@ -32,17 +42,47 @@ Contents = Counter[Any]
 """Of a block of an operand, (device, buffer, place, from where on it is zero); of a sum, pairs of
 such; with how often."""
 
-BATCH, DIM_I, DIM_J, DIM_K = range(4)
 BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
 """The index functions of a module."""
-DIMS = {"a": (BATCH, DIM_I, DIM_J), "b": (BATCH, DIM_J, DIM_K), "c": (BATCH, DIM_I, DIM_K)}
 
 
-def check_products(module: ModuleType, ring: Any) -> None:
+@dataclass(frozen=True)
+class _Ring(BlockedProduct):
+    """What a module says of its kernel. `table`: by position the place in its ring and the position
+    after it; `order`: the parts by place; `lead`: the dimension of the batch that comes first."""
+
+    table: Any
+    order: tuple[int, ...]
+    lead: int
+
+    @staticmethod
+    def of(module: ModuleType, ring: Any) -> _Ring:
+        """Return what a module says."""
+        size = len(ring.rings[0])
+        return _Ring(
+            ring.travels,
+            FACTORS.index(ring.factor),
+            size,
+            ring.extents,
+            ring.halves,
+            ring.blocks,
+            stays=False,  # what VMEM keeps is no matter here
+            keeps=False,
+            dtype=module.DTYPE,
+            sum_dtype=ring.c.dtype,
+            out_dtype=module.OUT_DTYPE,
+            table=ring.table(),
+            order=tuple(ring.parts or range(size)),
+            lead=ring.lead,
+        )
+
+
+def check_products(module: ModuleType, program: Any) -> None:
     """Raise MismatchError where the kernel of a module breaks a rule, or makes another sum than the
     product."""
+    ring = _Ring.of(module, program)
     _check_parts(module, ring)
-    traces = traced_product(module, ring)
+    traces = traced_product(module, program)
     check_protocol(traces)
     held = _Held(ring, traces)
     for rank in range(len(traces)):
@@ -55,14 +95,14 @@ def check_products(module: ModuleType, ring: Any) -> None:
                 )
 
 
-def _check_parts(module: ModuleType, ring: Any) -> None:
+def _check_parts(module: ModuleType, ring: _Ring) -> None:
     """Raise MismatchError where a ring joins other devices than those whose shards are the parts of
     one array, or takes a shard for another part. Where more moves than what goes round rings, boxes
     do not say what the parts are."""
     does = named(module, "_multiply").__code__.co_names
     if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
         return
-    table = ring.rings()
+    table = ring.table
     for rank in range(len(table)):
         members = [each for each in range(len(table)) if _same_ring(table, each, rank)]
         for member in members:
@@ -78,12 +118,15 @@ def _check_parts(module: ModuleType, ring: Any) -> None:
             raise MismatchError(f"rank {rank}: a ring adds the same products twice")
 
 
-def _part(module: ModuleType, ring: Any, rank: int, part: int) -> dict[Place, range]:
+def _part(module: ModuleType, ring: _Ring, rank: int, part: int) -> dict[Place, range]:
     """Return the ranges of a part of what travels, by those that a device has of the rest."""
     whole: dict[Place, range] = {}
     for side in DIMS:
         whole |= _ranges(module, side, rank) if side != ring.travels else {}
-    along, size = (ring.factor, ring.lead), ring.extents[ring.factor] // ring.size
+    along, size = (
+        (ring.factor, ring.lead),
+        ring.extents[ring.factor] // ring.size,
+    )
     start = whole[along].start + part * size
     whole[along] = range(start, start + size)
     return {dim: whole[dim] for dim in _ranges(module, ring.travels, rank)}
@@ -98,12 +141,12 @@ def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
     return {dim: range(*pair) for dim, pair in zip(dims, pairs, strict=True)}
 
 
-def _blocks(ring: Any, side: str) -> Place:
+def _blocks(ring: _Ring, side: str) -> Place:
     """Return how many blocks an array has along each dimension."""
     return tuple(len(_starts(ring, side, n)) for n in range(3))
 
 
-def _starts(ring: Any, side: str, axis: int) -> dict[int, tuple[int, int]]:
+def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
     """Return where the blocks of an array, or "come", start along a dimension, in order, each with
     its number and how much of the matmul is in it."""
     array = ring.come if side == "come" else ring.arrays[side]
@@ -113,7 +156,7 @@ def _starts(ring: Any, side: str, axis: int) -> dict[int, tuple[int, int]]:
     if f == ring.factor:
         parts = 1 if side in ("come", ring.travels) else ring.size
         pieces = list(array.halves) * parts
-        room = array.pitch if array.is_apart else 0
+        room = array.pitch if array.apart else 0
     found: dict[int, tuple[int, int]] = {}
     start = 0
     for piece in pieces:
@@ -123,9 +166,9 @@ def _starts(ring: Any, side: str, axis: int) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _wanted(ring: Any, rank: int, place: Place) -> Contents:
+def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
     """Return the products that a block of the result of a device is the sum of."""
-    table = ring.rings()
+    table = ring.table
     members = [position for position in range(len(table)) if _same_ring(table, position, rank)]
     part_of = {member: int(ring.order[int(table[member, 0])]) for member in members}
     batch, i, k = place
@@ -152,7 +195,7 @@ def _wanted(ring: Any, rank: int, place: Place) -> Contents:
     return found
 
 
-def _end(ring: Any, number: int) -> str:
+def _end(ring: _Ring, number: int) -> str:
     """Return how a block of a number along j has to end, of both operands: with zeros from where
     the matmul ends in it, so that nothing is multiplied that is behind an array's end."""
     side = "a" if ring.travels == "b" else "b"  # which has all of j
@@ -177,7 +220,7 @@ def _same_ring(table: Any, position: int, other: int) -> bool:
 class _Held:
     """What every place holds in the end, block by block."""
 
-    def __init__(self, ring: Any, traces: Traces) -> None:
+    def __init__(self, ring: _Ring, traces: Traces) -> None:
         self.ring = ring
         self.held: dict[Any, Contents] = {}
         self.starts = cache(partial(_starts, ring))

@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from jax.experimental.pallas import tpu as pltpu
 
 from shardwright.codegen.backends.pallas_tpu.memory import in_memory
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
@@ -121,26 +122,21 @@ def traced_half(
 
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
     """Return the events of every device, by position, of the kernel of a matmul; as `trace`."""
-    (c, out), (come, dtype) = ring.made(interpret=False)
     arrays = {
-        **{side: (ring.arrays[side].shape, ring.dtype) for side in "ab"},
-        "c": (c, out),
-        "come": (come, dtype),
+        side: (array.shape, array.dtype)
+        for side, array in zip("abc", (ring.a, ring.b, ring.c), strict=True)
     }
-    buffers = {
-        **{name: shape for name, (shape, _) in arrays.items()},
-        **{f"{side}_blocks": (ring.slots(side), *ring.block(side)) for side in "ab"},
-        "sums": (ring.tiles if ring.keeps_sums else 1, *ring.block("c")),
-        **dict.fromkeys(("made", "terms"), (2, *ring.block("c"))),
-    }
+    arrays["come"] = ring.come
+    _, *names = inspect.signature(ring.kernel).parameters
+    given: list[_Ref | _Semaphores] = []
+    for name, (shape, dtype) in zip(names, arrays.values(), strict=False):
+        given.append(_Ref(name, shape, in_memory(shape, np.dtype(dtype).itemsize)))
+    for name, each in zip(names[len(arrays) :], ring.scratch, strict=True):
+        in_vmem = each.memory_space == pltpu.VMEM
+        given.append(_Ref(name, each.shape) if in_vmem else _Semaphores(name))
     found = []
-    for rank, row in enumerate(ring.rings()):
+    for rank, row in enumerate(ring.table()):
         recorder = _Recorder(rank, outside=False)
-        names = ring.memory._fields
-        given = [_Ref(n, buffers[n]) if n in buffers else _Semaphores(n) for n in names]
-        for each in given:
-            if isinstance(each, _Ref) and each.name in arrays:
-                each.room = in_memory(each.shape, arrays[each.name][1].itemsize)
         with _read(module, recorder):
             ring.kernel(row[None], *given)
         found.append(tuple(recorder.events))
@@ -268,8 +264,10 @@ class _Ref:
 
     dtype = None
 
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
-        self.name, self.shape, self.room = name, shape, shape
+    def __init__(
+        self, name: str, shape: tuple[int, ...], room: tuple[int, ...] | None = None
+    ) -> None:
+        self.name, self.shape, self.room = name, shape, room or shape
 
     @property
     def at(self) -> _Ref:
@@ -427,7 +425,7 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "put": recorder.combined,
         "clear": lambda into: recorder.combined(into, "sum"),
         "put_product": lambda into, a, b: recorder.combined(into, "product", a, b),
-        "add_product": lambda into, a, b: recorder.combined(into, "product", into, a, b),
+        "add_product": lambda into, a, b, _: recorder.combined(into, "product", into, a, b),
         "mask": lambda into, axis, size, _: recorder.combined(
             into, f"from {int(size)} on zero", into
         ),

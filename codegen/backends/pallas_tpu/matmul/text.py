@@ -1,0 +1,416 @@
+"""What the templates of matmul kernels are given: expressions, names, numbers and comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwright.codegen.backends.pallas_tpu.matmul.arrays import by_way
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
+    BATCH,
+    DIM_I,
+    DIM_J,
+    DIM_K,
+    DIMS,
+    FACTORS,
+    stretch_of,
+)
+from shardwright.codegen.backends.pallas_tpu.matmul.kernel import BlockedProduct, MatmulRing
+from shardwright.codegen.backends.pallas_tpu.matmul.operands import (
+    BlockedOperand,
+    Buffer,
+    NamedValue,
+    bytes_of_block,
+)
+from shardwright.codegen.backends.pallas_tpu.memory import LANES
+from shardwright.codegen.emit.python_text import formatted
+from shardwright.codegen.emit.templates import render
+
+CALLED = {
+    "pallas_matmul": ("BlockedArray", "RingMatmul"),
+    "pallas_peers": ("LOGICAL", "div", "each", "minimum", "multiple", "rem"),
+    "pallas_products": (
+        "Block",
+        "add_product",
+        "by_way",
+        "clear",
+        "mask",
+        "put_product",
+        "put_sum",
+    ),
+}
+"""What kernels call, by support module."""
+
+
+@dataclass(frozen=True)
+class MatmulKernel:
+    """What the templates of kernels are given. `name`: of the constant; `axes`: over which devices
+    are ranked, as an expression."""
+
+    ring: MatmulRing
+    name: str
+    axes: str
+    collective_id: int
+
+    @property
+    def product(self) -> BlockedProduct:
+        """What a device multiplies."""
+        return self.ring.product
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel."""
+        return f"{self.name.lower().strip('_')}_kernel"
+
+    @property
+    def travels(self) -> str:
+        """The side that travels."""
+        return self.product.travels
+
+    @property
+    def factor(self) -> str:
+        """What its parts are along."""
+        return FACTORS[self.product.factor]
+
+    @property
+    def size(self) -> int:
+        """How many devices a ring has."""
+        return self.product.size
+
+    @property
+    def last_step(self) -> int:
+        """The last step of a ring."""
+        return self.size - 1
+
+    @property
+    def ways(self) -> tuple[NamedValue, ...]:
+        """The ways of parts, each with the device that sends on it to this one."""
+        return tuple(
+            NamedValue(str(way), sender)
+            for way, sender in zip(range(self.product.ways), ("before", "after"), strict=False)
+        )
+
+    @property
+    def ways_said(self) -> str:
+        """The ways of parts, in words."""
+        return "one way" if self.product.ways == 1 else "half either way"
+
+    @property
+    def downstream(self) -> str:
+        """The device that parts go to on a way, as an expression."""
+        return "after" if self.product.ways == 1 else "jnp.where(way == 0, after, before)"
+
+    @property
+    def part(self) -> str:
+        """The number of the part of a product, as an expression."""
+        up, down = f"{self.size} - block.step", "block.step"
+        if not self.product.gathers:
+            up, down = f"{self.size - 1} - block.step", "block.step + 1"
+        by = up if self.product.ways == 1 else f"jnp.where(block.way == 0, {up}, {down})"
+        place = f"rem(place + {by}, {self.size})"
+        return formatted(place if self._in_order else f"ring[0, 3 + {place}]", 15, 8)
+
+    @property
+    def _in_order(self) -> bool:
+        return self.ring.parts == tuple(range(self.size))
+
+    @property
+    def digits(self) -> tuple[NamedValue, ...]:
+        """What a product's number says of it, as expressions."""
+        product, order = self.product, [BATCH, DIM_I, DIM_K, DIM_J]
+        sizes = [("step", product.size), *((FACTORS[f], product.counts[f]) for f in order)]
+        sizes.insert(1 if product.gathers else 4, ("way", product.ways))
+        found: list[NamedValue] = []
+        after = 1
+        for name, size in reversed(sizes):
+            if size > 1:
+                digit = "number" if after == 1 else f"div(number, {after})"
+                digit = digit if name == "step" else f"rem({digit}, {size})"
+                found.append(NamedValue(name, digit))
+                after *= size
+        return tuple(reversed(found))
+
+    @property
+    def order(self) -> str:
+        """The order in which products are made, for a comment."""
+        return ", then ".join(digit.name for digit in reversed(self.digits))
+
+    @property
+    def operands(self) -> tuple[BlockedOperand, ...]:
+        """The operands."""
+        return BlockedOperand("a", self.product), BlockedOperand("b", self.product)
+
+    @property
+    def begins_part(self) -> str:
+        """Whether a product is the first one of a part that comes, as an expression."""
+        product = self.product
+        blocks = [f"block.{FACTORS[f]}" for f in range(4) if product.counts[f] > 1]
+        first = f"({' + '.join(blocks)} == 0) & " if blocks else ""
+        return f"{first}(block.step > 0)" if first else "block.step > 0"
+
+    @property
+    def half(self) -> str:
+        """The place of what comes on a way in a step, as an expression."""
+        return formatted(self.product.come.half("come", "step"), 15, 8)
+
+    @property
+    def own_half(self) -> str:
+        """What this device has at first of what goes on a way, as an expression."""
+        return formatted(self.product.arrays[self.travels].half(self.travels), 15, 8)
+
+    @property
+    def half_bytes(self) -> str:
+        """Bytes of what goes on a way, for a comment."""
+        found = [self.product.come.half_bytes(way) for way in range(self.product.ways)]
+        if len(set(found)) == 1:
+            return f"{found[0]:,} bytes"
+        return f"{found[0]:,} bytes up, {found[1]:,} down"
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Where the last block along j ends, by way; nothing where it is whole."""
+        return self.product.ends_along_j
+
+    @property
+    def end(self) -> str:
+        """Where the last block along j ends, as an expression."""
+        ends = self.ends or (0,)
+        return by_way(ends)
+
+    @property
+    def end_tile(self) -> int:
+        """The first tile of lanes in which the last block along j may end."""
+        return min(self.ends, default=0) // LANES
+
+    @property
+    def last_j(self) -> int:
+        """The last block along j."""
+        return self.product.counts[DIM_J] - 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether one product makes all of a block's sums."""
+        return self.product.whole
+
+    @property
+    def adds(self) -> bool:
+        """Whether sums are added to what is in HBM of the result."""
+        return self.product.sums_in_hbm
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether every part adds to sums in VMEM."""
+        return self.product.keeps_sums
+
+    @property
+    def stretch(self) -> int:
+        """How much of j is multiplied at a time."""
+        return stretch_of(self.product.blocks[DIM_J])
+
+    @property
+    def tile(self) -> str:
+        """How many blocks of the result were made before that of a product, as an expression."""
+        count, tiles = self.product.counts[DIM_J], self.product.tiles
+        if self.keeps_sums and tiles == 1:
+            return "np.int32(0)"
+        number = "block.number" if count == 1 else f"div(block.number, {count})"
+        return f"rem({number}, {tiles})" if self.keeps_sums else number
+
+    @property
+    def sums(self) -> str:
+        """The place of the sums of a product, as an expression."""
+        return self.tile if self.keeps_sums else "np.int32(0)"
+
+    @property
+    def begins(self) -> str:
+        """Whether a product is the first one of its sums, as an expression."""
+        terms = ["block.j == 0"]
+        if self.keeps_sums:
+            terms += ["block.step == 0", *(["block.way == 0"] if self.product.ways > 1 else [])]
+        return _all(terms)
+
+    @property
+    def finishes(self) -> str:
+        """Whether a product is the last one of its sums, as an expression."""
+        terms = [f"block.j == {self.last_j}"]
+        if self.keeps_sums:
+            terms.append(f"block.step == {self.last_step}")
+            terms += ["block.way == 1"] if self.product.ways > 1 else []
+        return _all(terms)
+
+    @property
+    def later(self) -> str:
+        """Whether sums in HBM have been added to before, as an expression."""
+        return "block.step + block.way > 0" if self.product.ways > 1 else "block.step > 0"
+
+    @property
+    def two_before(self) -> int:
+        """How many products before one the last one of the sums two before was."""
+        return 2 * self.product.counts[DIM_J]
+
+    @property
+    def made(self) -> str:
+        """What there is of a block of the result in its place in VMEM, as an expression."""
+        return formatted(self.product.arrays["c"].place("made", "slot"), 15, 8)
+
+    @property
+    def terms(self) -> str:
+        """The same of what it is added to, as an expression."""
+        return formatted(self.product.arrays["c"].place("terms", "slot"), 15, 8)
+
+    @property
+    def written(self) -> str:
+        """The block in the result, as an expression."""
+        deeper = 4 * (not self.product.gathers)
+        return formatted(self.product.arrays["c"].block("c"), 16 + deeper, 8 + deeper)
+
+    @property
+    def arrived(self) -> str:
+        """Where the terms of a block have come, as an expression."""
+        return formatted(self.product.come.block("come", "block.step - 1"), 15, 8)
+
+    @property
+    def sent(self) -> str:
+        """Where a block goes as terms of the next device, as an expression."""
+        return formatted(self.product.come.block("come", "block.step"), 20, 12)
+
+    @property
+    def result_bytes(self) -> str:
+        """Bytes of a block of the result, for a comment."""
+        return bytes_of_block(self.product.arrays["c"], self.product, "c")
+
+    @property
+    def products(self) -> int:
+        """How many products the kernel makes."""
+        return self.product.products
+
+    @property
+    def last_product(self) -> int:
+        """The number of the last product."""
+        return self.products - 1
+
+    @property
+    def unfinished(self) -> tuple[int, ...]:
+        """The products whose sums are on their way when all are made."""
+        product = self.product
+        stores = product.tiles * (1 if product.keeps_sums else product.rounds)
+        return tuple(
+            self.last_product - last * product.counts[DIM_J] for last in range(min(stores, 2))
+        )
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """What is in VMEM."""
+        product = self.product
+        tile = (product.blocks[DIM_I], product.blocks[DIM_K])
+        found = [
+            Buffer(
+                f"{x.name}_blocks",
+                (x.slots, *(product.blocks[f] for f in DIMS[x.name][1:])),
+                product.dtype,
+                f"blocks of {x.name}; `loaded_{x.name}` counts what has come of each",
+            )
+            for x in self.operands
+        ]
+        count = product.tiles if product.keeps_sums else 1
+        said = "sums of products"
+        found.append(Buffer("sums", (count, *tile), product.sum_dtype, said))
+        leaving = "c" if product.gathers else "c or to the next device"
+        said = f"sums on their way to {leaving}; `stored` counts what has left"
+        found.append(Buffer("made", (2, *tile), product.stored, said))
+        if product.sums_in_hbm or not product.gathers:
+            said = "what sums are added to; `added` counts what has come of it"
+            found.append(Buffer("terms", (2, *tile), product.stored, said))
+        return tuple(found)
+
+    @property
+    def semaphores(self) -> tuple[NamedValue, ...]:
+        """Names of semaphores, with how many of each there are."""
+        product = self.product
+        found = [NamedValue(f"loaded_{x.name}", f"({x.slots},)") for x in self.operands]
+        if product.sums_in_hbm or not product.gathers:
+            found.append(NamedValue("added", "(2,)"))
+        found.append(NamedValue("stored", "(2,)"))
+        found += [NamedValue("sent", f"({product.ways},)")] if product.gathers else []
+        return (*found, NamedValue("came", f"({product.ways}, {product.size - 1})"))
+
+    @property
+    def vmem_bytes(self) -> str:
+        """Bytes in VMEM, for a comment."""
+        return f"{sum(each.nbytes for each in self.buffers):,}"
+
+    @property
+    def vmem(self) -> str:
+        """What the kernel may take of VMEM, as an expression."""
+        return f"{self.ring.vmem >> 20} << 20"
+
+    @property
+    def rings(self) -> str:
+        """The positions of the devices of each ring, as an expression."""
+        return formatted(str(tuple(self.ring.rings)), 5, 4)
+
+    @property
+    def parts(self) -> str:
+        """The numbers of the parts in the order of a ring, as an expression."""
+        return "()" if self._in_order else formatted(str(self.ring.parts), 5, 4)
+
+    @property
+    def arrays(self) -> tuple[NamedValue, ...]:
+        """The arrays of the three sides, as expressions."""
+        return tuple(self._array(side) for side in DIMS)
+
+    def _array(self, side: str) -> NamedValue:
+        array = self.product.arrays[side]
+        given = [str(array.whole), str(array.shape), f'"{self.product.dtype_of(side)}"']
+        given += [str(array.pieces)] if array.pieces else []
+        return NamedValue(side, formatted(f"BlockedArray({', '.join(given)})", 7, 4))
+
+    @property
+    def come(self) -> str:
+        """Shape and dtype of the places for parts, as an expression."""
+        shape = self.size - 1, *self.product.come.shape
+        return f'{shape}, "{self.product.dtype_of(self.travels)}"'
+
+    @property
+    def extents(self) -> str:
+        """The extents of a device's product, as an expression."""
+        return str(self.product.extents)
+
+    @property
+    def halves(self) -> str:
+        """What goes on each way of a part, as an expression."""
+        return str(self.product.halves)
+
+    @property
+    def blocks(self) -> str:
+        """The extents of a block, as an expression."""
+        return str(self.product.blocks)
+
+    @property
+    def out(self) -> str:
+        """The dtype of the result."""
+        return self.product.out_dtype
+
+    @property
+    def lead(self) -> int:
+        """The dimension of the batch that comes first."""
+        return self.ring.loop.factor if self.product.factor == BATCH else 0
+
+
+def _all(terms: Sequence[str]) -> str:
+    return terms[0] if len(terms) == 1 else " & ".join(f"({term})" for term in terms)
+
+
+def kernel_lines(ring: MatmulRing, name: str, axes: str, collective_id: int) -> tuple[str, ...]:
+    """Return the kernel of a ring and the constant of a name that runs it; `axes`: over which
+    devices are ranked."""
+    context = MatmulKernel(ring, name, axes, collective_id)
+    form = "gather" if context.product.gathers else "scatter"
+    return tuple(render(f"pallas_tpu/{form}_matmul.py.jinja", context).splitlines())
+
+
+def calls_of(lines: Sequence[str]) -> dict[str, list[str]]:
+    """Return what the lines of a kernel call, by support module."""
+    used = {*re.findall(r"\w+", "\n".join(lines))}
+    return {module: [name for name in names if name in used] for module, names in CALLED.items()}
