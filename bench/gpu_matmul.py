@@ -66,7 +66,7 @@ def measured(dtype: str, extents: tuple[int, int, int], device: str, timer: Time
             extents,
             timer(lambda: module.matmul_local([a], [b])),
             timer(lambda: torch.matmul(a, b)),
-            "TMA" if member.tiling.described else "pointers",
+            "TMA" if member.described else "pointers",
         )
 
 

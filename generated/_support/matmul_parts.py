@@ -9,8 +9,6 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from .boxes import ranges
-
 
 class Part(NamedTuple):
     """A part of a tensor that a device takes from those at some positions, its own among them: one
@@ -45,7 +43,8 @@ class Parts:
     result: that its product is), and the range of those that it adds."""
 
     def __init__(self, devices, boxes, batch, terms=(None, None, None)):
-        found = [[tuple(map(tuple, ranges(box(p)))) for p in range(devices)] for box in boxes]
+        ends = [[box(position) for position in range(devices)] for box in boxes]
+        found = [[tuple(zip(e[::2], e[1::2], strict=True)) for e in each] for each in ends]
         self.devices, self.batch, self.product = devices, batch, found.pop()
         rank = batch + 2  # what is before these dimensions numbers terms
         found = [[box[-rank:] for box in each] for each in found]
@@ -61,6 +60,7 @@ class Parts:
         self._terms["c"] = _by_stretches([each[j] for each in self.product])
         self._terms |= {side: [*map(each, range(devices))] for side, each in said.items()}
         self.moved = [side for side in "ab" if self._moves(side)]
+        self.adds = any(high - low > 1 for side in "ab" for _, low, high in self._terms[side])
         self.pushes = any(self._gets(position) for position in range(devices))
 
     def _moves(self, side):
@@ -197,15 +197,6 @@ class Parts:
             if which == side and _inside(place, part.ranges)
         )
         return next(numbers, -1)
-
-    def received(self, position):
-        """Return the elements that come to a device: of operands, and of terms."""
-        comes = sum(
-            elements(p.ranges) * sum(holder != position for holder in p.holders)
-            for _, p in self.incoming(position)
-        )
-        added = sum(elements(p.ranges) for _, p in self.added(position) if p.holder != position)
-        return comes, added
 
 
 def elements(part):

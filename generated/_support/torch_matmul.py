@@ -7,22 +7,21 @@ interpreter, files that processes share.
 
 import copy
 import functools
-import importlib
 import itertools
 import math
+import operator
 import weakref
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 import triton
 
-from .boxes import extents
 from .matmul_parts import Parts
 from .torch_member import Member
 from .torch_shared import shared_memory
 from .torch_symmetric import foreign, in_a_line, in_group
 from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
-from .triton_matmul import multiply
 
 NO_COTANGENTS = (
     "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
@@ -34,24 +33,28 @@ FEW_EACH = 5  # rows, or columns, of each shard of these
 
 class TritonMatmul:
     """One emitted matmul. `name`: its module's; `said`: what all ranks must have; `ids` and `boxes`
-    by position: of lhs, rhs, the result and the product; `blocks` of i, k and j, `warps` and
-    `stages` of the kernel; `terms` of lhs, rhs and the result, functions of a position or None, see
-    `Parts`, and the `operators` that combine them; `overlap`: whether it multiplies while parts
-    come; `backward`: the modules beside it whose results are the cotangents of lhs and of rhs.
-    `polls`: how often a
-    kernel looks for what it waits for. `tma`: False where blocks of operands are to be loaded
-    through pointers, though TMA could copy them."""
+    by position: of lhs, rhs, the result and the product; `kernels`: those of the module; `slots`:
+    elements of a slot for what is offered, where rhs begins in it, and of a slot for terms of the
+    result; `unit`: elements that `pull` copies as one; `blocks` of i, k and j, `warps` and `stages`
+    of the kernel; `described`: whether TMA can copy blocks of operands; `terms` of lhs, rhs and the
+    result, functions of a position or None, see `Parts`, and the `operators` that combine them;
+    `overlap`: whether it multiplies while parts come; `cotangents`: what makes them. `polls`: how
+    often a kernel looks for what it waits for. `tma`: False where blocks of operands are to be
+    loaded through pointers, though TMA could copy them."""
 
     polls = 100_000_000
     tma = True
 
     def __init__(
-        self, name, said, shapes, dtypes, ids, boxes, *, blocks, warps, stages,
-        terms=(None, None, None), operators=("sum", "sum", "sum"), overlap=True, backward=(),
+        self, name, said, shapes, dtypes, ids, boxes, kernels, *, slots, blocks, warps, stages,
+        unit=1, described=False, terms=(None, None, None), operators=("sum", "sum", "sum"),
+        overlap=True, cotangents=None,
     ):  # fmt: skip
-        self.name, self.said, self.shapes, self.backward = name, said, shapes, backward
+        self.name, self.said, self.shapes, self.cotangents = name, said, shapes, cotangents
         self.dtype, self.out_dtype = (getattr(torch, each) for each in dtypes)
         self.ids, self.boxes, self.batch = list(ids), boxes, len(shapes[0]) - 2
+        self.kernels = {kernel.__name__: kernel for kernel in kernels}
+        self.slots, self.unit, self.described = slots, unit, described
         self.blocks, self.options = blocks, {"num_warps": warps, "num_stages": stages}
         self.terms, self.operators, self.overlap = terms, operators, overlap
         # By group: its device of this matmul, whose calls come one after another.
@@ -62,38 +65,19 @@ class TritonMatmul:
         """What devices give each other."""
         return Parts(len(self.ids), self.boxes, self.batch, self.terms)
 
-    @property
-    def neutral(self):
-        """What a result is that is the sum of no terms, or their maximum or minimum."""
-        if self.operators[2] == "sum":
-            return 0.0 if self.out_dtype.is_floating_point else 0
-        about = torch.finfo if self.out_dtype.is_floating_point else torch.iinfo
-        lowest = -math.inf if about is torch.finfo else about(self.out_dtype).min
-        highest = math.inf if about is torch.finfo else about(self.out_dtype).max
-        return lowest if self.operators[2] == "max" else highest
-
     def shape(self, side, position):
         """Return the exact shape of a shard: of lhs (0), rhs (1), or the result (2), of one term
         where it is unreduced."""
-        return tuple(extents(self.boxes[side](position)))[-self.batch - 2 :]
+        box = self.boxes[side](position)[-2 * (self.batch + 2) :]
+        return tuple(map(operator.sub, box[1::2], box[::2]))
 
     @property
     def layout(self):
-        """Where in the memory of each device others find what it offers, and leave sums, in bytes:
-        flags and counters first; elements of the slots of both; where rhs begins in one."""
-        sizes = [
-            max(math.prod(self.shape(side, p)) for p in range(len(self.ids))) for side in range(3)
-        ]
-        item, out_item = self.dtype.itemsize, self.out_dtype.itemsize
-        lhs, rhs = (
-            _up(size * (name in self.parts.moved), ALIGNED // item)
-            for size, name in zip(sizes, "ab", strict=False)
-        )
-        terms = max(map(self.parts.terms, range(len(self.ids)))) * self.parts.pushes
-        sums = _up(sizes[2] * terms, ALIGNED // out_item)
+        """Where in the memory of each device others find flags and counters, what it offers, and
+        leave sums, in bytes: where the second and third begin, and where all ends."""
         offered = _up(12 * len(self.ids), ALIGNED)
-        summed = offered + _up(2 * (lhs + rhs) * item, ALIGNED)
-        return offered, lhs + rhs, lhs, summed, sums, summed + 2 * sums * out_item
+        summed = offered + _up(2 * self.slots[0] * self.dtype.itemsize, ALIGNED)
+        return offered, summed, summed + 2 * self.slots[2] * self.out_dtype.itemsize
 
     def matmul_local(self, lhs, rhs):
         """Return the shards of the result, from those of both operands in one address space: lists
@@ -105,14 +89,12 @@ class TritonMatmul:
         if len(lhs) != len(self.order) or len(rhs) != len(self.order):
             expected = f"expected {len(self.order)} of each"
             raise ValueError(f"got {len(lhs)} shards of lhs, {len(rhs)} of rhs, {expected}")
-        if not requires_grad([*lhs, *rhs]):
-            return self._call_local(lhs, rhs)
-        if not self.backward:
-            raise ValueError(NO_COTANGENTS)
-        return list(_Multiplied.apply(self, None, *lhs, *rhs))
+        if requires_grad([*lhs, *rhs]):
+            return list(self._with_gradient(None, *lhs, *rhs))
+        return self.call_local(lhs, rhs)
 
     @torch.no_grad()
-    def _call_local(self, lhs, rhs):
+    def call_local(self, lhs, rhs):
         for position, *given in zip(self.order, lhs, rhs, strict=True):
             self.check(given, position)
         homes = [each.device for each in lhs]
@@ -158,14 +140,17 @@ class TritonMatmul:
         group of which a call failed takes no other.
         """
         group = in_group(group)
-        if not requires_grad([a, b]):
-            return self._call(a, b, group)
-        if not self.backward:
+        if requires_grad([a, b]):
+            return self._with_gradient(group, a, b)[0]
+        return self.call(a, b, group)
+
+    def _with_gradient(self, group, *given):
+        if self.cotangents is None:
             raise ValueError(NO_COTANGENTS)
-        return _Multiplied.apply(self, group, a, b)[0]
+        return self.cotangents.multiplied(self, group, *given)
 
     @torch.no_grad()
-    def _call(self, a, b, group):
+    def call(self, a, b, group):
         met = self._met.get(group)
         member = self._meet(a, b, group) if met is None else met
         self.check((a, b), member.position)
@@ -187,7 +172,7 @@ class TritonMatmul:
         for side, (name, tensor) in enumerate(zip(("lhs", "rhs"), given, strict=True)):
             what = f"{name} of device {self.ids[position]}"
             check(tensor, self.shape(side, position), self.dtype, what)
-            if not has_kernels(tensor, multiply):
+            if not has_kernels(tensor, self.kernels["multiply"]):
                 raise ValueError(f"{what}: got a tensor on the CPU, expected one on a GPU")
         if given[0].device != given[1].device:
             raise ValueError(f"got operands on {given[0].device} and {given[1].device}")
@@ -217,29 +202,17 @@ class TritonMatmul:
         self._met[group] = member = Member(self, position, held, by_position)
         return member
 
-    def cotangents(self, lhs, rhs, c_bar, group):
-        """Return the cotangents of shards: two matmuls, of the modules beside."""
-        package = self.name.rpartition(".")[0]
-        first, second = (importlib.import_module(f"{package}.{each}") for each in self.backward)
-        # They multiply in the dtype of the result.
-        a, b = (
-            [x.transpose(-1, -2).to(self.out_dtype).contiguous() for x in each]
-            for each in (lhs, rhs)
-        )
-        c_bar = [each.resolve_neg().contiguous() for each in c_bar]
-        if group is None:
-            found = first.matmul_local(c_bar, b) + second.matmul_local(a, c_bar)
-        else:
-            found = [first.matmul(*c_bar, *b, group), second.matmul(*a, *c_bar, group)]
-        return [each.to(self.dtype) for each in found]
-
     def self_check(self):
         """Multiply numbered elements twice, and return what is right; exit with what is wrong."""
         flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]
-        if flops > MOST_FLOPS:
-            small = self._scaled()
-            return f"{small.self_check()}, of {' by '.join(map(str, small.shapes[:2]))} scaled down"
-        home = "cpu" if not isinstance(multiply, triton.JITFunction) else "cuda"
+        if flops <= MOST_FLOPS:
+            return self._check()
+        small = self._scaled()
+        return f"{small._check()}, of {' by '.join(map(str, small.shapes[:2]))} scaled down"
+
+    def _check(self):
+        flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]
+        home = "cpu" if not isinstance(self.kernels["multiply"], triton.JITFunction) else "cuda"
         for turn in range(2):
             whole = [
                 (torch.arange(math.prod(shape)) * (turn + side + 2) % 7 - 3).view(shape)
@@ -259,7 +232,8 @@ class TritonMatmul:
 
     def _scaled(self):
         """Return the same matmul of small matrices, whose shards end where those of the large ones
-        do, in proportion: boxes that tile those tile these."""
+        do, in proportion, at multiples of the same part of a block: boxes that tile those tile
+        these, and what the kernels take for granted of ends holds."""
         *lead, i, j, k = range(self.batch + 3)
         along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
         ends: list[set] = [set() for _ in range(self.batch + 3)]
@@ -267,10 +241,15 @@ class TritonMatmul:
             for position, (place, dim) in itertools.product(self.order, enumerate(dims)):
                 first = 2 * (place - len(dims))
                 ends[dim] |= {*box(position)[first : first + 2 or None]}
-        by = [(max(each), min(max(each), FEW_EACH * len(each) + 1)) for each in ends]
+        rows, columns, depth = self.blocks
+        by = [
+            _Scale.of(each, block)
+            for each, block in zip(ends, [*(1 for _ in lead), rows, depth, columns], strict=True)
+        ]
         small = copy.copy(self)
         small.__dict__.pop("parts", None)
-        small.shapes = tuple(tuple(by[dim][1] for dim in dims) for dims in along[:3])
+        sizes = [each.end(each.whole) for each in by]
+        small.shapes = tuple(tuple(sizes[dim] for dim in dims) for dims in along[:3])
         small.boxes = [
             functools.partial(_scaled_box, box, [by[dim] for dim in dims])
             for box, dims in zip(self.boxes, along, strict=True)
@@ -305,35 +284,35 @@ class TritonMatmul:
         )
 
 
-class _Multiplied(torch.autograd.Function):
-    """A matmul of a group, or of one address space, with its cotangents."""
-
-    @staticmethod
-    def forward(ctx, host, group, *given):
-        ctx.host, ctx.group = host, group
-        ctx.save_for_backward(*given)
-        half = len(given) // 2
-        if group is None:
-            return tuple(host._call_local(given[:half], given[half:]))
-        return (host._call(*given, group),)
-
-    @staticmethod
-    def backward(ctx, *c_bar):
-        half = len(ctx.saved_tensors) // 2
-        both = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
-        return None, None, *ctx.host.cotangents(*both, c_bar, ctx.group)
-
-
 def _shard(tensor, box):
     return tensor[_part(box)].contiguous()
+
+
+class _Scale(NamedTuple):
+    """A dimension of `whole` elements, of which `unit` divides all ends, made so many units."""
+
+    whole: int
+    unit: int
+    units: int
+
+    @classmethod
+    def of(cls, ends, block):
+        """Return that for ends, in blocks of so many elements."""
+        whole, granule = max(ends), math.gcd(*ends)
+        unit = math.gcd(granule, block)
+        few = FEW_EACH * len(ends) + 1 if unit < FEW_EACH else len(ends) - 1
+        return cls(whole, unit, min(whole // unit, few))
+
+    def end(self, end):
+        return end // self.unit * self.units // (self.whole // self.unit) * self.unit
 
 
 def _scaled_box(box, by, position):
     """Return the box at a position with its last ends, those of the tensor, in proportion."""
     ends = box(position)
     first = len(ends) - 2 * len(by)
-    pairs = zip(ends[first:], (each for each in by for _ in range(2)), strict=True)
-    return (*ends[:first], *(end * less // whole for end, (whole, less) in pairs))
+    scales = (each for each in by for _ in range(2))
+    return (*ends[:first], *(s.end(end) for end, s in zip(ends[first:], scales, strict=True)))
 
 
 def _part(box):

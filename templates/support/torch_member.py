@@ -3,21 +3,17 @@
 import contextlib
 import functools
 import itertools
-import math
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .matmul_parts import elements, place_in
-from .torch_tensors import LINE, UNITS, on
-from .triton_matmul import Tiling, add, announce, multiply, offer, pull, pull_terms
-from .triton_rows import Block
+from .torch_tensors import LINE, on
 
 PULLERS = 16  # programs that pull, to which as many SMs are left
 SIZE = 2048  # elements of a block that is copied, or added
 GROUP = 8  # rows of tiles that are multiplied in turn, for the sake of the cache
 TMA_SINCE = 9, 0  # compute capability
-TMA_ITEM = 2  # bytes of what is described: of int8 wgmma takes b by columns, of float32 none
 HOW = "sum", "max", "min"  # terms are combined, by number
 POLLS = 500  # of a GPU in the time of one in the interpreter
 
@@ -29,14 +25,15 @@ class Member:
     def __init__(self, of, position, held, places):
         self.of, self.position, self.home = of, position, held.device
         self.parts, self.held = of.parts, held
-        offered, self.slot, self.rhs_at, summed, self.sum_slot, end = of.layout
-        number, item = len(of.ids), of.dtype.itemsize
+        offered, summed, end = of.layout
+        number = len(of.ids)
         flags = held[: 12 * number].view(torch.int32)
         self.flags, self.told = flags[: 2 * number], flags[2 * number :]
-        self.offered = held[offered : offered + 2 * self.slot * item].view(of.dtype)
+        self.offered = held[offered:summed].view(of.dtype)
         self.sums = held[summed:end].view(of.out_dtype)
-        self.partners = self._table(self.parts.partners(position))
-        told = [places[name] + 4 * position for name in self.parts.partners(position)]
+        self.partners = self.parts.partners(position)
+        self.partner_table = self._table(self.partners)
+        told = [places[name] + 4 * position for name in self.partners]
         self.announced, self.peers = self._table(told), self._table(p + offered for p in places)
         ends = [(place + summed, place + 8 * number + 4 * position) for place in places]
         self.places = self._table(itertools.chain.from_iterable(ends))
@@ -70,40 +67,29 @@ class Member:
         self.arena = torch.empty(total, dtype=self.of.dtype, device=self.home)
 
     def _list_jobs(self):
-        """List what `pull` copies, and `pull_terms` adds: rows of each part, for each index of the
-        batch, and for each term."""
-        jobs, widest, self.job_count = [], 1, 0
+        """List what `pull` copies: rows of each part, for each index of the batch, and, where parts
+        are terms that are added, for each term."""
+        jobs, self.job_count, unit = [], 0, self.of.unit
         for number, (side, part) in enumerate(self.incoming):
             *batch, rows, columns = part.ranges
             source = self.parts.held[side][part.holder]
             target = self.parts.used[side][self.position]
             places = list(itertools.product(*(range(*ends) for ends in batch)))
-            widest = max(widest, columns[1] - columns[0])
+            how = HOW.index(self.of.operators["ab".index(side)])
             for at in places:
                 first = (*at, rows[0], columns[0])
                 jobs += [(
                     holder,
-                    place_in(first, source) + self.rhs_at * (side == "b"),
-                    place_in(first, target) + self.starts[side],
+                    (place_in(first, source) + self.of.slots[1] * (side == "b")) // unit,
+                    (place_in(first, target) + self.starts[side]) // unit,
                     rows[1] - rows[0],
-                    columns[1] - columns[0],
-                    source[-1][1] - source[-1][0],
-                    target[-1][1] - target[-1][0],
+                    (columns[1] - columns[0]) // unit,
+                    (source[-1][1] - source[-1][0]) // unit,
+                    (target[-1][1] - target[-1][0]) // unit,
                     number if at == places[-1] else -1,
-                    len(part.holders),
-                    HOW.index(self.of.operators["ab".index(side)]),
+                    *((len(part.holders), how) if self.parts.adds else ()),
                 ) for holder in part.holders]  # fmt: skip
             self.job_count += len(places)
-        line = LINE // self.of.dtype.itemsize
-        numbers = (n for job in jobs for n in (job[1], job[2], *job[4:7]))
-        unit = math.gcd(line, *numbers)
-        # What is added is no units of several elements.
-        self.adds = len(jobs) > self.job_count
-        width = 1 if self.adds else min(unit, 8 // self.of.dtype.itemsize)
-        units = widest // width
-        columns = min(128, 1 << (units - 1).bit_length()) if units else 1
-        lanes = line // width if unit == line else 1
-        self.block = Block(width, lanes, SIZE // columns, columns, -(-units // columns))
         self.jobs = self._table(itertools.chain.from_iterable(jobs))
 
     def _list_tiles(self):
@@ -128,7 +114,6 @@ class Member:
                 tiles.append((height, width, a + row, b, across + column, *first, row, column))
         self.stretched = len(cells[0].stretches) if cells else 0
         self.tile_count = len(tiles)
-        self.tiling = self._tiling(tiles, stretches, owners)
         self.tile_table, self.stretches, self.owners = (
             self._table(itertools.chain.from_iterable(each)) for each in (tiles, stretches, owners)
         )
@@ -139,45 +124,11 @@ class Member:
         first = place_in((*cell.at, cell.rows[0], cell.columns[0]), box)
         return owner, first + term * elements(box), box[-1][1] - box[-1][0]
 
-    def _tiling(self, tiles, stretches, owners):
-        """Return how `multiply` is compiled for what is listed."""
-        rows, columns, depth = self.of.blocks
-        line, out_line = (LINE // each.itemsize for each in (self.of.dtype, self.of.out_dtype))
-        ends = [end for stretch in stretches for end in stretch[:2]]
-        a_unit = math.gcd(line, self.rows_apart["a"], *ends)
-        b_unit = math.gcd(line, self.rows_apart["b"], *(tile[4] for tile in tiles))
-        described = (
-            self._has_tma
-            and self.of.dtype.itemsize == TMA_ITEM
-            and a_unit == b_unit == line
-            and self._end_together(tiles, stretches)
-        )
-        return Tiling(
-            rows,
-            columns,
-            depth,
-            all(tile[1] == columns for tile in tiles),
-            all((high - low) % depth == 0 for low, high, *_ in stretches),
-            bool(self.incoming),
-            self.parts.pushes,
-            a_unit,
-            b_unit,
-            math.gcd(
-                out_line,
-                *(number for owner in owners for number in owner[1:]),
-                *(number for tile in tiles for number in (tile[1], tile[-1])),
-            ),
-            self.home.type == "cpu" and self.of.dtype == torch.bfloat16,
-            self.of.dtype == torch.float32,
-            described,
-            described and bool(self.incoming) and self.home.type != "cpu",
-        )
-
     @property
-    def _has_tma(self):
-        """Whether the chip has TMA, which the interpreter can do as well."""
-        if self.home.type != "cuda":
-            return self.of.tma
+    def described(self):
+        """Whether TMA copies blocks of operands, which the interpreter can do as well."""
+        if self.home.type != "cuda" or not (self.of.described and self.of.tma):
+            return self.of.described and self.of.tma
         is_nvidia = torch.version.hip is None
         return is_nvidia and torch.cuda.get_device_capability(self.home) >= TMA_SINCE
 
@@ -190,32 +141,19 @@ class Member:
             for used in [self.parts.used[side][self.position]]
         }
 
-    def _end_together(self, tiles, stretches):
-        """Return whether blocks are whole, or end where the operands end: beyond that TMA copies
-        nothing, and within it what is another's, or has not come."""
-        rows, columns, depth = self.of.blocks
-        (a_rows, along), (b_rows, across) = self._matrices["a"], self._matrices["b"]
-        return (
-            bool(tiles)
-            and all(tile[0] == rows or tile[2] + tile[0] == a_rows for tile in tiles)
-            and all(tile[1] == columns or tile[4] + tile[1] == across for tile in tiles)
-            and all(
-                (high - low) % depth == 0 or high == along == b_rows for low, high, *_ in stretches
-            )
-        )
-
-    def _described(self, a, b):
-        """Return how `multiply` is compiled for two operands, and these as it takes them; through
-        pointers also where one of the caller's begins at no multiple of 16 bytes."""
-        aligned = all(x.data_ptr() % LINE == 0 for x in (a, b))
-        if not (self.tiling.described and self.of.tma and aligned):
-            return self.tiling._replace(described=False, fences=False), a, b
+    def _operands(self, a, b):
+        """Return operands as `multiply` takes them; through pointers also where one of the caller's
+        begins at no multiple of 16 bytes."""
+        if not self.of.described:
+            return {"a": a, "b": b}
+        if not self.described or any(x.data_ptr() % LINE for x in (a, b)):
+            return {"a": a, "b": b, "TMA": False}
         rows, columns, depth = self.of.blocks
         a, b = (
             TensorDescriptor(x, self._matrices[side], [self.rows_apart[side], 1], block)
             for side, x, block in (("a", a, [rows, depth]), ("b", b, [depth, columns]))
         )
-        return self.tiling, a, b
+        return {"a": a, "b": b, "TMA": True}
 
     def _tiles_of(self, name):
         """Return how many tiles of a device's product come to this one in a call."""
@@ -265,20 +203,30 @@ class Member:
             return few
         return torch.cuda.get_device_properties(self.home).multi_processor_count
 
-    def _offer(self, a, b):
-        sizes = [
-            x.numel() * (side in self.parts.moved) for side, x in zip("ab", (a, b), strict=True)
-        ]
-        programs = min(self._programs(2), max(1, -(-max(sizes) // SIZE)))
+    def _launch(self, name, programs, options=None, **given):
+        """Launch a kernel of the module with the arguments that it has."""
+        kernel = self.of.kernels[name]
+        given |= {"state": self.state, "partners": len(self.partners), "polls": self._polls}
+        given |= {"devices": len(self.of.ids)}
+        given = {each: given[each] for each in kernel.arg_names}
         with on(self.home):
-            offer[(programs,)](
-                a, b, self.offered, self.flags, self.partners, self.state, *sizes, self.rhs_at,
-                self.slot, len(self.partners), len(self.of.ids), self._polls, SIZE,
-            )  # fmt: skip
+            kernel[(programs,)](**given, **options or {})
+
+    def _offer(self, a, b):
+        moved = {
+            name: x
+            for name, side, x in (("lhs", "a", a), ("rhs", "b", b))
+            if side in self.parts.moved
+        }
+        sizes = {f"{name}_size": x.numel() for name, x in moved.items()}
+        programs = min(self._programs(2), max(1, -(-max(sizes.values(), default=0) // SIZE)))
+        self._launch(
+            "offer", programs, offered=self.offered, flags=self.flags, names=self.partner_table,
+            **moved, **sizes,
+        )  # fmt: skip
 
     def _announce(self):
-        with on(self.home):
-            announce[(1,)](self.announced, self.state, len(self.partners), len(self.of.ids))
+        self._launch("announce", 1, places=self.announced)
 
     @functools.cached_property
     def _pullers(self):
@@ -297,18 +245,10 @@ class Member:
             if beside:
                 self._side.wait_stream(torch.cuda.current_stream(self.home))
             with torch.cuda.stream(self._side) if beside else contextlib.nullcontext():
-                kernel = pull_terms if self.adds else pull
-                kernel[(self._pullers,)](
-                    self.peers, self._arena, self.jobs, self.flags, self.come, self.state,
-                    self.job_count, len(self.of.ids), self.slot, self._polls, self.block,
+                self._launch(
+                    "pull", self._pullers, peers=self.peers, into=self.arena, jobs=self.jobs,
+                    flags=self.flags, come=self.come, number=self.job_count,
                 )  # fmt: skip
-
-    @property
-    def _arena(self):
-        """What operands come to, in the units in which they are copied."""
-        if self.adds:
-            return self.arena
-        return self.arena.view(UNITS[self.block.width * self.of.dtype.itemsize])
 
     def _multiply(self, a, b, out, overlap):
         """Multiply what is here and what comes; those that pull have SMs of their own, without
@@ -319,29 +259,25 @@ class Member:
             self.arena[self.starts[side] :] if side in self.parts.moved else x
             for side, x in zip("ab", (a, b), strict=True)
         )
-        with on(self.home):
-            if self.tile_count:
-                tiling, a, b = self._described(a, b)
-                multiply[(min(programs, self.tile_count),)](
-                    a, b, out, self.tile_table, self.stretches, self.owners, self.places, self.come,
-                    self.state, self.tile_count, self.stretched, *self.rows_apart.values(),
-                    self.sum_slot, self._pullers, self._polls, 1 + 2 * len(self.of.ids),
-                    tiling, **self.of.options,
-                )  # fmt: skip
-            if beside:
-                torch.cuda.current_stream(self.home).wait_stream(self._side)
+        if self.tile_count:
+            self._launch(
+                "multiply", min(programs, self.tile_count), self.of.options, c=out,
+                **self._operands(a, b), tiles=self.tile_table, stretches=self.stretches,
+                owners=self.owners, places=self.places, come=self.come, number=self.tile_count,
+                stretched=self.stretched, a_row=self.rows_apart["a"], b_row=self.rows_apart["b"],
+                pullers=self._pullers,
+            )  # fmt: skip
+        if beside:
+            torch.cuda.current_stream(self.home).wait_stream(self._side)
 
     def _add(self, out):
         """Return the result, once all terms of it have come."""
         if self.parts.pushes and out.numel():
-            code = 1 + 2 * len(self.of.ids) + len(self.incoming)
-            programs = min(self._programs(2), -(-out.numel() // SIZE))
-            with on(self.home):
-                add[(programs,)](
-                    self.sums, out, self.told, self.tiles, self.state, out.numel(), self.sum_slot,
-                    self.parts.terms(self.position), len(self.of.ids), self._polls, code,
-                    self.of.neutral, SIZE,
-                )  # fmt: skip
+            self._launch(
+                "add", min(self._programs(2), -(-out.numel() // SIZE)), sums=self.sums, out=out,
+                told=self.told, tiles=self.tiles, size=out.numel(),
+                terms=self.parts.terms(self.position),
+            )  # fmt: skip
         return out
 
     @property

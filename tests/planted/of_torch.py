@@ -171,12 +171,11 @@ TORCH = {
         "found = found * (high - low) + index - low", "found = found * (high - low) + index", "",
     ),
     "operands of the call before": _torch(
-        "product", "triton_matmul.py",
-        "read = tl.load(row + 1) + (epoch & 1) * tl.cast(slot, tl.int64)",
-        "read = tl.load(row + 1)", "",
+        "product", "triton_gpu.py",
+        "read += tl.cast(epoch & 1, tl.int64) *", "read += 0 *", "",
     ),
     "cotangents of a group that are not made": _torch(
-        "product", "torch_matmul.py",
+        "product", "torch_cotangents.py",
         "found = [first.matmul(*c_bar, *b, group), second.matmul(*a, *c_bar, group)]",
         "found = [0 * first.matmul(*c_bar, *b, group), second.matmul(*a, *c_bar, group)]",
         "the cotangent of lhs",

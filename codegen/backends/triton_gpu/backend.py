@@ -91,10 +91,10 @@ class TritonGpu(Backend):
     )
     matmul_support = (
         "matmul_parts",
+        "torch_cotangents",
         "torch_matmul",
         "torch_member",
         "torch_shared",
-        "triton_matmul",
     )
     features = ("async", "check_exchange", "dtensor", "gradient", "remembered", "symmetric")
     gradient_on_request = True

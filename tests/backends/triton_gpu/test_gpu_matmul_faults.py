@@ -32,26 +32,25 @@ KINDS = {
 }
 """Extents of i, j and k, and shardings."""
 
-COMES = "if part >= 0:\n                        wait("
 WAITS = "wait(come + part"
 COUNTS = "        part = tl.load(row + 7)\n        if part >= 0:\n            count(come + part)\n"
-STALE = "wait(flags + (epoch - 1 & 1) * devices + holder, epoch - 1, state"
-OFFERED = "wait(flags + (epoch & 1) * devices + holder, epoch, state"
+STALE = "wait(flags + (epoch - 1 & 1) * 2 + holder, epoch - 1, state"
+OFFERED = "wait(flags + (epoch & 1) * 2 + holder, epoch, state"
 NO_WAIT = OFFERED.replace("wait(", "(").replace(", state", "), (state")
-TOLD = "wait(told + name, epoch * tl.load(tiles + name), state, polls, code + name)"
+TOLD = "wait(told + name, tiles_told, state, polls, 5 + name)"
 RELEASE = 'tl.atomic_add(flag, 1, sem="release", scope="sys")'
 SIDE = "self._side.wait_stream(torch.cuda.current_stream(self.home))"
 MAIN = "torch.cuda.current_stream(self.home).wait_stream(self._side)"
-HOLDER = "source = shard_at(peers, holder, into, BLOCK)\n"
-SLOT = "(epoch & 1) * tl.cast(slot, tl.int64)"
-KERNELS, HOST = "triton_matmul", "torch_member"
+HOLDER = "source = tl.load(peers + holder)"
+SLOT = "tl.cast(epoch & 1, tl.int64) *"
+KERNELS, HOST = "m/triton_gpu.py", "_support/torch_member.py"
 
 FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
     # By the order: the load does not come after the store.
     "no wait for what comes": (
         "gather",
         KERNELS,
-        ((COMES, COMES.replace(">= 0", ">= 99")),),
+        ((WAITS, WAITS.replace("wait(", "(")),),
         "multiply of device 0 reads the operands of device 0 without waiting for what pull",
     ),
     "no wait for what leaves": (
@@ -111,7 +110,7 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
     "one slot for all calls": (
         "gather",
         KERNELS,
-        ((SLOT, "0"),),
+        ((SLOT, "0 *"),),
         "offer of device 0 overwrites what is offered of device 0 without waiting for what pull",
     ),
     "no barrier between calls": (
@@ -195,7 +194,7 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         "stores to memory",
     ),
 }
-"""In which matmul, in which support module, what is written in place of what, what is then said."""
+"""In which matmul, in which file, what is written in place of what, what is then said."""
 
 
 @pytest.fixture
@@ -230,7 +229,7 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path) -> None:
     kind, file, texts, said = FAULTS[fault]
     case = small(kind, tmp_path)
     for right, wrong in texts:
-        plant(right, wrong, tmp_path / "_support" / f"{file}.py")
+        plant(right, wrong, tmp_path / file)
     verdict, detail = verified(case, tmp_path)
     assert verdict == "failed", fault
     assert said in detail
@@ -240,20 +239,15 @@ def test_the_number_of_a_call_in_a_graph(tmp_path: Path) -> None:
     """A host that gives kernels the number of a call: right in every call, wrong where a graph
     makes launches again, all of call 3. By a flag that no call sets so."""
     case = small("gather", tmp_path)
-    support = tmp_path / "_support"
-    plant(
-        "announce(places, state, partners, devices)",
-        "announce(places, state, partners, devices, turn)",
-        support / f"{KERNELS}.py",
-    )
+    begins = '    partners,\n):\n    """Begin a call'
+    plant(begins, begins.replace("partners", "partners, turn"), tmp_path / KERNELS)
     plant(
         "    epoch = tl.load(state) + 1\n    tl.store(state, epoch)",
         "    epoch = turn + 1\n    tl.store(state, epoch)",
-        support / f"{KERNELS}.py",
+        tmp_path / KERNELS,
     )
-    launch = "announce[(1,)](self.announced, self.state, len(self.partners), len(self.of.ids))"
-    counted = launch[:-1] + ", int(self.state[0]))"
-    plant(launch, counted, support / f"{HOST}.py")
+    launch = 'self._launch("announce", 1, places=self.announced)'
+    plant(launch, launch[:-1] + ", turn=int(self.state[0]))", tmp_path / HOST)
     verdict, detail = verified(case, tmp_path)
     assert verdict == "failed"
     assert "call 3 waits in vain" in detail
@@ -269,8 +263,7 @@ def test_without_a_fault_nothing_is_found(kind: str, runner: Runner, tmp_path: P
 def test_processes_say_who_waits_for_what(tmp_path: Path) -> None:
     """Parts are there, and a flag is not: every rank gives up, and says for which part."""
     case = small("gather", tmp_path)
-    file = tmp_path / "_support" / f"{KERNELS}.py"
-    plant("for job in range(number)", "for job in range(number - 1)", file)
+    plant("for job in range(number)", "for job in range(number - 1)", tmp_path / KERNELS)
     for rank, answers in enumerate(multiplied([case], 2, tmp_path, 100_000)):
         assert len(answers) == 1
         assert f"device {rank}, " in answers[0]

@@ -15,6 +15,12 @@ from shardwright.codegen.verify.load import load
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+MATMULS = {
+    "offer": ('[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'),
+    "add": ('[{}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {}]'),
+}
+"""Shardings by the kernel that they need."""
+
 LOOP = re.compile(r"scf\.for .* step (%\S+)\s+(?:iter_args\(.*\) -> \(.*\)\s+)?: (i\d+)")
 
 
@@ -23,10 +29,10 @@ def loops_of(name: str, folder: Path) -> list[tuple[str, str]]:
     from shardwright.codegen.backends.triton_gpu.compile.matmul import _sources
     from shardwright.codegen.backends.triton_gpu.compile.run import gpu
 
-    sides = ((64, 64), '[{}, {"x"}]'), ((64, 64), '[{"x"}, {}]')
-    given = sw.Matmul("bfloat16", *sides, '[{"x"}, {}]', mesh=sw.Mesh({"x": 2}))
+    lhs, rhs, out = MATMULS[name]
+    given = sw.Matmul("bfloat16", ((64, 64), lhs), ((64, 64), rhs), out, mesh=sw.Mesh({"x": 2}))
     case = write_module(plan_matmul(given, listed=0), "m", folder, backend="triton_gpu")
-    source, options = _sources(load(case.module)._HOST)[name]
+    source, options = _sources(load(case.module))[name]
     sizes = [each for each in source.fn.arg_names if each.endswith("size")]
     assert sizes
     assert {source.signature[each] for each in sizes} == {"i32"}
@@ -35,7 +41,7 @@ def loops_of(name: str, folder: Path) -> list[tuple[str, str]]:
     return LOOP.findall(text)
 
 
-@pytest.mark.parametrize("name", ["offer", "add"])
+@pytest.mark.parametrize("name", MATMULS)
 def test_no_loop_passes_the_end_of_32_bits(name: str, tmp_path: Path) -> None:
     """A 32-bit counter that steps by 1 ends at its bound; one that steps by more may pass it."""
     loops = loops_of(name, tmp_path)

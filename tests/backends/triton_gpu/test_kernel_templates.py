@@ -14,14 +14,21 @@ from gpu_cases import CASES, make
 from places import ROOT
 from sums import SHARED, in_two, placing, reduction, shared
 
+import shardwright as sw
+from shardwright.codegen.backends.jax_xla.matmul.context import layout_of
 from shardwright.codegen.backends.triton_gpu.kernel_text import Named, PullText
+from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
+from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText
+from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
 from shardwright.codegen.backends.triton_gpu.phases import phases_of
 from shardwright.codegen.planner import plan
+from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.ir.matmul import SIDES
 
 CONDITIONS = 8
 """A template with its frame has no more."""
 
-COMMENTS = ("comment", "does")
+COMMENTS = ("comment", "does", "operands")
 """Fields that are words."""
 
 TEMPLATES = ROOT / "templates"
@@ -37,6 +44,30 @@ def texts() -> Iterator[PullText]:
     plans += [*map(in_two, SHARED.values()), *filter(None, map(shared, range(4)))]
     for made in plans:
         yield from (phase.kernel.text for phase in phases_of(made))
+
+
+MATMULS = (
+    ("bfloat16", (64, 64, 64), ('[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]')),
+    ("float32", (20, 9, 7), ('[{}, {"x"}]', '[{"x"}, {}]', '[{"x"}, {}]')),
+    ("int8", (5, 3, 2), ('[{"x"}, {}]', "[{}, {}]", '[{"x"}, {}]')),
+    ("float16", (64, 64, 64), ('[{}, {}], unreduced=max{"x"}', "[{}, {}]", '[{}, {"x"}]')),
+    ("float32", (8, 16, 8), ("[{}, {}]", '[{"x"}, {}]', '[{}, {}], unreduced=max{"x"}')),
+)
+"""Types, extents of i, j and k, and shardings."""
+
+
+def kernels_of(dtype: str, extents: tuple[int, ...], shardings: tuple[str, ...]) -> MatmulKernels:
+    """The kernels of a matmul over four devices."""
+    (i, j, k), (lhs, rhs, out) = extents, shardings
+    given = sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=sw.Mesh({"x": 4}))
+    product = plan_matmul(given, listed=0).chosen.multiplication
+    layouts = {side: layout_of(given, side) for side in SIDES}
+    return MatmulKernels(product, layouts, tiles_of(product, layouts))
+
+
+def matmul_texts() -> list[MultiplyText]:
+    """The contexts of matmuls: operands come, sums leave, both, or nothing."""
+    return [kernels_of(*each).text for each in MATMULS]
 
 
 def breaches(name: str, value: object) -> Iterator[str]:
@@ -75,6 +106,10 @@ def test_contexts_hold_no_statement() -> None:
     assert [each for text in found for each in breaches("", text)] == []
     for part in ("wide", "held", "piece", "inside", "has_ends", "reduced"):
         assert {bool(getattr(text, part)) for text in found} == {True, False}, part
+    matmuls = matmul_texts()
+    assert [each for text in matmuls for each in breaches("", text)] == []
+    for part in ("moved", "adds", "a_mask", "b_mask", "described", "widens", "pushes", "neutral"):
+        assert {bool(getattr(text, part)) for text in matmuls} == {True, False}, part
 
 
 @pytest.mark.parametrize(
@@ -92,6 +127,29 @@ def test_a_statement_in_a_context_is_found(part: str, planted: object) -> None:
     assert [each.partition("=")[0] for each in breaches("", text)] == [
         "value" if part == "dims" else part
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "planted"),
+    [
+        ("a_mask", "wait(come + part, epoch, state, polls, 1)"),
+        ("b_mask", "column < columns)\n        count(come"),
+        ("neutral", "0 if terms else 1"),
+    ],
+)
+def test_a_statement_in_the_context_of_a_matmul_is_found(part: str, planted: str) -> None:
+    text = replace(matmul_texts()[0], **{part: planted})  # type: ignore[arg-type]
+    assert [each.partition("=")[0] for each in breaches("", text)] == [part]
+
+
+def test_templates_of_matmuls_print_contexts_alone() -> None:
+    """And choose little, all of them together."""
+    texts = [path.read_text() for path in (TEMPLATES / "triton_gpu" / "matmul").glob("*.jinja")]
+    used = set[str]().union(
+        *(jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(each)) for each in texts)
+    )
+    assert used == {"k", "m"}
+    assert len(re.findall(r"\{[%{][^%}]*\b(?:if|elif) ", "".join(texts))) <= CONDITIONS
 
 
 @pytest.mark.parametrize("name", ["pull", "reduce"])

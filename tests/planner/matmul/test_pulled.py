@@ -12,7 +12,8 @@ from sweeps import slow
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.matmul.context import layout_of
 from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
-from shardwright.codegen.backends.triton_gpu.matmul.tiles import received
+from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
+from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.matmul.pulled import flows_of
 from shardwright.codegen.show.matmul import matmul_text
@@ -90,4 +91,6 @@ def test_bytes_are_those_of_the_module(seed: int) -> None:
         flows = flows_of(product, side)
         assert (flows.sender != flows.receiver).all()
         comes += np.bincount(flows.receiver, flows.weight, given.mesh.size)
-    assert comes.max() == sum(received(product, layouts))
+    assert comes.max() == sum(
+        MatmulKernels(product, layouts, tiles_of(product, layouts)).received()
+    )

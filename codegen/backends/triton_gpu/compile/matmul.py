@@ -37,9 +37,6 @@ _TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
 TMA_SINCE = 90
 """Compute capability, tens and units."""
 
-_WHOLE_SLOTS = {"offer", "add"}
-"""Kernels that Triton compiles anew where 16 divides a number."""
-
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
     """Return what Triton makes of all kernels of a call, those that are launched by a device with
@@ -66,53 +63,42 @@ def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
 def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
     """Yield the kernels of a call: name, what Triton makes of it, seconds."""
     module._HOST.tma = gpu(target).backend == "cuda" and int(gpu(target).arch) >= TMA_SINCE
-    for name, (source, options) in _sources(module._HOST).items():
+    for name, (source, options) in _sources(module).items():
         start = time.perf_counter()
         made = triton.compile(source, target=gpu(target), options=options)
         yield name, made, time.perf_counter() - start
 
 
-def described(host: Any) -> tuple[Any, ModuleType]:
-    """Return the first device of a matmul, with memory on paper only, and the module of such."""
+def described(host: Any) -> Any:
+    """Return the first device of a matmul, with memory on paper only."""
     support = sys.modules[type(host).__module__]
     held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
-    kind = support.Member
-    return kind(host, 0, held, [0] * len(host.ids)), sys.modules[kind.__module__]
+    return support.Member(host, 0, held, [0] * len(host.ids))
 
 
-def _sources(host: Any) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
+def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
     """Return the kernels that a device launches, with options."""
-    member, support = described(host)
-    size = {"SIZE": support.SIZE}
-    pull = "pull_terms" if member.adds else "pull"
-    constants = {"offer": size, "announce": {}, pull: {"BLOCK": member.block}}
-    constants |= {"multiply": {"TILE": member.tiling}, "add": size}
-    launched = {pull: member.incoming, "multiply": member.tile_count, "add": host.parts.pushes}
+    host, member = module._HOST, described(module._HOST)
+    launched = {"pull": member.incoming, "multiply": member.tile_count}
     return {
-        name: (
-            _source(host, getattr(support, name), given),
-            host.options if name == "multiply" else {},
-        )
-        for name, given in constants.items()
+        name: (_source(host, kernel, member), host.options if name == "multiply" else {})
+        for name, kernel in host.kernels.items()
         if launched.get(name, True)
     }
 
 
-def _source(host: Any, kernel: Any, constants: dict[str, Any]) -> ASTSource:
-    """Return a kernel as a device launches it: addresses begin at multiples of 16 bytes, slots at
-    multiples of more; of other numbers only the sizes of shards may be multiples of 16."""
+def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
+    """Return a kernel as a device launches it: addresses begin at multiples of 16 bytes; of numbers
+    only the sizes of shards may be multiples of 16."""
     names = kernel.arg_names
+    constants = {name: member.described for name in names if name == "TMA"}
     signature = {name: _type(host, name, constants) for name in names}
-    if kernel.__name__ == "pull_terms":
-        signature["into"] = f"*{_NUMBERS[host.dtype]}"
-    if "TILE" in constants and constants["TILE"].described:
+    if constants.get("TMA"):
         rows, columns, depth = host.blocks
         for name, block in (("a", [rows, depth]), ("b", [depth, columns])):
             signature[name] = f"tensordesc<{_NUMBERS[host.dtype]}{block}>"
     sizes = [math.prod(host.shape(side, 0)) for side in range(3)]
     known = dict(zip(("lhs_size", "rhs_size", "size"), sizes, strict=True))
-    if kernel.__name__ in _WHOLE_SLOTS:
-        known |= dict.fromkeys(("slot", "rhs_at"), 0)
     divided = [
         k
         for k, name in enumerate(names)
@@ -130,15 +116,10 @@ def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
     """Return Triton's type of an argument."""
     if name in constants:
         return "constexpr"
-    if name in ("lhs", "rhs", "offered", "a", "b"):
+    if name in ("lhs", "rhs", "offered", "into", "a", "b"):
         return f"*{_NUMBERS[host.dtype]}"
     if name in ("c", "out", "sums"):
         return f"*{_NUMBERS[host.out_dtype]}"
-    if name == "neutral":
-        return "fp32" if host.out_dtype.is_floating_point else "i32"
-    if name == "into":
-        bits = 8 * constants["BLOCK"].width * host.dtype.itemsize
-        return "*u8" if bits == 8 else f"*i{bits}"
     if name in _WORDS:
         return "*i32"
     return "*i64" if name in _TABLES else "i32"

@@ -18,16 +18,14 @@ from shardwright.codegen.backends.jax_xla.matmul.docstring import (
     matmul_title,
 )
 from shardwright.codegen.backends.triton_gpu.context import NAME
+from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
+from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText
 from shardwright.codegen.backends.triton_gpu.matmul.terms import has_terms, terms_function
-from shardwright.codegen.backends.triton_gpu.matmul.tiles import (
-    KernelTiles,
-    received,
-    tiles_of,
-)
+from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
 from shardwright.codegen.emit.context import FunctionText, function_text, id_lines, quoted
 from shardwright.codegen.emit.docstring import mesh_text, side_lines
 from shardwright.codegen.emit.index_functions import IndexFunction, box_function
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.algebra.printers import PYTHON
@@ -42,8 +40,21 @@ from shardwright.ir.product_terms import added, fate_of, product_layout
 DTYPES = "bfloat16", "float16", "float32", "int8"
 """The types that kernels multiply."""
 
+IMPORTS = (("torch_matmul", "TritonMatmul"),)
+COTANGENTS = (("torch_cotangents", "Cotangents"),)
+"""Support modules and what a module imports of them."""
+
 MOST = 2**23
 """Elements of a row, of which a tile has at most 2**7."""
+
+
+@dataclass(frozen=True)
+class OperandText:
+    """An operand, or the result: its name, and its shape and sharding."""
+
+    name: str
+    shape: str
+    sharding: str
 
 
 @dataclass(frozen=True)
@@ -55,9 +66,17 @@ class MatmulModule:
     title: str
     facts: tuple[str, ...]
     command: str
-    constants: tuple[str, ...]
+    sides: tuple[OperandText, ...]
+    dtypes: tuple[str, str]
+    mesh: str
+    ids: tuple[str, ...]
+    wire_bytes: int
     functions: tuple[FunctionText, ...]
-    host_lines: tuple[str, ...]
+    imports: tuple[tuple[str, str], ...]
+    text: MultiplyText
+    templates: tuple[str, ...]
+    kernels: str
+    options: tuple[str, ...]
 
 
 def refuse_matmul(matmul: Matmul) -> None:
@@ -81,7 +100,7 @@ def render_matmul(
     del collective_id  # of kernels on TPUs
     matmul, product = plan.matmul, plan.chosen.multiplication
     layouts = {side: layout_of(matmul, side) for side in SIDES}
-    tiles = tiles_of(product, layouts)
+    kernels = MatmulKernels(product, layouts, tiles_of(product, layouts))
     whole = product_layout(product)
     boxes = [box_function(side, layouts[side]) for side in SIDES]
     boxes += [box_function("product", whole), *_terms_functions(product)]
@@ -89,13 +108,24 @@ def render_matmul(
         backend=NAME,
         support=version(NAME),
         title="\n".join(textwrap.wrap(matmul_title(matmul), WIDTH - 3)),
-        facts=(*_facts(plan, layouts, tiles),),
+        facts=(*_facts(plan, layouts, kernels),),
         command=command,
-        constants=(*_constants(plan, layouts),),
+        sides=tuple(
+            OperandText(side.upper(), str(matmul.shape(side)), quoted(str(matmul.sharding(side))))
+            for side in SIDES
+        ),
+        dtypes=(matmul.dtype, matmul.out_dtype),
+        mesh=quoted(str(matmul.mesh)),
+        ids=tuple(id_lines("IDS", matmul.mesh)),
+        wire_bytes=sum(kernels.received()),
         functions=tuple(function_text(PYTHON, box) for box in boxes),
-        host_lines=tuple(_host_lines(plan, tiles, backward)),
+        imports=IMPORTS + COTANGENTS * bool(backward),
+        text=kernels.text,
+        templates=kernels.templates,
+        kernels=", ".join(kernels.names),
+        options=tuple(_options(plan, kernels, backward)),
     )
-    return render("triton_gpu/matmul.py.jinja", found)
+    return render("triton_gpu/matmul/module.py.jinja", found)
 
 
 def _terms_functions(product: Multiplication) -> list[IndexFunction]:
@@ -109,36 +139,23 @@ def _is_summed(product: Multiplication, side: Side) -> bool:
     return side == "out" or bool(product.matmul.sharding(side).unreduced)
 
 
-def _constants(plan: MatmulPlan, layouts: dict[Side, Layout]) -> Iterator[str]:
-    """Yield what is multiplied and how it is sharded."""
-    matmul = plan.matmul
-    yield from (f"{side.upper()}_SHAPE = {matmul.shape(side)}" for side in SIDES)
-    yield f'DTYPE = "{matmul.dtype}"'
-    yield f'OUT_DTYPE = "{matmul.out_dtype}"'
-    yield f"MESH = {quoted(str(matmul.mesh))}"
-    yield from (f"{side.upper()} = {quoted(str(matmul.sharding(side)))}" for side in SIDES)
-    yield from (f"{line}  # by mesh position" for line in id_lines("IDS", matmul.mesh))
-    yield f"WIRE_BYTES = {sum(received(plan.chosen.multiplication, layouts))}"
-
-
-def _host_lines(
-    plan: MatmulPlan, tiles: KernelTiles, backward: tuple[str, ...]
-) -> list[str]:  # fmt: skip
-    given = [
-        "__name__",
-        'f"{LHS} by {RHS} to {OUT} of {LHS_SHAPE}, {RHS_SHAPE} {DTYPE}, {OUT_DTYPE} on {MESH}"',
-        "(LHS_SHAPE, RHS_SHAPE, OUT_SHAPE)",
-        "(DTYPE, OUT_DTYPE)",
-        "IDS",
-        "(lhs_box, rhs_box, out_box, product_box)",
-        f"blocks={tiles.blocks}",
-        f"warps={tiles.warps}",
-        f"stages={tiles.stages}",
-    ]
-    given += _terms_given(plan.chosen.multiplication)
-    given += [] if _overlaps(plan) else ["overlap=False"]
-    given += [f"backward=({', '.join(map(quoted, backward))})"] if backward else []
-    return called("_HOST = TritonMatmul", given)
+def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]) -> Iterator[str]:
+    """Yield what the host is given that differs from its defaults."""
+    tiles, text = kernels.tiles, kernels.text
+    start = max((side.start for side in text.moved), default=0)
+    yield f"slots=({text.slot}, {start}, {text.sums})"
+    yield f"blocks={tiles.blocks}"
+    yield f"warps={tiles.warps}"
+    yield f"stages={tiles.stages}"
+    if text.moved:
+        yield f"unit={text.copied.width}"
+    if text.described:
+        yield "described=True"
+    yield from _terms_given(plan.chosen.multiplication)
+    if not _overlaps(plan):
+        yield "overlap=False"
+    if backward:
+        yield f"cotangents=Cotangents({', '.join(map(quoted, backward))})"
 
 
 def _overlaps(plan: MatmulPlan) -> bool:
@@ -158,7 +175,7 @@ def _terms_given(product: Multiplication) -> list[str]:
     return [f"terms=({terms})", *([f"operators=({said})"] if {*operators} != {"sum"} else [])]
 
 
-def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) -> Iterator[str]:
+def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels) -> Iterator[str]:
     """Yield lines that state shardings, the case, what moves, sums, and the devices' ranges."""
     matmul = plan.matmul
     on = mesh_text(matmul.mesh)
@@ -174,7 +191,7 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) ->
     yield ""
     yield from case_lines(plan)
     yield ""
-    for text in _moves(plan, layouts, tiles):
+    for text in _moves(plan, kernels):
         yield from textwrap.wrap(
             text, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
         )
@@ -183,14 +200,14 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) ->
     yield from device_table(layouts)
 
 
-def _moves(plan: MatmulPlan, layouts: dict[Side, Layout], tiles: KernelTiles) -> Iterator[str]:
+def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
     """Yield what devices multiply, what they take and give, and in what they add."""
-    matmul, product = plan.matmul, plan.chosen.multiplication
+    matmul, product, tiles = plan.matmul, plan.chosen.multiplication, kernels.tiles
     lhs, rhs = (" x ".join(map(str, product.local_shape(side))) for side in SIDES[:2])
     yield f"Each device multiplies {lhs} by {rhs}, {product.flops} flops, in tiles of " + (
         f"{tiles.blocks[0]} x {tiles.blocks[1]}, {tiles.blocks[2]} of j at a time."
     )
-    bytes_of = dict(zip(SIDES, received(product, layouts), strict=True))
+    bytes_of = dict(zip(SIDES, kernels.received(), strict=True))
     when = "while it multiplies what has come" if _overlaps(plan) else "before it multiplies"
     for side in SIDES[:2]:
         if bytes_of[side]:

@@ -6,6 +6,7 @@ same memory: what a call has left there is wrong for the next one.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -161,12 +162,24 @@ def _refill(tensors: tuple[Any, ...], values: tuple[Any, ...]) -> None:
 def _check_traffic(module: ModuleType) -> None:
     """Compare what is said to come to the busiest device with what devices take and are given."""
     host = module._HOST
-    sizes = host.dtype.itemsize, host.out_dtype.itemsize
-    bytes_of = [
-        sum(count * size for count, size in zip(host.parts.received(p), sizes, strict=True))
-        for p in range(len(host.ids))
-    ]
+    size, out_size = host.dtype.itemsize, host.out_dtype.itemsize
+    bytes_of = []
+    for position in range(len(host.ids)):
+        taken = [part for _, part in host.parts.incoming(position)]
+        given = [part for _, part in host.parts.added(position)]
+        bytes_of.append(
+            sum(
+                volume(part.ranges) * each * sum(holder != position for holder in part.holders)
+                for parts, each in ((taken, size), (given, out_size))
+                for part in parts
+            )
+        )
     expect("WIRE_BYTES", module.WIRE_BYTES, max(bytes_of))
+
+
+def volume(ranges: Sequence[tuple[int, int]]) -> int:
+    """Return how many elements some ranges have."""
+    return math.prod(high - low for low, high in ranges)
 
 
 def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: int) -> None:

@@ -1,0 +1,286 @@
+"""The numbers of a matmul's kernels: what moves, what divides offsets, and how blocks end.
+
+The statements are those of the templates in `templates/triton_gpu/matmul/`. A kernel is the same on
+all devices, so what it takes for granted of offsets and blocks holds on each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import (
+    MatmulParameter,
+    MovedOperand,
+    MultiplyText,
+    PartRows,
+)
+from shardwright.codegen.backends.triton_gpu.matmul.tiles import KernelTiles
+from shardwright.codegen.emit.python_text import neutral_text
+from shardwright.ir.dtypes import is_floating, itemsize
+from shardwright.ir.layout import Layout
+from shardwright.ir.matmul import SIDES, Side
+from shardwright.ir.multiplication import Multiplication
+from shardwright.ir.product_terms import added, product_layout, terms_at
+
+LINE = 16
+"""Bytes of the widest load and store."""
+ALIGNED = 128
+"""Bytes at whose multiples slots begin."""
+BLOCK = 2048
+"""Units of a block that is copied, or elements of one that is added."""
+COLUMNS = 128
+"""Most units of a row of a block that is copied."""
+UNITS = {1: "tl.uint8", 2: "tl.int16", 4: "tl.int32", 8: "tl.int64"}
+"""What is copied as one, by its bytes."""
+DESCRIBED = 2
+"""Bytes of what TMA copies: of int8 wgmma takes b by columns, of float32 none."""
+FIELDS = {"lhs": 2, "rhs": 3}
+"""Which number of a stretch of j is that of an operand's part."""
+COMES = (
+    MatmulParameter(
+        "come", "int32 [parts]: how many programs of `pull` are done with each, over all calls"
+    ),
+    MatmulParameter("pullers", "how many programs `pull` has"),
+    MatmulParameter("polls", "how often to look for a part"),
+)
+PLACES = MatmulParameter(
+    "places", "int64 [devices, 2]: where this device's terms go, and are counted"
+)
+
+
+@dataclass(frozen=True)
+class MatmulKernels:
+    """The derivation for a product."""
+
+    product: Multiplication
+    layouts: dict[Side, Layout]
+    tiles: KernelTiles
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """The ranges of each device's product: [position, factor, end]."""
+        return product_layout(self.product).boxes()
+
+    @cached_property
+    def some(self) -> np.ndarray:
+        """Whose products have elements."""
+        return _volume(self.whole) > 0
+
+    def held(self, side: Side) -> np.ndarray:
+        """Return the ranges of shards, [position, dimension, end], without those of terms."""
+        return self.layouts[side].boxes()[:, -len(self.product.matmul.factors(side)) :]
+
+    def used(self, side: Side) -> np.ndarray:
+        """Return what devices multiply of an operand, or make of the result."""
+        return self.whole[:, list(self.product.matmul.factors(side))]
+
+    def dtype(self, side: Side) -> str:
+        """Return the type of a side."""
+        return self.product.matmul.out_dtype if side == "out" else self.product.matmul.dtype
+
+    @cached_property
+    def moved(self) -> list[Side]:
+        """The operands of which any device multiplies something else than it has."""
+        return [
+            side
+            for side in SIDES[:2]
+            if added(self.product, side) > 1 or (self.held(side) != self.used(side)).any()
+        ]
+
+    @property
+    def adds(self) -> bool:
+        """Whether terms of operands are added as they come."""
+        return any(added(self.product, side) > 1 for side in SIDES[:2])
+
+    @cached_property
+    def terms(self) -> tuple[np.ndarray, ...]:
+        """Which term each device's product is, the range of terms that its result is the sum of,
+        and how many of these there are: those of empty products are left out."""
+        positions = np.arange(len(self.some), dtype=np.int64)
+        own, low, high = np.stack(terms_at(self.product, "out", positions))
+        made = np.unique(own[self.some])
+        return own, low, high, np.searchsorted(made, high) - np.searchsorted(made, low)
+
+    @cached_property
+    def pushes(self) -> bool:
+        """Whether any device's result is another than its own product."""
+        wanted = _volume(self.held("out"))
+        own, low, high, count = self.terms
+        has = _shared(self.used("out"), self.held("out")) == wanted
+        keeps = (count == 1) & (low <= own) & (own < high) & self.some & has
+        return bool((~keeps & (wanted > 0)).any())
+
+    def received(self) -> tuple[int, int, int]:
+        """Return the bytes that come to the busiest device: of lhs, of rhs, and of terms; those of
+        one device, that with the most of all."""
+        found = []
+        for side in SIDES[:2]:
+            used = self.used(side)
+            lacks = added(self.product, side) * _volume(used) - _shared(used, self.held(side))
+            found.append(np.where(self.some, lacks, 0) * itemsize(self.dtype(side)))
+        wanted, (_, low, high, count) = self.held("out"), self.terms
+        own = np.where(self.some & (high > low), _shared(self.used("out"), wanted), 0)
+        found.append((count * _volume(wanted) - own) * itemsize(self.dtype("out")))
+        busiest = int(np.argmax(sum(found)))
+        lhs, rhs, out = (int(each[busiest]) for each in found)
+        return lhs, rhs, out
+
+    def ends(self, factor: int) -> np.ndarray:
+        """Return where shards and products begin and end along a factor."""
+        factors = self.product.matmul.factors
+        found = [self.held(s)[:, factors(s).index(factor)] for s in SIDES if factor in factors(s)]
+        return np.unique(np.concatenate([self.whole[:, factor], *found]))
+
+    def unit(self, factor: int, dtype: str) -> int:
+        """Return the elements, 16 bytes at most, that divide all ends along a factor."""
+        return math.gcd(LINE // itemsize(dtype), *map(int, self.ends(factor)))
+
+    def cuts(self, factor: int) -> Iterator[tuple[np.ndarray, int]]:
+        """Yield where shards cut products along a factor, and how long these are."""
+        ends = self.ends(factor)
+        for low, high in np.unique(self.whole[self.some, factor], axis=0):
+            yield ends[(low < ends) & (ends < high)] - low, int(high - low)
+
+    def fits(self, factor: int, block: int, *, to_the_end: bool = False) -> bool:
+        """Return whether all blocks are whole along a factor; `to_the_end`: but for those at the
+        ends of products."""
+        return not any(
+            (cuts % block).any() or (not to_the_end and extent % block)
+            for cuts, extent in self.cuts(factor)
+        )
+
+    def slot(self, side: Side) -> int:
+        """Return the elements of a slot for the shards of a side."""
+        unit = ALIGNED // itemsize(self.dtype(side))
+        return -(-int(_volume(self.held(side)).max()) // unit) * unit
+
+    @cached_property
+    def described(self) -> bool:
+        """Whether TMA can copy blocks of operands: nothing of a block is beyond its cell, unless
+        the operand ends there, of which TMA copies nothing."""
+        matmul = self.product.matmul
+        i, j, k = range(matmul.batch, matmul.batch + 3)
+        one = bool((_volume(self.whole[self.some, :i]) == 1).all())
+        rows, columns, depth = self.tiles.blocks
+        units = {self.unit(factor, matmul.dtype) for factor in (j, k)}
+        return (
+            itemsize(matmul.dtype) == DESCRIBED
+            and units == {LINE // DESCRIBED}
+            and self.fits(i, rows, to_the_end=one)
+            and self.fits(k, columns, to_the_end=True)
+            and (self.fits(j, depth) or (one and not any(c.size for c, _ in self.cuts(j))))
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kernels, in the order in which a call launches them."""
+        return (
+            *("offer", "announce", *["pull"] * bool(self.moved)),
+            *("multiply", *["add"] * self.pushes),
+        )
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The templates of the kernels, in the order in which a module has them."""
+        pull = ["terms" if self.adds else "pull"] * bool(self.moved)
+        described, add = ["described"] * self.described, ["add"] * self.pushes
+        names = "offer", *pull, "product", *described, "multiply", *add
+        return tuple(f"triton_gpu/matmul/{name}.py.jinja" for name in names)
+
+    @cached_property
+    def text(self) -> MultiplyText:
+        """The context of the kernels' templates."""
+        matmul, pushes, inside = self.product.matmul, self.pushes, "(along < depth - done)"
+        j, k = matmul.batch + 1, matmul.batch + 2
+        lhs, rhs = (self.slot(side) * (side in self.moved) for side in SIDES[:2])
+        starts, (rows, columns, depth) = {"lhs": 0, "rhs": lhs}, self.tiles.blocks
+        deep, wide = self.fits(j, depth), self.fits(k, columns)
+        masks = [f"{inside}[:, None]"] * (not deep) + ["(column < columns)"] * (not wide)
+        ends = "rows" if wide else "rows, columns"
+        kept = PLACES if pushes else MatmulParameter("c", "the result")
+        return MultiplyText(
+            devices=len(self.whole),
+            moved=tuple(MovedOperand(s, starts[s], FIELDS[s]) for s in self.moved),
+            operands=f"operands{', or their descriptors for TMA' * self.described}",
+            offers=tuple(self._offers(lhs + rhs)),
+            factors=f"total, a, b, a_at, b_at, across, {ends}, start, depth, a_row, b_row",
+            done="_" if deep else "done",
+            slot=lhs + rhs,
+            sums=self.slot("out") * int(self.terms[-1].max()) * pushes,
+            adds=self.adds,
+            copied=self._rows(),
+            block=BLOCK,
+            rows=rows,
+            columns=columns,
+            depth=depth,
+            a_unit=self.unit(j, matmul.dtype),
+            b_unit=self.unit(k, matmul.dtype),
+            c_unit=self.unit(k, matmul.out_dtype),
+            a_mask="" if deep else f"{inside}[None, :]",
+            b_mask=" & ".join(masks),
+            described=self.described,
+            widens=matmul.dtype == "bfloat16",
+            pushes=pushes,
+            element=f"tl.{matmul.dtype}",
+            result=f"tl.{matmul.out_dtype}",
+            pulled=_wide(matmul.dtype),
+            total=_wide(matmul.out_dtype),
+            neutral=self._neutral(),
+            parameters=(kept, *(COMES if self.moved else ())),
+        )
+
+    def _offers(self, slot: int) -> Iterator[MatmulParameter]:
+        """Yield the parameters of `offer` for the operands that it copies."""
+        for side in self.moved:
+            yield MatmulParameter(side, "the shard of this device")
+            yield MatmulParameter(f"{side}_size", "its elements")
+        if self.moved:
+            yield MatmulParameter("offered", f"two slots of {slot} elements")
+
+    def _rows(self) -> PartRows:
+        """Return how rows of parts are copied: in units, integers that divide where they begin."""
+        matmul, widest = self.product.matmul, 1
+        size = itemsize(matmul.dtype)
+        line = unit = LINE // size
+        for side in self.moved:
+            lengths = (
+                each[:, -1, 1] - each[:, -1, 0] for each in (self.held(side), self.used(side))
+            )
+            widest = max(widest, min(int(each.max()) for each in lengths))
+            unit = math.gcd(unit, self.unit(matmul.factors(side)[-1], matmul.dtype))
+        # What is added is no units of several elements.
+        width = 1 if self.adds else min(unit, max(UNITS) // size)
+        lanes, units = line // width if unit == line else 1, -(-widest // width)
+        columns = min(COLUMNS, 1 << (units - 1).bit_length())
+        across, aligned = -(-units // columns), lanes * width * size
+        return PartRows(
+            UNITS[width * size], width, lanes, BLOCK // columns, columns, across, aligned
+        )
+
+    def _neutral(self) -> str:
+        """Return the result of no terms, empty where every device with a result has some."""
+        lacks = (self.terms[-1] == 0) & (_volume(self.held("out")) > 0)
+        operator = self.product.matmul.out.operator
+        return neutral_text(self.dtype("out"), operator) if lacks.any() else ""
+
+
+def _wide(dtype: str) -> str:
+    """Return what elements are added in."""
+    return "tl.float32" if is_floating(dtype) else "tl.int32"
+
+
+def _volume(boxes: np.ndarray) -> np.ndarray:
+    widths = np.maximum(boxes[..., 1] - boxes[..., 0], 0)
+    found: np.ndarray = np.prod(widths, axis=1, dtype=np.int64)
+    return found
+
+
+def _shared(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    low = np.maximum(one[..., 0], other[..., 0])
+    high = np.minimum(one[..., 1], other[..., 1])
+    return _volume(np.stack([low, high], axis=-1))

@@ -1,0 +1,47 @@
+"""Cotangents of an emitted matmul: two matmuls, of the modules beside its own."""
+
+import importlib
+
+import torch
+
+
+class Cotangents:
+    """What makes those of lhs and rhs: `modules` of a matmul's package, by name."""
+
+    def __init__(self, *modules):
+        self.modules = modules
+
+    def multiplied(self, host, group, *given):
+        """Return what a matmul makes of operands, with its gradient: of a group, or of one address
+        space, where lhs of all devices comes first."""
+        return _Multiplied.apply(self, host, group, *given)
+
+    def of(self, host, given, c_bar, group):
+        """Return the cotangents of shards."""
+        package, half = host.name.rpartition(".")[0], len(given) // 2
+        first, second = (importlib.import_module(f"{package}.{each}") for each in self.modules)
+        # They multiply in the dtype of the result.
+        given = [x.transpose(-1, -2).to(host.out_dtype).contiguous() for x in given]
+        a, b = given[:half], given[half:]
+        c_bar = [each.resolve_neg().contiguous() for each in c_bar]
+        if group is None:
+            found = first.matmul_local(c_bar, b) + second.matmul_local(a, c_bar)
+        else:
+            found = [first.matmul(*c_bar, *b, group), second.matmul(*a, *c_bar, group)]
+        return [each.to(host.dtype) for each in found]
+
+
+class _Multiplied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, cotangents, host, group, *given):
+        ctx.given = cotangents, host, group
+        ctx.save_for_backward(*given)
+        half = len(given) // 2
+        if group is None:
+            return tuple(host.call_local(given[:half], given[half:]))
+        return (host.call(*given, group),)
+
+    @staticmethod
+    def backward(ctx, *c_bar):
+        cotangents, host, group = ctx.given
+        return None, None, None, *cotangents.of(host, ctx.saved_tensors, c_bar, group)
