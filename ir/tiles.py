@@ -44,7 +44,8 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
     """Return the non-empty tiles of two cuts of one dimension."""
     low, high = target.intervals
     full = np.flatnonzero(high > low)
-    first, last = source.owners(low[full], high[full])
+    # Of terms the source may have fewer than the target.
+    first, last = (np.minimum(o, source.parts - 1) for o in source.owners(low[full], high[full]))
     count = np.broadcast_to(last - first + 1, full.shape)
     index = np.repeat(full, count)
     ends = np.cumsum(count)

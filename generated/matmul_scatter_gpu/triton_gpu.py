@@ -37,10 +37,13 @@ if not __package__:
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import triton
+import triton.language as tl
+
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "1fc8777d4ecff1ff", __name__)
+require("triton_gpu", "cbd4f63ab500cff1", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -81,6 +84,199 @@ def product_box(position):
     return 0, 4096, lo1, lo1 + 2048, 0, 8192
 
 
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
+
+
+# Calls are numbered by an epoch in device memory, so that a captured graph counts too. Whoever waits
+# for something of a call waits for its number, or for that times what counts in one: nothing is ever
+# set back. What peers read or store lies in two slots, taken in turn: nobody begins a call before
+# its partners have begun the one before, and so ended the one before that.
+# `state`, int32 [2], has the number of the call, and the code of who waited for what in vain, after
+# so many `polls`; whoever waits next does not wait again.
+@triton.jit
+def wait(flag, wanted, state, polls, code):
+    """Wait until a flag is what is wanted, and acquire what was written before, by other GPUs too."""
+    left, wanted = tl.where(tl.load(state + 1) == 0, polls, 0), tl.cast(wanted, tl.int32)
+    seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+    while (left > 0) & (seen != wanted):
+        if HAS_POLL:  # it sleeps, a microsecond at most, and acquires nothing if it times out
+            tl.atomic_poll(flag, wanted, sem="acquire", scope="sys", timeout_ns=1000)
+        seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+        left -= 1
+    if seen != wanted:
+        tl.atomic_cas(state + 1, 0, tl.cast(code, tl.int32))
+
+
+@triton.jit
+def count(flag):
+    """Count this program, and release, once all of its threads have stored what they store."""
+    tl.debug_barrier()
+    tl.atomic_add(flag, 1, sem="release", scope="sys")
+
+
+@triton.jit(do_not_specialize=["partners", "polls"])
+def offer(
+    flags,  # int32 [2, devices]: the call that each device has begun, by its parity
+    names,  # int64 [partners]: the positions of this device and those it exchanges with
+    state,
+    partners,
+    polls,
+):
+    """Wait until all partners have begun the call before, and so ended the one before that, whose
+    slot this call takes; copy what they read there."""
+    epoch = tl.load(state) + 1
+    before = flags + (epoch - 1 & 1) * 8
+    for number in range(partners):
+        name = tl.load(names + number)
+        wait(before + name, epoch - 1, state, polls, 1 + name)
+
+
+@triton.jit(do_not_specialize=["partners"])
+def announce(
+    places,  # int64 [partners]: the addresses of this device's flags at each
+    state,
+    partners,
+):
+    """Begin a call: tell all partners. One program."""
+    epoch = tl.load(state) + 1
+    tl.store(state, epoch)
+    tl.debug_barrier()
+    for number in range(partners):
+        place = tl.load(places + number).to(tl.pointer_type(tl.int32))
+        tl.atomic_xchg(place + (epoch & 1) * 8, epoch, sem="release", scope="sys")
+
+
+@triton.jit
+def plus(total, x, y):
+    """Return a sum with the product of two blocks."""
+    if INTERPRETED:  # it would multiply the bits of bfloat16
+        x, y = x.to(tl.float32), y.to(tl.float32)
+    return tl.dot(x, y, total, input_precision="ieee", out_dtype=tl.float32)
+
+
+@triton.jit
+def product(total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row):
+    """Return a sum with the product of rows of a and columns of b over so much of j."""
+    row, column = tl.arange(0, 128)[:, None], tl.arange(0, 128)[None, :]
+    along = tl.arange(0, 64)
+    # Rows beyond the last one are that one: they are multiplied, and not stored.
+    a += a_at * a_row + tl.minimum(row, rows - 1) * a_row + start + along[None, :]
+    b += (b_at + start) * b_row + across + column + along[:, None] * b_row
+    for _ in tl.range(0, depth, 64):
+        x = tl.load(a)
+        y = tl.load(b)
+        total = plus(total, x, y)
+        a += 64
+        b += 64 * b_row
+    return total
+
+
+@triton.jit
+def fence(number):
+    """Let TMA, which reads memory in a way of its own, find what was acquired."""
+    if not INTERPRETED:
+        code: tl.constexpr = "fence.proxy.async.global; mov.u32 $0, $1;"
+        tl.inline_asm_elementwise(code, "=r,r", [number], tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def described_product(total, a, b, a_at, b_at, across, start, depth):
+    """Return a sum with the product of blocks that TMA copies, over so much of j; nothing is copied
+    of what is beyond an operand."""
+    for along in tl.range(start, start + depth, 64):
+        total = plus(total, a.load([a_at, along]), b.load([b_at + along, across]))
+    return total
+
+
+@triton.jit(do_not_specialize=["number", "stretched", "a_row", "b_row", "pullers", "polls"])
+def multiply(
+    a,  # operands, or their descriptors for TMA
+    b,
+    tiles,  # int64 [number, 10]: rows and columns; the first rows of a and b and column of b; the
+    # first stretch; the first owner, and how many; the row and column within the cell
+    stretches,  # int64 [.., 4]: where a stretch of j starts and ends; the parts of lhs and rhs there
+    owners,  # int64 [.., 3]: to whom a cell goes, where it begins there, how far apart its rows are
+    state,
+    places,  # int64 [devices, 2]: where this device's terms go, and are counted
+    number,
+    stretched,  # stretches of a tile
+    a_row,  # elements of a row
+    b_row,
+    TMA: tl.constexpr,
+):
+    """Multiply tile after tile, each once what it needs has come."""
+    epoch = tl.load(state)
+    a_row = tl.multiple_of(tl.cast(a_row, tl.int64), 8)
+    b_row = tl.multiple_of(tl.cast(b_row, tl.int64), 8)
+    row, column = tl.arange(0, 128)[:, None], tl.arange(0, 128)[None, :]
+    for turn in tl.range(tl.program_id(0), number, tl.num_programs(0)):
+        tile = tiles + tl.cast(turn, tl.int64) * 10
+        rows, columns = tl.load(tile).to(tl.int32), tl.load(tile + 1).to(tl.int32)
+        columns = tl.multiple_of(columns, 8)
+        a_at, b_at = tl.load(tile + 2), tl.load(tile + 3)
+        across = tl.multiple_of(tl.load(tile + 4), 8)
+        total = tl.full((128, 128), 0, tl.float32)
+        stretch = stretches + tl.load(tile + 5) * 4
+        for _ in range(stretched):
+            start = tl.multiple_of(tl.load(stretch), 8)
+            depth = tl.multiple_of((tl.load(stretch + 1) - start).to(tl.int32), 8)
+            if TMA:
+                total = described_product(
+                    total, a, b, a_at.to(tl.int32), b_at.to(tl.int32), across.to(tl.int32),
+                    start.to(tl.int32), depth,
+                )  # fmt: skip
+            else:
+                total = product(
+                    total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row
+                )  # fmt: skip
+            stretch += 4
+        inside = (row < rows) & (column < columns)
+        owner = owners + tl.load(tile + 6) * 3
+        for _ in range(tl.load(tile + 7)):
+            to = places + 2 * tl.load(owner)
+            c = tl.multiple_of(tl.load(to).to(tl.pointer_type(tl.bfloat16)), 16)
+            c += tl.cast(epoch & 1, tl.int64) * 33554432
+            apart = tl.multiple_of(tl.load(owner + 2), 8)
+            first = tl.multiple_of(tl.load(owner + 1), 8) + tl.load(tile + 8) * apart
+            first += tl.multiple_of(tl.load(tile + 9), 8)
+            # Within a tile 32 bits are enough, and take half as many registers.
+            at = row * tl.multiple_of(apart.to(tl.int32), 8) + column
+            tl.store(c + first + at, total.to(tl.bfloat16), mask=inside)
+            count(tl.load(to + 1).to(tl.pointer_type(tl.int32)))
+            owner += 3
+
+
+@triton.jit(do_not_specialize=["terms", "devices", "polls"])
+def add(
+    sums,  # two slots of 33554432 elements, to which devices store their terms
+    out,  # the result, of `size` elements
+    told,  # int32 [devices]: how many tiles of each have come, over all calls
+    tiles,  # int64 [devices]: how many come in a call
+    state,
+    size,
+    terms,  # how many of the result
+    devices,
+    polls,
+):
+    """Add terms in their order, once all tiles of each device have come."""
+    epoch = tl.load(state)
+    for name in range(devices):
+        tiles_told = epoch * tl.load(tiles + name)
+        wait(told + name, tiles_told, state, polls, 17 + name)
+    sums += tl.cast(epoch & 1, tl.int64) * 33554432
+    # A loop over 32-bit numbers would wrap around past 2^31 - 1 elements.
+    blocks = tl.cdiv(tl.cast(size, tl.int64), 2048)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        place = tl.cast(block, tl.int64) * 2048 + tl.arange(0, 2048)
+        inside = place < size
+        total = tl.load(sums + place, mask=inside).to(tl.float32)
+        for term in range(1, terms):
+            more = sums + tl.cast(term, tl.int64) * size + place
+            total += tl.load(more, mask=inside).to(tl.float32)
+        tl.store(out + place, total.to(tl.bfloat16), mask=inside)
+
+
 _HOST = TritonMatmul(
     __name__,
     f"{LHS} by {RHS} to {OUT} of {LHS_SHAPE}, {RHS_SHAPE} {DTYPE}, {OUT_DTYPE} on {MESH}",
@@ -88,9 +284,12 @@ _HOST = TritonMatmul(
     (DTYPE, OUT_DTYPE),
     IDS,
     (lhs_box, rhs_box, out_box, product_box),
+    (offer, announce, multiply, add),
+    slots=(0, 0, 33554432),
     blocks=(128, 128, 64),
     warps=8,
     stages=3,
+    described=True,
 )
 matmul, matmul_local, synchronize = _HOST.matmul, _HOST.matmul_local, _HOST.synchronize
 
