@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "86fc46ee4d8787e0",
     "pallas_tpu": "0354ea8362d13ef3",
-    "triton_gpu": "1fc8777d4ecff1ff",
+    "triton_gpu": "cbd4f63ab500cff1",
 }
 
 

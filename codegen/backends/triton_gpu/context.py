@@ -103,15 +103,11 @@ class TritonText:
         return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
-    def features(self) -> str:
-        """The features that its host knows, as a dict in Python; empty for none."""
-        found = [f'"{each.name}": {each.adds}' for each in self.extras if each.in_host]
-        return f"{{{', '.join(found)}}}" if found else ""
-
-    @property
-    def shares(self) -> bool:
-        """Whether it has the functions that share memory."""
-        return any(each.name == "symmetric" for each in self.extras)
+    def entries(self) -> tuple[str, ...]:
+        """The templates of entries beside `reshard` and `reshard_local`."""
+        shares = any(each.name == "symmetric" for each in self.extras)
+        found = ["shared"] * shares + ["dtensor"] * (self.dtensor is not None)
+        return tuple(f"triton_gpu/{name}.py.jinja" for name in found)
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...]:
@@ -226,9 +222,12 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
     reshard = request.plan.reshard
     if reshard.places and reshard.target.operator != "sum":
         more.append(f"empty={neutral_text(reshard.dtype, reshard.target.operator)}")
-    features = [e.name for e in EXTRAS if e.in_host and e.name in request.features]
-    kept = ["features=FEATURES"] if features else []
-    constants = [line for phase in phases for line in phase.constants]
+    known = [each for each in EXTRAS if each.in_host and each.name in request.features]
+    features = ", ".join(f'"{each.name}": {each.adds}' for each in known)
+    constants, kept = [], []
+    if known:
+        constants, kept = [f"FEATURES = {{{features}}}"], ["features=FEATURES"]
+    constants += [line for phase in phases for line in phase.constants]
     if len(phases) == 1:
         name, given = phases[0].host([*more, *kept])
         return (*constants, *called(f"_HOST = {name}", given))
