@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.matmul import MatmulBundle
     from shardwright.codegen.emit.program import ProgramBundle
+    from shardwright.codegen.learn.compare import Comparison, compare
     from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.mesh import AxisRef, Mesh
     from shardwright.ir.plan import Plan
+    from shardwright.ir.relayout import Relayout, RelayoutPlan
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import DimSharding, Sharding
     from shardwright.ir.stored import Stored, cut, stack
@@ -72,6 +74,7 @@ _HOMES = {
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
+    "shardwright.codegen.learn.compare": ("Comparison", "compare"),
     "shardwright.codegen.partition": ("strategies",),
     "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
     "shardwright.codegen.partition.entry": ("partition",),
@@ -88,6 +91,7 @@ _HOMES = {
     "shardwright.ir.matmul_plan": ("MatmulPlan",),
     "shardwright.ir.mesh": ("AxisRef", "Mesh"),
     "shardwright.ir.plan": ("Plan",),
+    "shardwright.ir.relayout": ("Relayout", "RelayoutPlan"),
     "shardwright.ir.reshard": ("Reshard",),
     "shardwright.ir.sharding": ("DimSharding", "Sharding"),
     "shardwright.ir.stored": ("Stored", "cut", "stack"),
@@ -98,6 +102,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AxisRef",
     "Bundle",
+    "Comparison",
     "Description",
     "DimSharding",
     "InputError",
@@ -109,6 +114,8 @@ __all__ = [
     "Plan",
     "Problem",
     "ProgramBundle",
+    "Relayout",
+    "RelayoutPlan",
     "Report",
     "Reshard",
     "Sharding",
@@ -117,6 +124,7 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "check",
+    "compare",
     "constrain",
     "cut",
     "derivation",

@@ -210,12 +210,90 @@ PRODUCTS = {
 IN_RANKS = {"fsdp2_tp_one_call": "pytorch/pytorch#121062"}
 """`call/dtensor_cases.py` has it, among four processes."""
 
-LATER = {
-    "qkv_raw_rows": ("ai-dynamo/modelexpress#650", 9),
-    "gdn_sections": ("NVIDIA-NeMo/Megatron-Bridge#2013", 9),
-    "vocab_padding": ("sgl-project/sglang#31799", 9),
-    "fp8_scale_overlap": ("vllm-project/vllm#42384", 9),
-    "checkpoint_other_topology": ("google/orbax#648", 11),
+
+class Layouts(NamedTuple):
+    """Tensors from one stored layout to another, each a mesh and the layouts of its buffers;
+    `received`: bytes of the busiest device; `total`: of all, None where the report has none."""
+
+    thread: str
+    dtype: str
+    tensors: dict[str, tuple[int, ...]]
+    source: tuple[str, dict[str, str]]
+    target: tuple[str, dict[str, str]]
+    received: int
+    total: int | None
+
+
+UNITS = {"q": (128,), "k": (4,), "v": (4,)}
+RAW_ROWS = """cut(1, {"tp":(2)4}, stack(1, q '(g=2 r) -> g r' [{"tp":(1)2}],
+    k '(g=2 r) -> g r' [{"tp":(1)2}], v '(g=2 r) -> g r' [{"tp":(1)2}]))"""
+HEADS = 'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])'
+SECTIONS = {name: (rows, 3) for name, rows in zip("abcde", (16, 16, 4, 4, 2), strict=True)}
+LAST_8 = '<["tp"=8], device_ids=[8, 9, 10, 11, 12, 13, 14, 15]>'
+LAST_16 = f'<["tp"=16], device_ids={list(range(8, 24))}>'
+
+LAYOUTS = {
+    "qkv_raw_rows": Layouts(  # a unit is half a head, here a byte; k and v of two ranks are one
+        *("ai-dynamo/modelexpress#650", "int8", UNITS, ("tp=8", {"qkv": RAW_ROWS})),
+        *((LAST_8, {"qkv": HEADS}), 20, None),
+    ),
+    "qkv_raw_rows, same devices": Layouts(
+        *("ai-dynamo/modelexpress#650", "int8", UNITS, ("tp=8", {"qkv": RAW_ROWS})),
+        *(("tp=8", {"qkv": HEADS}), 6, 36),
+    ),
+    "gdn_sections": Layouts(
+        *("NVIDIA-NeMo/Megatron-Bridge#2013", "float32", SECTIONS),
+        ("tp=2", {"in_proj": "cut(0, {tp}, stack(0, a, b, c, d, e))"}),
+        ("tp=2", {"in_proj": "stack(0, a[{tp}], b[{tp}], c[{tp}], d[{tp}], e[{tp}])"}),
+        *(96, 192),
+    ),
+    "vocab_padding": Layouts(
+        *("sgl-project/sglang#31799", "float32", {"w": (10, 2)}),
+        ("tp=4", {"w": "w[{tp} sized(4)]"}),
+        ('<["tp"=2], device_ids=[4, 5]>', {"w": "w[{tp} sized(6)]"}),
+        *(48, 80),
+    ),
+    "fp8_scale_overlap": Layouts(
+        *("vllm-project/vllm#42384", "float32", {"scales": (24,)}),
+        ("fsdp=8", {"scales": "scales[{fsdp}]"}),
+        (LAST_16, {"scales": "scales[{tp} cover(128, 3072, 192)]"}),
+        *(8, 128),
+    ),
+    "zigzag_program": Layouts(
+        *("AI-Hypercomputer/maxtext#4275", "float32", {"x": (2, 64, 16)}),
+        ("cp=4", {"x": "x[{}, {cp}]"}),
+        ("cp=4", {"x": "stack(1, x[{}, {cp} into(8)], x[{}, {cp} into(8) reversed])"}),
+        *(2_048, None),
+    ),
+    "striped_layout": Layouts(
+        *("zhuzilin/ring-flash-attention#2", "float32", {"x": (16, 2)}),
+        ("cp=4", {"x": "x[{cp}]"}),
+        ("cp=4", {"x": "x '(i r=4) d -> r i d' [{cp}]"}),
+        *(24, None),
+    ),
+    "fsdp2_tp_one_call": Layouts(
+        *("pytorch/pytorch#121062", "float32", {"w": (16, 4)}),
+        ("dp=2,tp=2", {"w": "(_StridedShard(0, split_factor=2), Shard(0))"}),
+        ("dp=2,tp=2", {"w": "(Replicate(), Shard(0))"}),
+        *(64, None),
+    ),
+    "device_order_16": Layouts(
+        *("marin-community/levanter#635", "float32", {"x": (32, 8, 64)}),
+        (
+            f'<["data"=4, "model"=4], device_ids={[*CALL.source[1]]}>',
+            {"x": "P(None, 'model', 'data')"},
+        ),
+        (f'<["all"=16], device_ids={[*CALL.target[1]]}>', {"x": "P(None, None, 'all')"}),
+        *(4_096, None),
+    ),
+    "fused_qkv_kv_replicas_out_views": Layouts(  # 4 heads of 24 elements
+        *("vllm-project/vllm#2379", "float32", {"q": (8, 4, 6), "k": (2, 4, 6), "v": (2, 4, 6)}),
+        ("tp=2", {"qkv": "stack(0, q[{tp}], k[{tp}], v[{tp}])"}),
+        *((SERVER, {"qkv": HEADS}), 384, None),
+    ),
 }
+"""What of them is about layouts, as layouts. Modules that move them are for issue 9."""
+
+LATER = {"checkpoint_other_topology": ("google/orbax#648", 11)}
 """What has no words yet, with the issue of twelve that brings it. Issue 7 brings the 2,048 bytes of
-`zigzag_program`."""
+`zigzag_program` to programs."""

@@ -25,7 +25,7 @@ LAYERS = (
         "codegen/backends/toolchain.py",
     ),
     ("codegen/spec/",),
-    ("codegen/planner/",),
+    ("codegen/planner/", "codegen/learn/"),
     ("codegen/trace/", "codegen/propagate/", "codegen/partition/"),
     (
         "codegen/emit/context.py",

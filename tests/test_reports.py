@@ -13,7 +13,18 @@ import pytest
 from commands import ok
 from places import ROOT
 from programs import findings
-from report_cases import CALL, IN_RANKS, LATER, MOVED, PRODUCTS, PROGRAMS, Moved, Product
+from report_cases import (
+    CALL,
+    IN_RANKS,
+    LATER,
+    LAYOUTS,
+    MOVED,
+    PRODUCTS,
+    PROGRAMS,
+    Layouts,
+    Moved,
+    Product,
+)
 
 import shardwright as sw
 from shardwright.codegen.spec.config import load_toml
@@ -30,13 +41,15 @@ def test_the_list_is_whole() -> None:
         name: case.thread for table in (MOVED, PRODUCTS, PROGRAMS) for name, case in table.items()
     }
     threads |= {"device_order_16": CALL.thread, **IN_RANKS}
+    threads |= {name: case.thread for name, case in LAYOUTS.items() if "," not in name}
     threads |= {name: thread for name, (thread, _) in LATER.items()}
     assert len(threads) == 21
     if not REPORTS.is_file():
         pytest.skip(f"no {REPORTS}")
     listed = json.loads(REPORTS.read_text())
     assert {each["id"]: f"{each['repo']}#{each['number']}" for each in listed} == threads
-    assert {each["id"] for each in listed if each["status"] == "missing"} == {*LATER}
+    missing = {each["id"] for each in listed if each["status"] == "missing"}
+    assert {*LATER} == missing - {*LAYOUTS}
 
 
 def test_programs_and_a_call() -> None:
@@ -133,3 +146,43 @@ def matmul(case: Product, extents: tuple[int, int, int]) -> sw.Matmul:
     i, j, k = extents
     lhs, rhs, out = case.shardings
     return sw.Matmul(case.dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=case.mesh)
+
+
+def of_group(case: Moved) -> Layouts:
+    """The layouts of a report whose tensors have plain shardings."""
+    tensors = {name: each[0] for name, each in case.tensors.items()}
+    source, target = ({name: each[at] for name, each in case.tensors.items()} for at in (2, 3))
+    ends = (case.mesh, source), (case.target_mesh, target)
+    return Layouts(case.thread, case.dtype, tensors, *ends, case.received or 0, None)
+
+
+EVERY_LAYOUT = {**{f"{n}, whole": of_group(c) for n, c in MOVED.items() if c.received}, **LAYOUTS}
+
+
+@pytest.mark.parametrize("name", EVERY_LAYOUT)
+def test_layouts(name: str) -> None:
+    """The bytes that the report states; a side differs from the other, and not from itself."""
+    case = EVERY_LAYOUT[name]
+    source, target = (
+        sw.Stored(mesh, case.tensors, layouts, case.dtype)
+        for mesh, layouts in (case.source, case.target)
+    )
+    plan = sw.plan(sw.Relayout(source, target))
+    assert plan.received_max == case.received
+    assert case.total in (None, plan.total)
+    assert sw.compare(target, target).same
+    if {*source.mesh.device_ids} == {*target.mesh.device_ids}:
+        assert not sw.compare(source, target).same
+
+
+def test_where_reports_lay() -> None:
+    """What a padded vocabulary and scales that overlap are, rank by rank."""
+    vocabulary, scales = LAYOUTS["vocab_padding"], LAYOUTS["fp8_scale_overlap"]
+    for (mesh, layout), widths in zip(vocabulary[3:5], ([4, 4, 2, 0], [6, 4]), strict=True):
+        stored = sw.Stored(mesh, vocabulary.tensors, layout, vocabulary.dtype)
+        (part,) = stored.bound["w"].parts
+        assert [high - low for low, high in (part.box(p)[0] for p in range(len(widths)))] == widths
+    mesh, layout = scales.target
+    stored = sw.Stored(mesh, scales.tensors, layout, scales.dtype)
+    found = [part.box(p)[0] for part in stored.bound["scales"].parts for p in range(4)]
+    assert found == [(0, 2), (1, 3), (3, 5), (4, 6)]

@@ -18,6 +18,7 @@ from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
+from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
 from shardwright.ir.reshard import Reshard
 
 
@@ -31,19 +32,22 @@ def plan(
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
 ) -> Plan: ...
 @overload
+def plan(what: Relayout) -> RelayoutPlan: ...
+@overload
 def plan(
     what: Matmul, *, topology: str | Topology | None = None, loop: str | None = None
 ) -> MatmulPlan: ...
 def plan(
-    what: Reshard | Matmul,
+    what: Reshard | Matmul | Relayout,
     strategy: str = "auto",
     *,
     topology: str | Topology | None = None,
     memory_limit: int | None = None,
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
     loop: str | None = None,
-) -> Plan | MatmulPlan:
-    """Return the plan of a reshard, whether the backends take it or not, or of a matmul.
+) -> Plan | MatmulPlan | RelayoutPlan:
+    """Return the plan of a reshard, whether the backends take it or not, or of a matmul; or the
+    bytes that a relayout must move, which takes nothing else.
 
     `auto` is the plan whose modules take least on the topology, of the strategies that all backends
     execute; without a topology the one that moves least. `topology` is a text as `v5e:4x4` or
@@ -53,8 +57,12 @@ def plan(
     Raises InputError for an unknown strategy or backend, or a strategy that cannot do it, a
     topology that lacks devices, and a limit below what source and target take together.
     """
+    if isinstance(what, Relayout):
+        given = {"strategy": strategy, "topology": topology, "loop": loop}
+        takes_none("relayout", memory_limit=memory_limit, **given)
+        return plan_relayout(what)
     if isinstance(what, Matmul):
-        check_reshards_own(strategy, memory_limit)
+        takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         return plan_matmul(what, topology, loop=loop or "auto")
     if loop is not None:
         raise InputError("loops are of matmuls", argument="loop", got=loop, expected="a Matmul")
@@ -63,13 +71,12 @@ def plan(
     )
 
 
-def check_reshards_own(strategy: str, memory_limit: int | None) -> None:
-    """Raise InputError where what is for reshards is said of a matmul."""
-    given = {"strategy": strategy, "memory_limit": memory_limit}
+def takes_none(what: str, **given: object) -> None:
+    """Raise InputError where an argument that is for reshards is given for something else."""
     for argument, got in given.items():
         if got not in ("auto", None):
             raise InputError(
-                f"a matmul takes no {argument}",
+                f"a {what} takes no {argument}",
                 argument=argument,
                 got=got,
                 expected=f"no {argument}, or a Reshard",

@@ -10,7 +10,7 @@ from typing import overload
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Table
 from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING
-from shardwright.codegen.emit.choice import check_reshards_own, checked, executed_by
+from shardwright.codegen.emit.choice import checked, executed_by, takes_none
 from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
@@ -217,7 +217,7 @@ def emit(
     if isinstance(what, Partitioned):
         return emit_program(what, topology)
     if isinstance(what, Matmul | MatmulPlan):
-        check_reshards_own(strategy, memory_limit)
+        takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         return emit_matmul(
             what,
             MULTIPLYING if backends is None else backends,

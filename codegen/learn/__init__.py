@@ -1,0 +1,1 @@
+"""Layouts, and what loaders hold, compared: which elements lie elsewhere, as ranges with names."""

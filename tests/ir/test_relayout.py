@@ -1,0 +1,124 @@
+"""The bytes of relayouts: against the oracle's sets of elements, and against plans of reshards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from cases import random_reshard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layouts import buffers, meshes, numbers_of
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.ir.stored import Stored
+
+
+@st.composite
+def relayouts(draw: st.DrawFn) -> sw.Relayout:
+    """Two buffers of the same tensors, on one mesh or two; the source has every element beside."""
+    meshed = draw(meshes())
+    shapes, target = draw(buffers(meshed))
+    other = draw(st.sampled_from([meshed, draw(meshes())]))
+    source = {name: f"{name}[{{{other.names[0]}}} balanced]" for name in shapes}
+    rest = {f"{name}!": name for name in shapes}
+    on_target = Stored(meshed, shapes, {"it": target, **rest}, "int16")
+    first = Stored(other, shapes, source, "int16")
+    return sw.Relayout(*draw(st.sampled_from([(first, on_target), (on_target, first)])))
+
+
+def elements(stored: Stored) -> dict[int, set[int]]:
+    """Of each device, the numbers of the elements that it has in any buffer."""
+    found: dict[int, set[int]] = {device: set() for device in stored.mesh.device_ids}
+    for name in stored.buffers:
+        for device, numbers in numbers_of(stored, name).items():
+            found[device] |= {*numbers.reshape(-1).tolist()} - {-1}
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(relayouts())
+def test_bytes(relayout: sw.Relayout) -> None:
+    check_bytes(relayout)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(relayouts())
+def test_bytes_of_more(relayout: sw.Relayout) -> None:
+    check_bytes(relayout)
+
+
+def check_bytes(relayout: sw.Relayout) -> None:
+    plan = sw.plan(relayout)
+    had, has = elements(relayout.source), elements(relayout.target)
+    lacked = {device: numbers - had.get(device, set()) for device, numbers in has.items()}
+    assert plan.received == {device: 2 * len(numbers) for device, numbers in lacked.items()}
+    assert plan.total == sum(plan.sent.values()) == sum(plan.tensors.values())
+    assert all(plan.sent[device] <= plan.total * bool(had[device]) for device in had)
+    read = [number for numbers in lacked.values() for number in numbers]
+    busiest = max(had, key=lambda device: alone(had, device, read))
+    assert plan.sent_max >= 2 * alone(had, busiest, read)
+
+
+def alone(had: dict[int, set[int]], device: int, read: Iterable[int]) -> int:
+    """How often elements are read that one device alone has."""
+    others = set().union(*(numbers for each, numbers in had.items() if each != device))
+    return sum(number in had[device] - others for number in read)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_reshard_is_a_relayout(seed: int) -> None:
+    """Its least bytes are those of the plan."""
+    reshard = random_reshard(seed)
+    sides = (
+        sw.Stored(side.mesh, {"x": reshard.shape}, {"x": layout(side, split)}, reshard.dtype)
+        for side, split in (
+            (reshard.source, reshard.source_split),
+            (reshard.target, reshard.target_split),
+        )
+    )
+    plan = sw.plan(sw.Relayout(*sides))
+    assert plan.received_max == sw.plan(reshard).traffic.bound_received_max
+
+
+def layout(sharding: sw.Sharding, split: str) -> str:
+    """The text of a sharding as a layout."""
+    nested = " nested" if split == "nested" else ""
+    dims = (f"{{{', '.join(map(str, dim.axes))}}}{nested}" for dim in sharding.dims)
+    return f"x[{', '.join(dims)}]"
+
+
+def test_what_is_said() -> None:
+    heads = {"q": (32, 16), "k": (8, 16), "v": (8, 16)}
+    trainer = sw.Stored("tp=2", heads, dict.fromkeys(heads, "_[{tp}]"), "bfloat16")
+    packed = sw.stack(0, q="tp", k='"tp":(1)2', v='"tp":(1)2')
+    server = sw.Stored('<["tp"=4], device_ids=[2, 3, 4, 5]>', heads, packed, "bfloat16")
+    plan = sw.plan(sw.Relayout(trainer, server))
+    assert str(plan) == exactly(
+        """
+        received by the busiest device 512 bytes, the least possible
+        sent by the busiest device     1,024 bytes
+        received by all devices        2,048 bytes, of these
+          q                                 1,024
+          k                                   512
+          v                                   512
+        """
+    )
+    assert plan.to_dict()["bytes"] == {"received_max": 512, "sent_max": 1024, "total": 2048}
+    assert message(lambda: sw.plan(sw.Relayout(trainer, server), topology="v5e:2x4")) == exactly(  # type: ignore[call-overload]
+        """
+        topology: a relayout takes no topology
+        got: v5e:2x4
+        expected: no topology, or a Reshard
+        """
+    )
+    one = sw.Stored("tp=2", {"q": (32, 16)}, "q", "bfloat16")
+    assert message(lambda: sw.Relayout(one, server)) == exactly(
+        """
+        target: both layouts must have the same tensors
+        got: k (8, 16), v (8, 16)
+        expected: no more tensors
+        """
+    )
