@@ -45,7 +45,8 @@ def _matmul(description: MatmulDescription, backend: str) -> Price:
     chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
     if chosen.loop or chosen.pulled or not registry.backend(backend).portable:
         return lambda on: plan_matmul(matmul, on, like=chosen, listed=0).chosen.cost.seconds
-    timelines = [registry.backend(backend).timeline(move) for move in chosen.moves]
+    moves = [move for move in chosen.moves if move.reshard.source != move.reshard.target]
+    timelines = [registry.backend(backend).timeline(move) for move in moves]
     devices = 1 + max(matmul.mesh.device_ids)
     flops, touched = chosen.cost.flops, chosen.cost.touched
 

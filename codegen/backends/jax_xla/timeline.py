@@ -3,12 +3,22 @@
 Beside them XLA cuts boxes out of the source shard and puts them into the target shard; of shards
 that collectives take and give as they are, nothing is copied but what a transpose takes, which is
 not counted.
+
+On a processor, where a collective is a copy too, all other passes over memory count, as its HLO
+(jax 0.10.2) has them:
+
+    result    one pass writes it, also where a device only cuts its part out of what it has
+    boxes     those of each round take a pass over the whole target shard, since XLA chooses there
+              between what has come and what a device has
+    rows      where a gather, an all-to-all or a sum cuts or joins the last dimension, XLA puts
+              shards in another order before and after it, element by element: a byte takes as long
+              as a word
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -24,16 +34,20 @@ from shardwright.codegen.backends.jax_xla.rounds import Rounds, permutes_of
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
 from shardwright.codegen.backends.jax_xla.transport import How
 from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.planner.basis.boxed import rounds_of
+from shardwright.codegen.planner.basis.boxed import layouts_of, rounds_of
+from shardwright.codegen.planner.memory import shard_bytes
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
+WORD = 4
+"""Bytes that a processor moves in the time of an element, at least."""
 
 
 def timeline(plan: Plan) -> Timeline:
@@ -43,7 +57,28 @@ def timeline(plan: Plan) -> Timeline:
     direct = direct_of(plan)
     exchange, size = as_vectors(direct.exchange), DTYPES[plan.reshard.dtype]
     ids = ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
-    return Timeline(tuple(_stages(direct, exchange, size, ids)), ids)
+    stages = tuple(_stages(direct, exchange, size, ids))
+    return Timeline((*stages, *_on_processor(plan, stages)), ids)
+
+
+def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
+    """Yield the passes over the result and over rows that a processor makes beside these stages."""
+    reshard = plan.reshard
+    source, target = shard_bytes(reshard)
+    yield Copies("the result is written", 2.0 * target, on_processor=True)
+    collectives = {stage.op for stage in stages if isinstance(stage, Collective)} - {PERMUTE}
+    if collectives and _cuts_rows(reshard):
+        nbytes = 2.0 * max(WORD, reshard.itemsize) / reshard.itemsize * (source + target)
+        yield Copies("rows are cut and joined", nbytes, on_processor=True)
+
+
+def _cuts_rows(reshard: Reshard) -> bool:
+    """Return whether the last dimension is cut otherwise before than after, below others."""
+    sides = (reshard.source, reshard.target)
+    if any(math.prod(side.local_shape(reshard.shape)[:-1]) == 1 for side in sides):
+        return False
+    before, after = (side.dims[-1].axes for side in sides)
+    return before != after
 
 
 def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Stage]:
@@ -66,10 +101,12 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
             boxes, whole = plan.once(boxes_of)
             if boxes.window != exchange.source.local_shape:
                 yield Copies("boxes are cut", source)
-            for elements, pairs in permutes_of(exchange, boxes, whole):
+            permutes = permutes_of(exchange, boxes, whole)
+            for elements, pairs in permutes:
                 yield Collective(PERMUTE, size * elements, pairs)
             if boxes.window != exchange.target.local_shape:
                 yield Copies("boxes are put in place", target)
+                yield from _put_again(len(permutes), target)
         case Ragged():
             yield Sends(
                 "ragged-all-to-all", partial(_rows, how, exchange, size, ids), by="collective"
@@ -113,13 +150,14 @@ def _of_steps(plan: Plan, how: Steps) -> Timeline:
     stages: list[Stage] = []
     for block, step in zip(how.blocks, plan.listed(), strict=True):
         stages += block.asked if block.boxes is None else _boxed(step, plan.reshard.itemsize, ids)
-    return Timeline(tuple(stages), ids)
+    return Timeline((*stages, *_on_processor(plan, stages)), ids)
 
 
 def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
     """Yield the rounds of a step by boxes."""
     for rounds in rounds_of(step, ids):
         cut, placed = np.zeros((2, ids.size))
+        target = 2.0 * size * math.prod(layouts_of(step)[1].local_shape)
         for each in rounds:
             cut[[*each.sent]] += each.elements
             placed[[*each.taken]] += each.elements
@@ -128,3 +166,10 @@ def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
             if each.away:
                 yield Collective(PERMUTE, size * each.elements, each.away)
         yield Copies("boxes are put in place", 2.0 * size * float(placed.max()))
+        yield from _put_again(sum(bool(each.away) for each in rounds), target)
+
+
+def _put_again(rounds: int, target: float) -> Iterator[Stage]:
+    """Yield the passes over the target shard of all rounds but one."""
+    if rounds > 1:
+        yield Copies("boxes of each round", (rounds - 1) * target, on_processor=True)

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.codegen.hardware.nccl import PROTOCOLS, Protocol
+from shardwright.codegen.hardware.presets import is_processor
 from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.arrays import Integers
 
@@ -59,6 +60,11 @@ class Network:
 
     topology: Topology
     devices: int
+
+    @cached_property
+    def is_processor(self) -> bool:
+        """Whether devices share a processor."""
+        return is_processor(self.topology)
 
     @cached_property
     def per_message(self) -> Floats:

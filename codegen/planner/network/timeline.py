@@ -49,11 +49,13 @@ class Sends:
 @dataclass(frozen=True)
 class Copies:
     """Bytes of HBM that a device reads and writes; `leaving`: only where the result leaves the
-    program, and not where the program goes on with it."""
+    program, and not where the program goes on with it; `on_processor`: only where devices are those
+    that JAX makes of a processor."""
 
     what: str
     nbytes: float
     leaving: bool = False
+    on_processor: bool = False
 
 
 Stage: TypeAlias = Sends | Collective | Copies
@@ -150,6 +152,8 @@ def stage_costs(timeline: Timeline, network: Network) -> tuple[StageCost, ...]:
     """Return what each stage takes."""
     found, rounds = list[StageCost](), None
     for stage in timeline.stages:
+        if isinstance(stage, Copies) and stage.on_processor and not network.is_processor:
+            continue
         cost = _cost(stage, timeline.ids, network)
         if isinstance(stage, Sends) and stage.steps:
             rounds = rounds or Forwarding(network)

@@ -41,6 +41,36 @@ def ring() -> Iterator[Flows]:
     yield Flows(IDS, np.roll(IDS, -1), np.full(4, 1e6))
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "dtype", "passes"),
+    [
+        ('[{"x"}, {}]', '[{"x"}, {"y"}]', "int8", {"result": 2 * 32 * 8}),
+        ('[{"y"}, {}]', '[{}, {"y"}]', "float32", {"result": 8 * 512, "rows": 8 * 2 * 512}),
+        ('[{"y"}, {}]', '[{}, {"y"}]', "int8", {"result": 2 * 512, "rows": 8 * 2 * 512}),
+        ('[{"y"}, {}]', "[{}, {}]", "float32", {"result": 8 * 2048}),
+        # Two rounds, of which the first pass is one everywhere.
+        ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', "int8", {"boxes": 2 * 256, "result": 2 * 256}),
+    ],
+)
+def test_passes_of_a_processor(
+    source: str, target: str, dtype: str, passes: dict[str, int]
+) -> None:
+    """By hand: of devices that share a processor, and of no others."""
+    moved = sw.Reshard((64, 32), dtype, source, target, mesh=GRID)
+    timeline = registry.backend("jax_xla").timeline(sw.plan(moved))
+    here, there = (
+        cost_of(timeline, network_of(moved, topology_of(text))).stages
+        for text in ("cpu:8,memory=1e9", "h100:8")
+    )
+    words = {
+        "the result is written": "result",
+        "rows are cut and joined": "rows",
+        "boxes of each round": "boxes",
+    }
+    assert {words[each.what]: each.copied for each in here if each.what in words} == passes
+    assert not words.keys() & {each.what for each in there}
+
+
 def test_what_stages_take() -> None:
     """By hand: a message and its bytes; HBM meanwhile; copies; a collective of the library."""
     network = Network(topology_of("switch:4,bandwidth=1e9,latency=1e-6,memory=1e10"), 4)
