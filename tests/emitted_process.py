@@ -14,10 +14,10 @@ import random
 import sys
 from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
+from cpu_devices import flags
+
+os.environ["XLA_FLAGS"] = flags(16)
 os.environ["JAX_PLATFORMS"] = "cpu"
-if sys.argv[1:2] == ["product"] and int(sys.argv[2]) % 16:  # the more so: half the time
-    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 import control_cases
 import emitted

@@ -12,7 +12,10 @@ import sys
 from typing import Any, NamedTuple
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=5"
+
+from cpu_devices import flags
+
+os.environ["XLA_FLAGS"] = flags(5)
 os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 os.environ["TPU_ACCELERATOR_TYPE"] = "v5litepod-8"
 os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"

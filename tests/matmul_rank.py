@@ -10,16 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
+from cpu_devices import flags
+
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # What is under test are the programs; these make code of them in half the time.
-    quickly = (
-        f"--xla_force_host_platform_device_count={sys.argv[3]}",
-        "--xla_cpu_use_fusion_emitters=false",
-        "--xla_backend_optimization_level=0",
-        "--xla_llvm_disable_expensive_passes=true",
-    )
-    os.environ["XLA_FLAGS"] = " ".join(quickly)
+    os.environ["XLA_FLAGS"] = flags(int(sys.argv[3]))
 
 import itertools
 import json

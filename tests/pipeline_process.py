@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+from cpu_devices import flags
+
+os.environ["XLA_FLAGS"] = flags(8)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import emitted

@@ -7,7 +7,9 @@ import json
 import os
 from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
+from cpu_devices import flags
+
+os.environ["XLA_FLAGS"] = flags(16)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import emitted

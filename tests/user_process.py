@@ -15,8 +15,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+from cpu_devices import flags
+
+os.environ["XLA_FLAGS"] = flags(8)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import emitted
