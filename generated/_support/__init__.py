@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "86fc46ee4d8787e0",
-    "pallas_tpu": "0354ea8362d13ef3",
+    "jax_xla": "1ddea858e8668f1d",
+    "pallas_tpu": "07686d244a4399da",
     "triton_gpu": "cbd4f63ab500cff1",
 }
 

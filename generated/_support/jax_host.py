@@ -9,8 +9,9 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_meshes import Padding, apart, bits_of, expect, mapped, not_mapped
+from .jax_meshes import apart, bits_of, expect, mapped, not_mapped
 from .jax_operation import reshard_p, reverse_of
+from .jax_padding import Padding
 from .jax_program import self_check
 
 

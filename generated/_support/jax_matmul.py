@@ -8,9 +8,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
-from .beside import host_beside
 from .boxes import extents, not_run
-from .jax_meshes import Padding, apart, at, expect, mapped, not_mapped
+from .jax_meshes import apart, at, expect, mapped, not_mapped
 
 NO_COTANGENTS = (
     "an operand is differentiated, and the matmuls of its gradient are not here: emit with "
@@ -22,20 +21,21 @@ class ArrayMatmul:
     """One emitted matmul. `name`: its module's; `lhs`, `rhs`, `out`: `Sharded`s; `shapes`: those of
     the three tensors; `multiply`: what a device does within `shard_map`; `axes`: those over which
     devices are ranked; `short`: the dimensions along which it leaves padding of the result that is
-    not zero; `backward`: the modules beside it whose results are the cotangents of lhs and of
-    rhs."""
+    not zero; `padding`: the class of what pads shards, None where all are equal; `backward`:
+    its derivative backward, a `MatmulGradient`, where there is one."""
 
     interpreted = False  # how a self-check interprets kernels
 
-    def __init__(self, name, shapes, dtypes, sides, multiply, axes, short=(), backward=()):
+    def __init__(
+        self, name, shapes, dtypes, sides, multiply, axes, short=(), padding=None, backward=None
+    ):
         self.name, self.backward = name, backward
         self.shapes, self.dtypes = shapes, tuple(map(jnp.dtype, dtypes))
         self.lhs, self.rhs, self.out = self.sides = sides
         for side, name in zip(sides, ("lhs", "rhs", "out"), strict=True):
             side.name = name
-        self._paddings = [
-            Padding(side, side.whole(s)) for side, s in zip(sides, shapes, strict=True)
-        ]
+        pairs = zip(sides, shapes, strict=True)
+        self._paddings = padding and [padding(side, side.whole(shape)) for side, shape in pairs]
         self._multiply, self._axes, self._short = multiply, axes, short
 
     def pad_lhs(self, x):
@@ -50,12 +50,12 @@ class ArrayMatmul:
     def unpad(self, y):
         """Return the logical result of a padded one, or its terms."""
         expect(y, self.out.padded, self.dtypes[1], "padded result")
-        return self._paddings[2].take_off(y)
+        return self._paddings[2].take_off(y) if self._paddings else y
 
     def _padded(self, number, x):
         side, shape = self.sides[number], self.shapes[number]
         expect(x, side.whole(shape), self.dtypes[0], side.name)
-        return self._paddings[number].add(x)
+        return self._paddings[number].add(x) if self._paddings else x
 
     def matmul(self, a, b, mesh):
         """Return the product of two global arrays; usable under `jax.jit`.
@@ -80,7 +80,7 @@ class ArrayMatmul:
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
         meshes = self.check_mesh(mesh)
         if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
-            a, b = map(_typed, (self.lhs, self.rhs), meshes, (a, b))
+            a, b = map(typed, (self.lhs, self.rhs), meshes, (a, b))
             return _product(self, meshes, interpret, a, b)
         with apart(a):
             a = jax.device_put(a, self.lhs.sharding(meshes[0]))
@@ -95,7 +95,7 @@ class ArrayMatmul:
 
     def lowered(self, meshes, interpret, a, b):
         """Return the product within a program."""
-        return _typed(self.out, meshes[2], self._lowered(meshes, interpret, a, b))
+        return typed(self.out, meshes[2], self._lowered(meshes, interpret, a, b))
 
     def _lowered(self, meshes, interpret, a, b):
         lhs, rhs, out = self.sides
@@ -116,30 +116,6 @@ class ArrayMatmul:
 
         y = mapped(multiplied, first, (rows[0], rows[0]), rows[0])(a, b)
         return mapped(lambda row: row[0], meshes[2], rows[2], out.spec)(y)
-
-    def cotangents(self, meshes, interpret, a, b, y_bar):
-        """Return the cotangents of both operands, from that of the result."""
-        told = "matmul needs the matmuls of its cotangents"
-        lhs, rhs = (host_beside(self.name, module, told)[0] for module in self.backward)
-        # They multiply in the dtype of the result.
-        a, b = (jnp.swapaxes(x, -1, -2).astype(y_bar.dtype) for x in (a, b))
-        y_bar = self._terms(2, meshes, y_bar, given=False)
-        how = meshes[0], interpret
-        found = lhs.multiplied(y_bar, b, *how), rhs.multiplied(a, y_bar, *how)
-        bars = (self._terms(n, meshes, x, given=True) for n, x in enumerate(found))
-        a_bar, b_bar = map(_typed, (self.lhs, self.rhs), meshes, bars)
-        return a_bar.astype(self.dtypes[0]), b_bar.astype(self.dtypes[0])
-
-    def _terms(self, number, meshes, x, given):
-        """Return a cotangent that is the same for all terms as an array of them (`given`), or that
-        of a device's own term without the dimension of terms. Nothing is moved."""
-        side = self.sides[number]
-        if not side.terms:
-            return x
-        bare = jax.sharding.PartitionSpec(*list(side.spec)[1:])
-        if given:
-            return mapped(lambda shard: shard[None], meshes[number], bare, side.spec)(x)
-        return mapped(lambda shard: shard[0], meshes[number], side.spec, bare)(x)
 
     def product(self, a, b, interpret):
         """Return the shard of the result on a device, its padding left as it comes."""
@@ -201,7 +177,7 @@ def without_padding(a, b, count):
     return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)
 
 
-def _typed(side, mesh, x):
+def typed(side, mesh, x):
     """Return an array of a program, of the type that a side has on a mesh: where axes are Explicit,
     of this mesh or of another one that the array is on, with its sharding."""
     types = (*mesh.axis_types, *jax.typeof(x).sharding.mesh.axis_types)
@@ -239,7 +215,8 @@ def _forward(host, meshes, interpret, a, b):
 
 
 def _backward(host, meshes, interpret, kept, y_bar):
-    return host.cotangents(meshes, interpret, *kept, y_bar)
+    bars = host.backward.cotangents(host, meshes, interpret, *kept, y_bar)
+    return tuple(map(typed, (host.lhs, host.rhs), meshes, bars))
 
 
 _product.defvjp(_forward, _backward)

@@ -44,8 +44,9 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
+from .._support.jax_padding import Padding
 
-require("jax_xla", "86fc46ee4d8787e0", __name__)
+require("jax_xla", "1ddea858e8668f1d", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -111,6 +112,7 @@ _HOST = ArrayMatmul(
     _multiply,
     AXES,
     short=(1,),
+    padding=Padding,
 )
 matmul, pad_lhs, pad_rhs, unpad = _HOST.matmul, _HOST.pad_lhs, _HOST.pad_rhs, _HOST.unpad
 lhs_sharding, rhs_sharding, out_sharding = _LHS.on, _RHS.on, _OUT.on

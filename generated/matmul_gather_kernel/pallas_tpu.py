@@ -51,7 +51,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "0354ea8362d13ef3", __name__)
+require("pallas_tpu", "07686d244a4399da", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -97,20 +97,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P(None, "i"))
 
 
 def ring_kernel(
-    ring,
-    a,
-    b,
-    c,
-    come,
-    a_blocks,
-    b_blocks,
-    sums,
-    made,
-    loaded_a,
-    loaded_b,
-    stored,
-    sent,
-    came,
+    ring, a, b, c, come, a_blocks, b_blocks, sums, made, came_a, came_b, stored, sent, came
 ):
     """Multiply a by b, block by block, while parts of a along i go round the ring.
 
@@ -118,8 +105,8 @@ def ring_kernel(
     ring: the place of this device in its ring, the devices after it and before it, the parts.
     In HBM: a, b, c, and `come`, by step, the part that comes; of these `sent` counts what has
     left, `came` what has come. In VMEM, 29,360,128 bytes:
-    a_blocks: 8,388,608 bytes, blocks of a; `loaded_a` counts what has come of each
-    b_blocks: 16,777,216 bytes, blocks of b; `loaded_b` counts what has come of each
+    a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts what has come of each
+    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums on their way to c; `stored` counts what has left
     """
@@ -155,7 +142,7 @@ def ring_kernel(
         """Return the place in VMEM of a block of a, 4,194,304 bytes."""
         slot = rem(block.number, 2)
         there = a_blocks.at[slot]
-        return there, loaded_a.at[slot]
+        return there, came_a.at[slot]
 
     def load_a(block):
         """Start to bring a block of a into VMEM."""
@@ -190,7 +177,7 @@ def ring_kernel(
         """Return the place in VMEM of a block of b, 8,388,608 bytes."""
         slot = block.j
         there = b_blocks.at[slot]
-        return there, loaded_b.at[slot]
+        return there, came_b.at[slot]
 
     def load_b(block):
         """Start to bring a block of b into VMEM."""
@@ -276,12 +263,11 @@ def ring_kernel(
     each(32, advance)
     leave(block_of(np.int32(31)))
     leave(block_of(np.int32(29)))
-    half0 = half_of(np.int32(0), np.int32(0))
-    sent0 = pltpu.make_async_copy(half0, half0, sent.at[np.int32(0)])
-    each(7, lambda _: sent0.wait())  # of each step from `pass_on`
-    half1 = half_of(np.int32(0), np.int32(1))
-    sent1 = pltpu.make_async_copy(half1, half1, sent.at[np.int32(1)])
-    each(7, lambda _: sent1.wait())  # of each step from `pass_on`
+    for way in map(np.int32, range(2)):
+        half = half_of(np.int32(0), way)
+        gone = pltpu.make_async_copy(half, half, sent.at[way])
+        # From `pass_on`, in each step but the last one: 8,388,608 bytes.
+        each(7, lambda _, gone=gone: gone.wait())
 
 
 _RING = RingMatmul(
@@ -293,7 +279,6 @@ _RING = RingMatmul(
     travels="a",
     factor="i",
     extents=(1, 8192, 8192, 1024),
-    halves=(512, 512),
     blocks=(1, 512, 4096, 1024),
     a=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
     b=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),

@@ -53,7 +53,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "0354ea8362d13ef3", __name__)
+require("pallas_tpu", "07686d244a4399da", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -99,21 +99,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 
 def ring_kernel(
-    ring,
-    a,
-    b,
-    c,
-    come,
-    a_blocks,
-    b_blocks,
-    sums,
-    made,
-    terms,
-    loaded_a,
-    loaded_b,
-    added,
-    stored,
-    came,
+    ring, a, b, c, come, a_blocks, b_blocks, sums, made, terms, came_a, came_b, added, stored, came
 ):
     """Multiply a by b, block by block, while parts of c along i go round the ring.
 
@@ -122,8 +108,8 @@ def ring_kernel(
     ring: the place of this device in its ring, the devices after it and before it, the parts.
     In HBM: a, b, c, and `come`, by step, the sums that come; `came` counts them. In VMEM,
     25,165,824 bytes:
-    a_blocks: 2,097,152 bytes, blocks of a; `loaded_a` counts what has come of each
-    b_blocks: 16,777,216 bytes, blocks of b; `loaded_b` counts what has come of each
+    a_blocks: 2,097,152 bytes, blocks of a; `came_a` counts what has come of each
+    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums on their way to c or to the next device; `stored` counts what has left
     terms: 2,097,152 bytes, what sums are added to; `added` counts what has come of it
@@ -162,7 +148,7 @@ def ring_kernel(
         """Return the place in VMEM of a block of a, 1,048,576 bytes."""
         slot = rem(block.number, 2)
         there = a_blocks.at[slot]
-        return there, loaded_a.at[slot]
+        return there, came_a.at[slot]
 
     def load_a(block):
         """Start to bring a block of a into VMEM."""
@@ -184,7 +170,7 @@ def ring_kernel(
         """Return the place in VMEM of a block of b, 2,097,152 bytes."""
         slot = block.k
         there = b_blocks.at[slot]
-        return there, loaded_b.at[slot]
+        return there, came_b.at[slot]
 
     def load_b(block):
         """Start to bring a block of b into VMEM."""
@@ -302,7 +288,6 @@ _RING = RingMatmul(
     travels="c",
     factor="i",
     extents=(1, 8192, 1024, 8192),
-    halves=(512, 512),
     blocks=(1, 512, 1024, 1024),
     a=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
     b=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),

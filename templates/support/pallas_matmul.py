@@ -65,17 +65,17 @@ class BlockedArray(NamedTuple):
             x = jnp.concatenate(found, axis=axis)
         x = jnp.pad(x, [(0, size - of) for size, of in zip(self.shape, x.shape, strict=True)])
         behind = zip(self.shape, in_memory(self.shape, self.dtype, interpret), strict=True)
-        return lax.pad(x, worst(x.dtype), [(0, size - of, 0) for of, size in behind])
+        is_float = jnp.issubdtype(x.dtype, jnp.floating)
+        worst = jnp.array(jnp.nan if is_float else jnp.iinfo(x.dtype).max, x.dtype)
+        return lax.pad(x, worst, [(0, size - of, 0) for of, size in behind])
 
     def unpacked(self, x):
         """Return what `packed` was made of."""
         x = lax.slice(x, (0, 0, 0), self.shape)
         if self.pieces:
             axis, pitch, *pieces = self.pieces
-            starts = (number * pitch for number in range(len(pieces)))
-            sizes = (size for _, size in pieces)
-            ends = zip(starts, sizes, strict=True)
-            found = [lax.slice_in_dim(x, start, start + size, axis=axis) for start, size in ends]
+            ends = ((n * pitch, n * pitch + size) for n, (_, size) in enumerate(pieces))
+            found = [lax.slice_in_dim(x, *each, axis=axis) for each in ends]
             x = jnp.concatenate(found, axis=axis)
         return lax.slice(x, (0, 0, 0), self.extents)
 
@@ -89,12 +89,6 @@ def in_memory(shape, dtype, interpret):
     return (*lead, -(-rows // tile) * tile, -(-columns // LANES) * LANES)
 
 
-def worst(dtype):
-    """Return what no result may come by."""
-    is_float = jnp.issubdtype(dtype, jnp.floating)
-    return jnp.array(jnp.nan if is_float else jnp.iinfo(dtype).max, dtype)
-
-
 class RingMatmul:
     """A product while parts go round rings. `axes`: those over which devices are ranked; `rings`:
     positions in the order of each ring, `parts`: by place in a ring the number of the part; `a`,
@@ -102,16 +96,15 @@ class RingMatmul:
     kernel has in VMEM, and its semaphores, `vmem`: the bytes that it may take; `out`: the dtype of
     the result; `lead`: the dimension of the batch that comes first.
 
-    For checks: parts of `travels` along `factor` travel, `halves` of each on its ways; the kernel
-    makes a device's product of `extents` (batch, i, j, k) in `blocks`."""
+    For checks: parts of `travels` along `factor` travel; the kernel makes a device's product of
+    `extents` (batch, i, j, k) in `blocks`."""
 
     def __init__(
-        self, kernel, axes, rings, parts, *, travels, factor, extents, halves, blocks, a, b, c,
-        come, scratch, out, vmem, collective_id, lead=0,
+        self, kernel, axes, rings, parts, *, travels, factor, extents, blocks, a, b, c, come,
+        scratch, out, vmem, collective_id, lead=0,
     ):  # fmt: skip
         self.kernel, self.axes, self.rings, self.parts = kernel, axes, rings, parts
-        self.travels, self.factor, self.extents = travels, factor, extents
-        self.halves, self.blocks = halves, blocks
+        self.travels, self.factor, self.extents, self.blocks = travels, factor, extents, blocks
         self.a, self.b, self.c, self.come = a, b, c, come
         self.scratch, self.out, self.vmem = scratch, out, vmem
         self.collective_id, self.lead = collective_id, lead

@@ -28,12 +28,12 @@ JAX = {
         "",
     ),
     "padding at the start": _jax(
-        "back", "jax_meshes.py",
+        "back", "jax_padding.py",
         "[(0, padded - size) for size, padded in sizes]",
         "[(padded - size, 0) for size, padded in sizes]", "pad(x)",
     ),
     "the end of what is padded": _jax(
-        "turn", "jax_meshes.py",
+        "turn", "jax_padding.py",
         "return y[tuple(slice(size) for size in self.whole)]",
         "return y[tuple(slice(-size, None) for size in self.whole)]", "unpad(y)",
     ),
@@ -77,8 +77,8 @@ JAX = {
         "result at",
     ),
     "twice the cotangent": _jax(
-        "product", "jax_matmul.py",
-        "return a_bar.astype(self.dtypes[0])", "return 2 * a_bar.astype(self.dtypes[0])",
+        "product", "jax_matmul_gradient.py",
+        "found = lhs.multiplied(y_bar, b, *how)", "found = 2 * lhs.multiplied(y_bar, b, *how)",
         "the cotangent of lhs",
     ),
 }  # fmt: skip

@@ -51,7 +51,7 @@ PALLAS = {
         "            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)\n", "", "",
     ),
     "the part after": _pallas(
-        "ring", "pallas_tpu.py", "return rem(place + ", "return rem(place + 1 + ", "",
+        "ring", "pallas_tpu.py", "rem(place + ", "rem(place + 1 + ", "",
     ),
     "multiplied before it has come": _pallas(
         "ring", "pallas_tpu.py",

@@ -74,6 +74,7 @@ class PallasTpu(Backend):
         "jax_host",
         "jax_meshes",
         "jax_operation",
+        "jax_padding",
         "jax_program",
         "pallas_aligned",
         "pallas_call",
@@ -93,7 +94,12 @@ class PallasTpu(Backend):
         "xla_program",
         "xla_steps",
     )
-    matmul_support = ("jax_matmul", "pallas_matmul", "pallas_products")
+    matmul_support = (
+        "jax_matmul",
+        "jax_matmul_gradient",
+        "pallas_matmul",
+        "pallas_products",
+    )
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

@@ -50,7 +50,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
     "no wait for what leaves": (
         "gather",
-        "each(3, lambda _: sent0.wait())",
+        "each(3, lambda _, gone=gone: gone.wait())",
         "pass",
         "semaphore 'sent[0]'",
     ),
@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "both",
         LOADED,
         "        pl.when(block.j > 0)(lambda: take_a(block))\n",
-        "semaphore 'loaded_a[",
+        "semaphore 'came_a[",
     ),
     "blocks are waited for after their product": (
         "both",

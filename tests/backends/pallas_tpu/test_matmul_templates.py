@@ -34,7 +34,7 @@ GIVEN = Given(
     },
     {
         *("div", "rem", "multiple", "minimum", "by_way", "part_of"),
-        *("pl.ds", "jnp.where", "np.int32", "BlockedArray"),
+        *("pl.ds", "jnp.where", "np.int32", "BlockedArray", "ring_kernel"),
     },
 )
 ROWS, COLUMNS, WHOLE = '[{"i"}, {}]', '[{}, {"i"}]', "[{}, {}]"

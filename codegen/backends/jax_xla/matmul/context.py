@@ -135,6 +135,11 @@ def matmul_text(
     calls["xla_steps"] = [str(name) for name in sorted(uses - LIBRARIES.keys())]
     for name, imported in ((module, host), *product.imports):
         calls.setdefault(name, []).append(imported)
+    if backward:
+        calls["jax_matmul_gradient"] = ["MatmulGradient"]
+    is_padded = any(_padded(layouts[side]) != matmul.shape(side) for side in SIDES)
+    if is_padded:
+        calls["jax_padding"] = ["Padding"]
     short = _short(steps, layouts["out"])
     return MatmulText(
         backend=kind.backend,
@@ -153,13 +158,18 @@ def matmul_text(
         ),
         given=kind.given,
         body=(*_body(plan, steps, product.lines),),
-        host_lines=_host_lines(host, short, backward, product.settings),
+        host_lines=_host_lines(host, short, is_padded, backward, product.settings),
     )
 
 
 def layout_of(matmul: Matmul, side: Side) -> Layout:
     """Return a side as its array is laid out: terms are the first dimension."""
     return with_terms(Layout.of(matmul.sharding(side), matmul.shape(side), "flat"))
+
+
+def _padded(layout: Layout) -> tuple[int, ...]:
+    """Return the shape of a global array, every shard padded to the largest."""
+    return tuple(dim.parts * dim.size for dim in layout.dims)
 
 
 def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
@@ -179,7 +189,7 @@ def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) 
     lines += [f"MESH = {quoted(str(matmul.mesh))}"]
     lines += [f"{side.upper()} = {quoted(str(matmul.sharding(side)))}" for side in SIDES]
     lines += [f"{line}  # by mesh position" for line in id_lines("IDS", matmul.mesh)]
-    padded = {side: tuple(dim.parts * dim.size for dim in layouts[side].dims) for side in SIDES}
+    padded = {side: _padded(layouts[side]) for side in SIDES}
     lines.append("# Every shard padded at its end to the largest: the shapes of the global arrays.")
     for side in SIDES:
         is_whole = padded[side] == matmul.shape(side)
@@ -268,7 +278,11 @@ def _step_lines(step: MatmulStep) -> list[str]:
 
 
 def _host_lines(
-    host: str, short: tuple[int, ...], backward: tuple[str, ...], settings: tuple[str, ...]
+    host: str,
+    short: tuple[int, ...],
+    is_padded: bool,
+    backward: tuple[str, ...],
+    settings: tuple[str, ...],
 ) -> tuple[str, ...]:
     given = [
         "__name__",
@@ -277,6 +291,8 @@ def _host_lines(
         "(_LHS, _RHS, _OUT)",
     ]
     given += ["_multiply", "AXES", *([f"short={short!r}"] if short else [])]
+    given += ["padding=Padding"] if is_padded else []
     if backward:
-        given.append(f"backward=({', '.join(map(quoted, backward))})")
+        modules = f"({', '.join(map(quoted, backward))})"
+        given.append(f"backward=MatmulGradient(__name__, {modules})")
     return tuple(called(f"_HOST = {host}", [*given, *settings]))

@@ -64,6 +64,14 @@ class MatmulKernel:
         return f"{self.name.lower().strip('_')}_kernel"
 
     @property
+    def signature(self) -> str:
+        """The name of the kernel and its parameters, as an expression."""
+        names = ["ring", "a", "b", "c", "come"]
+        names += [each.name for each in self.buffers]
+        names += [each.name for each in self.semaphores]
+        return formatted(f"{self.kernel}({', '.join(names)})", 5, 0)
+
+    @property
     def travels(self) -> str:
         """The side that travels."""
         return self.product.travels
@@ -309,7 +317,7 @@ class MatmulKernel:
                 f"{x.name}_blocks",
                 (x.slots, *(product.blocks[f] for f in DIMS[x.name][1:])),
                 product.dtype,
-                f"blocks of {x.name}; `loaded_{x.name}` counts what has come of each",
+                f"blocks of {x.name}; `came_{x.name}` counts what has come of each",
             )
             for x in self.operands
         ]
@@ -328,7 +336,7 @@ class MatmulKernel:
     def semaphores(self) -> tuple[NamedValue, ...]:
         """Names of semaphores, with how many of each there are."""
         product = self.product
-        found = [NamedValue(f"loaded_{x.name}", f"({x.slots},)") for x in self.operands]
+        found = [NamedValue(f"came_{x.name}", f"({x.slots},)") for x in self.operands]
         if product.sums_in_hbm or not product.gathers:
             found.append(NamedValue("added", "(2,)"))
         found.append(NamedValue("stored", "(2,)"))
@@ -376,11 +384,6 @@ class MatmulKernel:
     def extents(self) -> str:
         """The extents of a device's product, as an expression."""
         return str(self.product.extents)
-
-    @property
-    def halves(self) -> str:
-        """What goes on each way of a part, as an expression."""
-        return str(self.product.halves)
 
     @property
     def blocks(self) -> str:

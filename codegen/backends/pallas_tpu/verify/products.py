@@ -23,6 +23,8 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     DIM_K,
     DIMS,
     FACTORS,
+    halves_of,
+    unit_of,
 )
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import BlockedProduct
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
@@ -58,13 +60,15 @@ class _Ring(BlockedProduct):
     @staticmethod
     def of(module: ModuleType, ring: Any) -> _Ring:
         """Return what a module says."""
-        size = len(ring.rings[0])
+        size, factor = len(ring.rings[0]), FACTORS.index(ring.factor)
+        ways, dtypes = ring.scratch[-1].shape[0], (module.DTYPE, module.OUT_DTYPE)
+        part, unit = ring.extents[factor] // size, unit_of(factor, *dtypes)
         return _Ring(
             ring.travels,
-            FACTORS.index(ring.factor),
+            factor,
             size,
             ring.extents,
-            ring.halves,
+            halves_of(part, ways, unit, ring.blocks[factor]),
             ring.blocks,
             stays=False,  # what VMEM keeps is no matter here
             keeps=False,

@@ -1,0 +1,101 @@
+"""The padding of shards, since JAX wants all shards of an array to be equal."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .jax_meshes import apart, bits_of
+
+
+class Padding:
+    """How the array of one side is padded: a logical array of shape `whole` to that of shards.
+
+    Floats move as integers of their width: of floats XLA may make sums with zeros, which change
+    -0.0, subnormals and NaNs.
+    """
+
+    def __init__(self, side, whole):
+        self.whole, self._padded = whole, side.padded
+        self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
+        self._sizes = side.local
+        # The ranges along dimensions where some do not begin where their slots do.
+        self._apart = {}
+        for axis in self._changed:
+            ranges, size = side.ranges(axis), side.local[axis]
+            if any(low not in (slot * size, high) for slot, (low, high) in enumerate(ranges)):
+                self._apart[axis] = ranges
+
+    def add(self, x):
+        """Return the padded array of a logical one."""
+        return self._moved(self.added, x)
+
+    def take_off(self, y):
+        """Return the logical array of a padded one."""
+        return self._moved(self.taken_off, y)
+
+    def _moved(self, move, x):
+        if not self._changed:
+            return x
+        with apart(x):
+            return _by_bits(move, x) if jnp.issubdtype(x.dtype, jnp.floating) else move(x)
+
+    def added(self, x):
+        """Return the padded array of one whose elements are integers, or tangents."""
+        x = _in_one_piece(x, self._changed)
+        for axis, ranges in self._apart.items():
+            x = _slotted(x, axis, ranges, self._sizes[axis])
+        sizes = zip(x.shape, self._padded, strict=True)
+        return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
+
+    def taken_off(self, y):
+        """Return the logical array of one whose elements are integers, or tangents."""
+        y = _in_one_piece(y, self._changed)
+        for axis, ranges in self._apart.items():
+            y = _gathered(y, axis, ranges, self._sizes[axis])
+        return y[tuple(slice(size) for size in self.whole)]
+
+
+def _in_one_piece(x, axes):
+    """Return the array, none of these axes of it split in a program, nor over Explicit axes of a
+    mesh: JAX would have it even before and after, and XLA may make sums with zeros of what is
+    uneven."""
+    sharding = jax.typeof(x).sharding
+    if AxisType.Explicit in sharding.mesh.axis_types:
+        spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
+    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # floats themselves move as integers
+    if sharding.mesh.empty or tangent or not isinstance(x, jax.core.Tracer):
+        return x
+    spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
+    try:
+        return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    except TypeError:  # an array on one device under vmap alone: no program splits it
+        return x
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _by_bits(move, x):
+    """Return what `move` makes of the elements as integers."""
+    return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits_of(x.dtype))), x.dtype)
+
+
+@_by_bits.defjvp
+def _by_bits_jvp(move, primals, tangents):
+    return _by_bits(move, *primals), move(*tangents)
+
+
+def _slotted(x, axis, ranges, size):
+    """Return the ranges of an axis one after the other, each padded at its end to a size."""
+    parts = [lax.slice_in_dim(x, low, high, axis=axis) for low, high in ranges]
+    ends = [[(0, (size - part.shape[axis]) * (a == axis)) for a in range(x.ndim)] for part in parts]
+    return jnp.concatenate([*map(jnp.pad, parts, ends)], axis)
+
+
+def _gathered(y, axis, ranges, size):
+    """Return the ranges that slots of a size hold along an axis, without their padding."""
+    ends = ((slot * size, slot * size + high - low) for slot, (low, high) in enumerate(ranges))
+    return jnp.concatenate([lax.slice_in_dim(y, *each, axis=axis) for each in ends], axis)
