@@ -7,31 +7,24 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "1ddea858e8668f1d",
-    "pallas_tpu": "07686d244a4399da",
-    "triton_gpu": "cbd4f63ab500cff1",
+    "jax_xla": "25b667f26072645c",
+    "pallas_tpu": "19c5100f53eee86c",
+    "triton_gpu": "7be6b4d32fb07896",
 }
 
 
-# What functions that a module may lack are emitted by.
-DOORS = {
-    "reshard_done": "start",
-    "reshard_dtensor": "dtensor",
-    "reshard_start": "start",
-    "symmetric_result": "symmetric",
-    "symmetric_source": "symmetric",
-}
+# The features by which modules have functions that they may lack.
+DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
+DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
 
 
 def absent(module):
     """Return the `__getattr__` of a module, which says by which feature it has another function."""
 
     def missing(name):
-        said = f"module {module!r} has no attribute {name!r}"
-        if name in DOORS:
-            feature = DOORS[name]
-            said = f"{name} needs the feature {feature}: emit {module} with --feature {feature}"
-        raise AttributeError(said)
+        feature = DOORS.get(name)
+        needs = f"needs the feature {feature}: emit with --feature {feature}"
+        raise AttributeError(f"{module}.{name} {needs if feature else 'is not there'}")
 
     return missing
 

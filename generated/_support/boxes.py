@@ -29,24 +29,6 @@ class Side(NamedTuple):
         return self.ids.index(device_id)
 
 
-class Cut(NamedTuple):
-    """How tiles are cut so that their holders share in sending them: into so many pieces along a
-    dimension, at multiples of `unit` from the start of the tile; they differ by at most one unit.
-    """
-
-    pieces: int
-    dim: int
-    unit: int
-
-    def piece(self, box, number):
-        """Return a piece of a tile."""
-        low, high = box[2 * self.dim : 2 * self.dim + 2]
-        step, more = divmod((high - low) // self.unit, self.pieces)
-        start = low + (number * step + min(number, more)) * self.unit
-        end = start + (step + (number < more)) * self.unit
-        return (*box[: 2 * self.dim], start, end, *box[2 * self.dim + 2 :])
-
-
 class Piece(NamedTuple):
     """What a device sends to another, or keeps: their positions, the box, and its number among the
     pieces of its tile, None for all of a tile."""
@@ -80,15 +62,6 @@ class Exchange:
     def target_position(self, device_id):
         """Return the position in the target mesh, -1 for a device that is not in it."""
         return self.target.ids.index(device_id) if device_id in self.target.ids else -1
-
-    def end_ranks(self, by_id=False):
-        """Return the ranks of source positions and of target positions: the positions themselves
-        where both sides have one order, unless `by_id`, else places among the sorted ids."""
-        alike = tuple(self.source.ids) == tuple(self.target.ids)
-        if not by_id and alike and len(self.ranks) == len(self.source.ids):
-            return range(len(self.ranks)), range(len(self.ranks))
-        rank = {device_id: number for number, device_id in enumerate(self.ranks)}
-        return tuple([rank[each] for each in side.ids] for side in (self.source, self.target))
 
     def is_empty(self, receiver):
         """Return whether the target shard at a position is a term without a value."""

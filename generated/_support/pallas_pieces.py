@@ -15,7 +15,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from .boxes import Cut, Exchange, ranges
+from .boxes import Exchange, ranges
+from .cuts import Cut
+from .jax_meshes import end_ranks
 from .pallas_peers import digits_of, div, is_full, is_traced, maximum, meet_all, rem, total
 
 
@@ -76,7 +78,7 @@ class Peers:
         """Return tables: ranks by source position, by target position, and positions in the source
         mesh by rank, and in the target mesh, -1 for none. Before them, in place of them where ids
         are consecutive, by how much they are more than what they are looked up for."""
-        ends, ids = self.exchange.end_ranks(), (self.source.ids, self.target.ids)
+        ends, ids = end_ranks(self.exchange), (self.source.ids, self.target.ids)
         if self.one_order or all(isinstance(each, range) for each in ids):
             source, target = (ranks[0] for ranks in ends)
             return (source, target, -source, -target), None

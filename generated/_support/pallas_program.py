@@ -12,6 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import Exchange, extents, spread, volume
+from .jax_meshes import end_ranks
 from .jax_program import Program
 from .pallas_call import Call
 from .pallas_peers import digits_of, div, each, multiple, wait_for
@@ -110,7 +111,7 @@ class PallasProgram(Program):
 
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
-        senders, receivers = self.moves.end_ranks()
+        senders, receivers = end_ranks(self.moves)
         ends = [
             (senders[piece.sender], receivers[piece.receiver])
             for sender in range(len(senders))

@@ -6,31 +6,13 @@ out of the source shards. Processes of a group (`reshard`): `torch_processes.py`
 
 import functools
 import math
-import operator
 
 import torch
 
-from .boxes import extents, ranges, volume
+from .boxes import extents, volume
 from .torch_check import self_check
-from .torch_local import Together
-from .torch_tensors import (
-    LINE,
-    UNITS,
-    check,
-    check_few,
-    has_kernels,
-    on,
-    overlap,
-    requires_grad,
-    table,
-)
-
-ITS_ONE = operator.itemgetter(0)
-NO_GRADIENT = (
-    "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
-)
-
-BROAD = 4  # times the four warps, and the bytes under way, has each of programs that are to be few
+from .torch_local import NO_GRADIENT, Together
+from .torch_tensors import LINE, UNITS, check, check_few, has_kernels, on, requires_grad, table
 
 
 class Reshard:
@@ -46,8 +28,6 @@ class Reshard:
         self.shape, self.dtype, self.empty_value = shape, getattr(torch, dtype), empty
         self.itemsize, self.gradient, self.features = self.dtype.itemsize, gradient, dict(features)
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
-        # It takes the position of the device in the source mesh too where it has a use for that.
-        self._knows_me = "me" in kernel.arg_names
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
         self.plan = f"plan {plan} ({said})"
         self.here = Together((self,), self.puller)
@@ -120,51 +100,27 @@ class Reshard:
         """Raise ValueError for what is no source shard of a device, with what may make it one."""
         shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
         if tuple(getattr(shard, "shape", shape)) != shape:
-            source = self.exchange.source
-            box = source.box(source.position(device_id, "source"))[: 2 * len(shape)]
-            part = ", ".join(f"{low}:{high}" for low, high in ranges(box))
-            what += f", x[{part}] of a whole x"
-            if len({self._shape(source.box(place)) for place in range(len(source.ids))}) > 1:
-                what += " (to split as torch does, emit with --source-split nested, as JAX, flat)"
+            from .torch_told import part_of  # when it is used
+
+            what += part_of(self, device_id, len(shape))
         check(shard, shape, self.dtype, what)
 
-    def results(self, by_position, out, homes):
+    def results(self, by_position, out):
         """Return the tensors to fill, by device id: those of `out` where given, else new ones."""
-        ids = sorted(self.exchange.target.ids)
-        out = out if out is None else list(out)
-        if out is not None and len(out) != len(ids):
-            raise ValueError(f"got {len(out)} tensors in out, expected {len(ids)}")
+        ids, first = sorted(self.exchange.target.ids), by_position[0]
         held = dict(zip(self.exchange.source.ids, by_position, strict=True))
-        if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
-            listed = sorted(map(str, homes))
-            raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
-        found = []
-        for number, device_id in enumerate(ids):
-            home = held.get(device_id, by_position[0]).device
-            if out is None:
-                found.append(self.empty(device_id, home))
-                continue
-            self.check_out(out[number], device_id, home, by_position)
-            if any(overlap(out[number], other) for other in found):
-                raise ValueError(f"out of device {device_id}: shares memory with another of out")
-            found.append(out[number])
-        return found
+        homes = [held.get(device_id, first).device for device_id in ids]
+        if out is not None:
+            from .torch_out import checked  # when it is used
 
-    def check_out(self, out, device_id, home, shards):
-        """Raise ValueError unless a result can be written to a tensor; `shards` are still read."""
-        what = f"out of device {device_id}"
-        check(out, self.target_shape(device_id), self.dtype, what)
-        if out.device != home:
-            raise ValueError(f"{what}: got a tensor on {out.device}, expected one on {home}")
-        if any(overlap(out, shard) for shard in shards):
-            raise ValueError(f"{what}: shares memory with a source shard, which others still read")
-        if out.requires_grad:
-            raise ValueError(f"{what}: out takes no gradient")
+            return checked(self, list(out), ids, homes, by_position)
+        return [self.empty(*each) for each in zip(ids, homes, strict=True)]
 
     def places(self, device_id):
-        """Return the positions that the kernel is launched with on a device."""
+        """Return the positions that the kernel is launched with on a device: in the target mesh,
+        and in the source mesh too where it has a use for that."""
         target, source = self.exchange.target_position, self.exchange.source_position
-        return [target(device_id), *([source(device_id)] if self._knows_me else [])]
+        return [target(device_id), *([source(device_id)] * ("me" in self.kernel.arg_names))]
 
     def puller(self, addresses, outs, device_id, programs=None):
         """Return a function that fills a target shard of a device, like that of `outs`, from source
@@ -179,12 +135,15 @@ class Reshard:
             return lambda outs: outs[0].fill_(self.empty_value)
         start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
         block, places = self.tiles.block(start), self.places(device_id)
-        if programs is None or programs >= block.number:
-            launch = self._launch(block.number)
+        number, options = block.number, {}
+        if programs is not None and programs < number:
+            from .torch_few import few  # when it is used
+
+            block, number, options = few(self.tiles, start, programs)
+        if "remembered" in self.features:
+            launch = self.features["remembered"].launch(self.kernel, number, **options)
         else:
-            block = self.tiles.block(start, BROAD)
-            few = self.tiles.few(block.number, programs)
-            launch = self._launch(few, num_warps=4 * BROAD)
+            launch = functools.partial(self.kernel[(number,)], **options)
         with on(out.device):
             peers = table(addresses[0], out.device)
 
@@ -194,12 +153,6 @@ class Reshard:
                 launch(peers, self.units(out, block), *places, block)
 
         return run
-
-    def _launch(self, programs, **options):
-        """Return a function that launches so many programs of the kernel."""
-        if "remembered" in self.features:
-            return self.features["remembered"].launch(self.kernel, programs, **options)
-        return functools.partial(self.kernel[(programs,)], **options)
 
     def units(self, out, block):
         """Return a target shard as the kernel takes it."""
@@ -213,22 +166,13 @@ class Reshard:
     def after(self, unpacked, out):
         """Fill a target shard from what was unpacked: it is that itself."""
 
-    def reshard(
-        self,
-        shard,
-        group=None,
-        *,
-        out=None,
-        transport=None,
-        check=False,
-        programs=None,
-        async_op=False,
-    ):
+    def reshard(self, shard, group=None, *, out=None, **asked):
         """Return this device's target shard, exchanged with the other processes of a group.
 
-        Rank r is the r-th id of the sorted union of both meshes. `shard` is None on a rank outside
-        the source mesh; the result is None on a rank outside the target mesh. Every process of the
-        group calls this, all with the same `transport`:
+        `asked` are `transport=None`, `check=False`, `programs=None` and `async_op=False`. Rank r is
+        the r-th id of the sorted union of both meshes. `shard` is None on a rank outside the source
+        mesh; the result is None on a rank outside the target mesh. Every process of the group calls
+        this, all with the same `transport`:
 
             "symmetric"  all GPUs on one host, or on hosts that share memory by fabric handles:
                          peers read each other's shards, in one launch a device. What others
@@ -264,15 +208,9 @@ class Reshard:
         none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
         transport fails.
         """
-        from .torch_processes import Asked  # when it is used
+        from .torch_processes import reshard_among  # when it is used
 
-        outs, how = None if out is None else [out], Asked(transport, check, programs, async_op)
-        if not requires_grad([shard]):
-            return self.processes.reshard([shard], group, outs, how, ITS_ONE)
-        if self.gradient is None:
-            wanted = [shard], group, outs, how, ITS_ONE
-            return self.processes.reshard(*wanted, fault=NO_GRADIENT)
-        return self.gradient.reshard(self, shard, group, outs, how)
+        return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
         """Return how many bits of the numbers of elements, from 1 on, one pass moves, and all
@@ -285,15 +223,6 @@ class Reshard:
         size, bits = self._bits()
         return -(-bits // size)
 
-    def with_empty(self, tensor):
-        """Return a tensor with the terms beside its values that have none."""
-        hidden, shape = self.exchange.hidden, [*tensor.shape]
-        new = slice(len(hidden) - self.exchange.new, len(hidden))
-        shape[new] = hidden[new]
-        whole = tensor.new_full(shape, self.empty_value)
-        whole[tuple(map(slice, tensor.shape))] = tensor
-        return whole
-
     def example(self, turn, home):
         """Return a tensor of numbers before and after, with hidden dimensions."""
         shape, (size, _) = self.exchange.held(self.shape or (1,)), self._bits()
@@ -304,7 +233,7 @@ class Reshard:
         else:
             units = number.view(torch.uint8).view(-1, 8)[:, : self.itemsize]
             tensor = units.contiguous().view(-1).view(self.dtype)
-        return tensor.view(shape), self.with_empty(tensor.view(shape))
+        return tensor.view(shape), tensor.view(shape)
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""

@@ -10,9 +10,10 @@ import torch
 import torch.distributed as dist
 
 from .boxes import volume
+from .torch_graphs import keep
 from .torch_local import Together
 from .torch_symmetric import address, in_group, placed, shared, symmetric
-from .torch_tensors import LINE, capturing, check, keep
+from .torch_tensors import LINE, capturing, check
 from .triton_listed import Listed, entries_of
 
 

@@ -76,4 +76,4 @@ class Reduction(Reshard):
             own = (number // count + turn // count) % 2
         value = torch.where(counts, own, 4 if self.operator == "min" else 0)
         reduced = {"sum": value.sum, "max": value.amax, "min": value.amin}[self.operator]
-        return value.to(self.dtype), self.with_empty(reduced(dim=0, keepdim=True).to(self.dtype))
+        return value.to(self.dtype), reduced(dim=0, keepdim=True).to(self.dtype)

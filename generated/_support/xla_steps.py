@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import Cut, Exchange, Side
+from .boxes import Exchange, Side
+from .cuts import Cut
 from .jax_meshes import bits_of
 from .xla_program import Round, boxes_of
 

@@ -55,7 +55,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_schedules import of_tiles
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "07686d244a4399da", __name__)
+require("pallas_tpu", "19c5100f53eee86c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -50,7 +50,7 @@ from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wai
 from .._support.pallas_program import Halves, Permuted
 from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "07686d244a4399da", __name__)
+require("pallas_tpu", "19c5100f53eee86c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]

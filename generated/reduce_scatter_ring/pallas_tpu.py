@@ -44,7 +44,7 @@ from .._support.jax_program import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "07686d244a4399da", __name__)
+require("pallas_tpu", "19c5100f53eee86c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

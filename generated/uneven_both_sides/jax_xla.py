@@ -64,7 +64,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, in_rounds, listed, listed_rounds
 
-require("jax_xla", "1ddea858e8668f1d", __name__)
+require("jax_xla", "25b667f26072645c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -62,7 +62,7 @@ from .._support.pallas_peers import div, maximum, minimum, rem
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots
 
-require("pallas_tpu", "07686d244a4399da", __name__)
+require("pallas_tpu", "19c5100f53eee86c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

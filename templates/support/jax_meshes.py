@@ -134,6 +134,16 @@ def _whole(axes):
     return {name: size for name, size in sizes.items() if size > 1}
 
 
+def end_ranks(exchange, by_id=False):
+    """Return the ranks of source positions and of target positions: the positions themselves
+    where both sides have one order, unless `by_id`, else places among the sorted ids."""
+    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
+    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
+        return range(len(exchange.ranks)), range(len(exchange.ranks))
+    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
+    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))
+
+
 def not_mapped(what):
     """Raise ValueError inside a shard_map, where arrays are shards."""
     manual = jax.sharding.get_abstract_mesh().manual_axes

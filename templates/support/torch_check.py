@@ -45,7 +45,8 @@ def self_check(here, handed_over=None):
         runs = has_kernels(sources[0][0], moves[0].kernel)
         ways = ["the kernel" if runs else "listed rows"]
         outs, canaries = zip(*(_guarded(move, sources[0][0].device) for move in moves), strict=True)
-        moved = [here.local(sources, outs)]
+        held = here.each(lambda move, given: move.by_position(given), sources)
+        moved = [here.filled(outs, held)]
         if handed_over is not None:
             ways, moved = [*ways, "an exchange"], [*moved, handed_over(moves, sources)]
         if any((behind != CANARY).any() for each in canaries for behind in each):
@@ -78,7 +79,12 @@ def _shards(move, turn):
     home = "cuda" if torch.cuda.is_available() and not interpreted else "cpu"
     found: list[list] = []
     sides = (move.exchange.source, move.source_shape), (move.exchange.target, move.target_shape)
-    for tensor, (side, shape) in zip(move.example(turn, home), sides, strict=True):
+    before, after = move.example(turn, home)
+    if move.exchange.new:
+        from .torch_empty import with_empty  # when it is used
+
+        after = with_empty(move, after)
+    for tensor, (side, shape) in zip((before, after), sides, strict=True):
         found.append([])
         for device in sorted(side.ids):
             box = side.box(side.ids.index(device))

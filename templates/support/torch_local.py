@@ -1,10 +1,10 @@
 """Reshards in one address space: of one tensor or many, all on the same devices, at once."""
 
-import itertools
-
 import torch
 
-from .torch_tensors import join_streams, let_read
+NO_GRADIENT = (
+    "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+)
 
 
 class Together:
@@ -21,16 +21,26 @@ class Together:
         """Return the target shards of each tensor from its source shards, all in one address space:
         one launch a device, of so many programs at most."""
         held = self.each(lambda move, given: move.by_position(given), shards)
+        results = self.each(lambda move, *given: move.results(*given), held, outs)
+        return self.filled(results, held, programs)
+
+    @torch.no_grad()
+    def filled(self, results, held, programs=None):
+        """Return target shards, by device id, filled from source shards by position."""
         homes = {shard.device for each in held for shard in each}
-        results = self.each(lambda move, *given: move.results(*given, homes), held, outs)
-        for reader, owner in itertools.permutations(homes, 2):
-            let_read(reader, owner)
-        join_streams(homes)
+        if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
+            listed = sorted(map(str, homes))
+            raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
+        if several := len(homes) > 1:
+            from .torch_several import join_streams  # when it is used
+
+            join_streams(homes)
         addresses = [[shard.data_ptr() for shard in each] for each in held]
         for number, device_id in enumerate(sorted(self.exchange.target.ids)):
             made = [each[number] for each in results]
             self.puller(addresses, made, device_id, programs)(made)
-        join_streams(homes)
+        if several:
+            join_streams(homes)
         return results
 
     def each(self, function, *given):

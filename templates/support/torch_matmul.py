@@ -19,9 +19,10 @@ import triton
 
 from .matmul_parts import Parts
 from .torch_member import Member
+from .torch_several import join_streams
 from .torch_shared import shared_memory
 from .torch_symmetric import foreign, in_a_line, in_group
-from .torch_tensors import check, has_kernels, join_streams, let_read, requires_grad
+from .torch_tensors import check, has_kernels, requires_grad
 
 NO_COTANGENTS = (
     "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
@@ -98,8 +99,6 @@ class TritonMatmul:
         for position, *given in zip(self.order, lhs, rhs, strict=True):
             self.check(given, position)
         homes = [each.device for each in lhs]
-        for reader, owner in itertools.permutations({*homes}, 2):
-            let_read(reader, owner)
         join_streams({*homes})
         members = self._local(tuple(homes))
         # Of several devices on one GPU none may wait for what is launched after it.

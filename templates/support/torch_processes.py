@@ -7,6 +7,7 @@ of both meshes.
 
 import functools
 import itertools
+import operator
 import socket
 import warnings
 from typing import NamedTuple
@@ -14,15 +15,18 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from .torch_local import NO_GRADIENT
+from .torch_out import check_out, overlap
 from .torch_peers import PeerMemory
 from .torch_symmetric import finished, foreign, has_fabric, in_a_line, in_group, shared
-from .torch_tensors import capturing, check_few, on, overlap, stream
+from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, entries_of
 
 # What is wrong in a later call is not agreed upon.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
+ITS_ONE = operator.itemgetter(0)
 APART = (
     "some devices are in one mesh only, and autograd calls nothing on a rank without a result: "
     "call this in torch.no_grad(), and send gradients back by the reverse reshard (docs/groups.md, "
@@ -37,6 +41,16 @@ class Asked(NamedTuple):
     check: bool = False
     programs: int | None = None
     async_op: bool = False
+
+
+def reshard_among(host, shard, group, out, asked):
+    """Return what `Reshard.reshard` does."""
+    outs, how, fault = None if out is None else [out], Asked(**asked), ""
+    if requires_grad([shard]):
+        if host.gradient is not None:
+            return host.gradient.reshard(host, shard, group, outs, how)
+        fault = NO_GRADIENT
+    return host.processes.reshard([shard], group, outs, how, ITS_ONE, fault=fault)
 
 
 class Processes(PeerMemory):
@@ -305,7 +319,7 @@ def check_rank(move, shard, out, device_id, group, wants_gradient):
     if out is not None:
         if move.exchange.target_position(device_id) < 0:
             raise ValueError(f"out of device {device_id}: got a tensor, expected None")
-        move.check_out(out, device_id, home, [shard] if here else [])
+        check_out(move, out, device_id, home, [shard] if here else [])
     apart = {*move.exchange.source.ids} != {*move.exchange.target.ids}
     if wants_gradient and (out is not None or apart):
         why = APART if out is None else "out takes no gradient"

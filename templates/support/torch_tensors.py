@@ -26,13 +26,6 @@ def check(tensor, shape, dtype, what):
         raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
 
 
-def overlap(one, other):
-    """Return whether two contiguous tensors have an element in common."""
-    first, second = sorted((one, other), key=lambda tensor: tensor.data_ptr())
-    nearer = first.numel() and second.numel() and first.device == second.device
-    return bool(nearer) and first.data_ptr() + first.nbytes > second.data_ptr()
-
-
 def requires_grad(tensors):
     """Return whether what is made of some tensors is to have a gradient."""
     for tensor in tensors:
@@ -71,57 +64,22 @@ def capturing(device):
         return torch.cuda.is_current_stream_capturing()
 
 
-# Tables by numbers and device as long as they are cached; those that graphs read, for good.
-_MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-_READ: list = []
+# Tables by numbers and device as long as they are cached.
+MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 @functools.lru_cache(maxsize=256)
 def _table(numbers, device, stream):
     pinned = device.type == "cuda"
     table = torch.tensor(numbers, dtype=torch.int64, device="cpu", pin_memory=pinned)
-    _MADE[numbers, device] = made = table.to(device, non_blocking=True)
+    MADE[numbers, device] = made = table.to(device, non_blocking=True)
     return made
 
 
-def keep(made):
-    """Keep what a graph that is captured reads, for good."""
-    _READ.append(made)
-
-
 def table(numbers, device):
-    """Return integers as a tensor, made once a stream: shards that stay in place cost nothing. A
-    graph that is captured takes one made before, on any stream, else fills its own."""
-    numbers = tuple(numbers)
-    if not capturing(device):
-        return _table(numbers, device, stream(device))
-    found = _MADE.get((numbers, device))
-    if found is None:
-        found = torch.empty(len(numbers), dtype=torch.int64, device=device)
-        for place, number in zip(found, numbers, strict=True):
-            place.fill_(number)
-    keep(found)
-    return found
+    """Return integers as a tensor, made once a stream: shards that stay in place cost nothing."""
+    if capturing(device):
+        from .torch_graphs import table_of_graph  # when it is used
 
-
-@functools.cache
-def let_read(reader, owner):
-    """Let kernels on one GPU read the memory of another.
-
-    A kernel faults on a peer's memory until its access is enabled; torch enables that of the GPU
-    that copies, which for copies between GPUs is the source.
-    """
-    if not torch.cuda.can_device_access_peer(reader, owner):
-        raise ValueError(f"{reader} cannot read the memory of {owner}: use `reshard`")
-    torch.empty(1, device=owner).copy_(torch.empty(1, device=reader))
-
-
-def join_streams(devices):
-    """Make the current stream of every GPU wait for those of the others."""
-    gpus = [device for device in devices if device.type == "cuda"]
-    if len(gpus) < 2:
-        return
-    events = [torch.cuda.current_stream(gpu).record_event() for gpu in gpus]
-    for gpu in gpus:
-        for event in events:
-            torch.cuda.current_stream(gpu).wait_event(event)
+        return table_of_graph(tuple(numbers), device)
+    return _table(tuple(numbers), device, stream(device))

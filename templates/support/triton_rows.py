@@ -59,12 +59,6 @@ class Tiles(NamedTuple):
             width, lanes, rows, columns, across, self.number * math.prod(outer) * down * across
         )
 
-    def few(self, number, most):
-        """Return how many programs, at most so many, go through so many blocks: each through blocks
-        of all tiles in turn, so that none has those of one link alone."""
-        most = min(number, most)
-        return next(n for n in range(most, 0, -1) if n == number or math.gcd(n, self.number) == 1)
-
 
 @triton.jit
 def shard_at(peers, position, out, BLOCK: tl.constexpr):
@@ -122,42 +116,3 @@ def copy_rows(
         read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
     )
     move(source + read, target + write, inside)
-
-
-@triton.jit
-def copy_some_lines(
-    source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
-):
-    """Copy one block of rows, as `copy_rows`, in lines of 16 bytes where these lie alike in both
-    shards; only units divide where rows begin, how long and how far apart they are."""
-    row, column = places_of(block, BLOCK)
-    read = in_units(read, block, BLOCK, 1)
-    write = in_units(write, block, BLOCK, 1)
-    read_row = in_units(read_row, block, BLOCK, 1)
-    write_row = in_units(write_row, block, BLOCK, 1)
-    columns = in_units(columns, block, BLOCK, 1)
-    lanes: tl.constexpr = BLOCK.lanes
-    if (read_row % lanes == 0) & (write_row % lanes == 0) & ((read - write) % lanes == 0):
-        # Whole lines, then the ends of rows.
-        skew = read % lanes
-        end = skew + columns
-        first = tl.cdiv(skew, lanes) * lanes
-        last = tl.maximum(end // lanes * lanes, first)
-        source += read // lanes * lanes
-        target += write // lanes * lanes
-        held = row * (read_row // lanes * lanes)
-        wanted = row * (write_row // lanes * lanes)
-        lines = (row < rows) & (column >= first) & (column < last)
-        move(source + (held + column), target + (wanted + column), lines)
-        if block % BLOCK.column_blocks == 0:
-            edge = tl.arange(0, lanes)[None, :]
-            head = (row < rows) & (edge >= skew) & (edge < tl.minimum(first, end))
-            move(source + (held + edge), target + (wanted + edge), head)
-            tail = (row < rows) & (edge < end - last)
-            edge += last
-            move(source + (held + edge), target + (wanted + edge), tail)
-    else:
-        inside = (row < rows) & (column < columns)
-        at = row * read_row + column
-        to = row * write_row + column
-        move(source + (read + at), target + (write + to), inside)

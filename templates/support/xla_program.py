@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from .boxes import Exchange, Piece, common, extents
-from .jax_meshes import at
+from .jax_meshes import at, end_ranks
 from .jax_program import Program, Terms
 
 TENSOR = Terms()  # of sides without terms
@@ -132,7 +132,7 @@ class Round(NamedTuple):
 
 def boxes_of(moves, by_id=False):
     """Return the boxes of everything that devices take."""
-    senders, receivers = moves.end_ranks(by_id)
+    senders, receivers = end_ranks(moves, by_id)
     found = []
     for receiver in range(len(moves.target.ids)):
         for piece in moves.incoming(receiver):
@@ -146,7 +146,7 @@ def boxes_of(moves, by_id=False):
 def listed(rows, source, target):
     """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
     rank in the round's row, or to none (-1)."""
-    senders, receivers = map(list, Exchange(source, target, None, None).end_ranks())
+    senders, receivers = map(list, end_ranks(Exchange(source, target, None, None)))
     pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
     ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)
     return _of_pairs(ends, source, target)

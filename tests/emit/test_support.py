@@ -99,7 +99,7 @@ LATER = r"^ +from \.\w+ import .*\n\n?"
 """An import when it is used."""
 UNUSED = (
     *("torch_async.py", "torch_dtensor.py", "torch_gradient.py", "torch_handed.py"),
-    *("torch_memory.py", "torch_remembered.py"),
+    *("cuts.py", "torch_memory.py", "torch_remembered.py", "triton_lines.py"),
 )
 """What a module has where it was asked for."""
 

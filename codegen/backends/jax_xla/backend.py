@@ -32,6 +32,7 @@ class JaxXla(Backend):
     support = (
         "beside",
         "boxes",
+        "cuts",
         "jax_host",
         "jax_meshes",
         "jax_operation",

@@ -114,10 +114,10 @@ def _by_rule(
     """Return a text for which each end finds its peers."""
     peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
-    names: tuple[str, ...] = ("Exchange",)
+    cuts: dict[str, tuple[str, ...]] = {}
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
-        names = ("Cut", "Exchange")
+        cuts = {"cuts": ("Cut",)}
     come = "Positions that the parts of a target shard come from"
     go = "Positions that the parts of a source shard go to"
     functions = (
@@ -127,7 +127,7 @@ def _by_rule(
     )
     return Transport(
         lines,
-        {"boxes": names, "xla_program": calls},
+        {"boxes": ("Exchange",), **cuts, "xla_program": calls},
         functions=functions,
         moves=tuple(called(f"{MOVES} = Exchange", ends)),
     )

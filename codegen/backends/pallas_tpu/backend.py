@@ -71,6 +71,7 @@ class PallasTpu(Backend):
     support = (
         "beside",
         "boxes",
+        "cuts",
         "jax_host",
         "jax_meshes",
         "jax_operation",

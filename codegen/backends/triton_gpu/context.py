@@ -114,6 +114,7 @@ class TritonText:
         """Support files, and the names that the module imports of each."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
+        lines = sorted(rows & {"copy_some_lines"})
         both = {phase.together for phase in phases} & {BOTH}
         cut = any(phase.exchange.rule.pieces > 1 for phase in phases)
         reduces = phases[0].kernel.reduces
@@ -123,12 +124,14 @@ class TritonText:
             *([("torch_reduce", "Reduction")] if reduces else []),
         ]
         found = [
-            ("boxes", ", ".join([*(["Cut"] if cut else []), "Exchange", "Side"])),
+            ("boxes", "Exchange, Side"),
+            *([("cuts", "Cut")] if cut else []),
             *([("torch_dtensor", "DTensors")] if self.dtensor else []),
             *([("torch_gradient", "Gradient")] if self.gradient else []),
             *((each.file, each.adds) for each in self.extras),
             *hosts,
-            ("triton_rows", ", ".join([*both, "Tiles", *sorted(rows)])),
+            *(("triton_lines", name) for name in lines),
+            ("triton_rows", ", ".join([*both, "Tiles", *sorted(rows.difference(lines))])),
         ]
         return tuple(sorted(found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -51,9 +52,10 @@ def test_pieces_between_one_pair_in_any_order(tmp_path: Path) -> None:
     """Both ends pack by box, however they list the pieces."""
     _, support = module_of(SIX, tmp_path)
     boxes, processes = support("boxes"), support("torch_processes")
+    cut = importlib.import_module(f"{boxes.__name__.rpartition('.')[0]}.cuts").Cut
     sides = [boxes.Side([each], lambda position: (0, 7)) for each in (0, 1)]
     exchange = boxes.Exchange(
-        *sides, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], boxes.Cut(2, 0, 1)
+        *sides, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], cut(2, 0, 1)
     )
     assert exchange.fault() == ""
     kept = {"before": lambda out: out, "after": lambda held, out: None}
@@ -88,7 +90,7 @@ def test_tables_while_a_graph_is_captured(tmp_path: Path, monkeypatch: pytest.Mo
     del before
     for number in range(300):
         tensors.table((number, number), home)
-    assert any(kept.data_ptr() == address for kept in tensors._READ)
+    assert any(kept.data_ptr() == address for kept in support("torch_graphs")._READ)
 
 
 def test_tensors_are_made_where_they_are_needed(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""Several GPUs in one address space."""
+
+import functools
+import itertools
+
+import torch
+
+
+@functools.cache
+def let_read(reader, owner):
+    """Let kernels on one GPU read the memory of another.
+
+    A kernel faults on a peer's memory until its access is enabled; torch enables that of the GPU
+    that copies, which for copies between GPUs is the source.
+    """
+    if not torch.cuda.can_device_access_peer(reader, owner):
+        raise ValueError(f"{reader} cannot read the memory of {owner}: use `reshard`")
+    torch.empty(1, device=owner).copy_(torch.empty(1, device=reader))
+
+
+def join_streams(devices):
+    """Make the current stream of every GPU wait for those of the others, whose memory it reads."""
+    gpus = [device for device in devices if device.type == "cuda"]
+    for reader, owner in itertools.permutations(gpus, 2):
+        let_read(reader, owner)
+    events = [torch.cuda.current_stream(gpu).record_event() for gpu in gpus]
+    for gpu in gpus:
+        for event in events:
+            torch.cuda.current_stream(gpu).wait_event(event)
