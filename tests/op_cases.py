@@ -312,8 +312,84 @@ def random() -> Iterator[OpCase]:
         yield case(f"bits of a key in {dtype}", of_keys(lambda k, f=drawn: f(k[0])), I)
 
 
+def definite(x: Any) -> Any:
+    """Matrices of which each is its transpose and has eigenvalues that are no less than 4."""
+    return x @ x.mT + 4.0 * jnp.eye(x.shape[-1])
+
+
+MATRICES: dict[str, Fn] = {
+    "cholesky": lambda x: jnp.linalg.cholesky(definite(x)),
+    "gradient of cholesky": jax.grad(lambda x: jnp.linalg.cholesky(definite(x)).sum()),
+    "qr": jnp.linalg.qr,
+    "qr with pivots": lambda x: lax.linalg.qr(x, pivoting=True, full_matrices=False),
+    "geqrf": lambda x: tuple(jnp.linalg.qr(x, mode="raw")),
+    "householder_product": lambda x: lax.linalg.householder_product(x, x[..., 0]),
+    "lu": lambda x: lax.linalg.lu(x)[0],
+    "order of pivots": lambda x: lax.linalg.lu_pivots_to_permutation(lax.linalg.lu(x)[1], 4),
+    "eig": lambda x: jnp.abs(lax.linalg.eig(definite(x), compute_left_eigenvectors=False)[0]),
+    "eigenvalues": lambda x: jnp.linalg.eigvals(definite(x)),
+    "eigh": lambda x: jnp.linalg.eigh(definite(x))[0],
+    "gradient of eigh": jax.grad(lambda x: jnp.linalg.eigh(definite(x))[0][..., 0].sum()),
+    "svd": lambda x: jnp.linalg.svd(x, full_matrices=False),
+    "singular values": lambda x: jnp.linalg.svd(x, compute_uv=False),
+    "hessenberg": lax.linalg.hessenberg,
+    "tridiagonal": lambda x: lax.linalg.tridiagonal(definite(x)),
+    "tridiagonal_solve": lambda x: lax.linalg.tridiagonal_solve(
+        x[..., 0, :], 9 + x[..., 1, :], x[..., 2, :], x
+    ),
+    "solve": lambda x: jnp.linalg.solve(definite(x), x),
+    "gradient of solve": jax.grad(lambda x: jnp.linalg.solve(definite(x), x).sum()),
+    "solve with columns that are split": lambda x: lax.linalg.triangular_solve(
+        definite(x[0]), x.reshape(8, 2, 4).transpose(1, 2, 0)[0], left_side=True, lower=True
+    ),
+    "solve from the right": lambda x: lax.linalg.triangular_solve(
+        definite(x[0]), x.reshape(-1, 4), left_side=False, transpose_a=True
+    ),
+    "inverse and determinant": lambda x: (jnp.linalg.inv(definite(x)), jnp.linalg.det(x)),
+    "one matrix, split": lambda x: jnp.linalg.cholesky(definite(x[:, 0])),
+    "fft": jnp.fft.fft,
+    "fft along what is split": lambda x: jnp.fft.fft(x, axis=0),
+    "fft of real numbers": lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x)),
+    "gradient of fft": jax.grad(lambda x: jnp.abs(jnp.fft.rfft(x)).sum()),
+    "approximately largest": lambda x: lax.approx_max_k(x, 2),
+    "approximately least, along what is split": lambda x: lax.approx_min_k(
+        x, 2, reduction_dimension=0, aggregate_to_topk=False
+    ),
+    "gamma": lambda x: jax.random.gamma(jax.random.key(1), positive(x)),
+    "loggamma": lambda x: jax.random.loggamma(jax.random.key(1), positive(x)),
+}
+
+
+def of_matrices() -> Iterator[OpCase]:
+    for name, fn in MATRICES.items():
+        yield OpCase(name, fn, (of(F, 4, 4, 4),))
+
+
+def ragged() -> Iterator[OpCase]:
+    """Matmuls of groups of rows, along each dimension that may be split."""
+    sizes = jnp.array([3, 0, 4])
+    matrix = lambda x, w: lax.ragged_dot(x, w, sizes)  # noqa: E731
+    ways: dict[str, Fn] = {
+        "rows split": lambda x, w: matrix(x, w[:3]),
+        "columns split": lambda x, w: matrix(x, w.transpose(1, 2, 0).reshape(3, 6, 8)),
+        "sum split": lambda x, w: matrix(x.reshape(6, 8), w.transpose(1, 0, 2)),
+        "its gradient": jax.grad(lambda x, w: (matrix(x, w[:3]) ** 2).sum(), (0, 1)),
+        "in bfloat16": lambda x, w: lax.ragged_dot(
+            *(v.astype("bfloat16") for v in (x, w[:3])), sizes, preferred_element_type=F
+        ),
+    }
+    shapes = {"columns split": (8, 3, 6), "sum split": (8, 3, 5)}
+    for name, fn in ways.items():
+        yield OpCase(f"ragged dot, {name}", fn, (of(F, 8, 6), of(F, *shapes.get(name, (4, 6, 4)))))
+    yield OpCase(
+        "ragged dot, sizes as they come",
+        lambda x, w, s: lax.ragged_dot(x, w[:3], s[:3] % 3),
+        (of(F, 8, 6), of(F, 4, 6, 4), of("uint8", 4)),
+    )
+
+
 SUBJECTS = (elementwise, of_several, shaped, reshaped, reduced, empty, branched)
-SUBJECTS += (contracted, collective, random)
+SUBJECTS += (contracted, collective, random, of_matrices, ragged)
 
 
 def cases() -> Iterator[OpCase]:

@@ -124,6 +124,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "reduce_and": (lambda x: lax.reduce_and(x > 0, (0,)), [f32(8, 4)]),
     "reduce_sum": (lambda x: x.sum((0, 2)), [f32(8, 4, 3)]),
+    "cholesky": (lambda x: lax.linalg.cholesky(x, symmetrize_input=False), [f32(4, 2, 8, 8)]),
     "fft": (
         lambda x: lax.fft(x, lax.FftType.FFT, (8,)),
         [jax.ShapeDtypeStruct((4, 8), jnp.complex64)],

@@ -25,6 +25,18 @@ WINDOWS = _words("reduce_window reduce_window_max reduce_window_min reduce_windo
 SCATTERS = _words("scatter scatter-add scatter-max scatter-min scatter-mul")
 CONSTANT = _words("axis_index constant iota random_seed random_wrap random_unwrap")
 CONTROL = _words("scan while cond remat manual")
+MATRICES: dict[str, int] = {
+    **dict.fromkeys(
+        _words(
+            """cholesky eig eigh geqrf hessenberg householder_product lu qr svd triangular_solve
+    tridiagonal"""
+        ),
+        2,
+    ),
+    **dict.fromkeys(("lu_pivots_to_permutation", "tridiagonal_solve"), 1),
+}
+"""Ops that treat each matrix of a batch by itself, and the dimensions of the first operand that
+belong to one; all dimensions before these are of the batch."""
 
 # In which operands an op is linear: a partial sum may pass through these. None: any one at a time
 # of which the others are whole; "all": all of them at once.
@@ -38,7 +50,7 @@ LINEAR: dict[str, tuple[int, ...] | str] = {
         ),
         (0,),
     ),
-    **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), (0, 1)),
+    **dict.fromkeys(("mul", "dot_general", "ragged_dot_general", "conv_general_dilated"), (0, 1)),
     "div": (0,),
     "dynamic_update_slice": "all",
     "scatter-add": "all",

@@ -16,6 +16,7 @@ from shardwright.codegen.propagate.kinds import (
     CONTROL,
     CUMULATIVE,
     ELEMENTWISE,
+    MATRICES,
     REDUCTIONS,
     SCATTERS,
     WINDOWS,
@@ -133,6 +134,38 @@ def _dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
                 to += 1
     for left, right in zip(*contract, strict=True):
         build.factor(lhs[left], {0: left, 1: right}, kind="reduction")
+    return build.rule()
+
+
+def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a matmul of which each group of rows has a matrix of its own, or gives
+    one. Rows and groups must be whole, since sizes of groups count the rows of the whole tensor."""
+    build = Builder(operands, results)
+    contract, batch = _pair(op, "contract"), _pair(op, "batch")
+    (ragged,), grouped = op.integers("ragged_lhs"), op.integers("group_rhs")
+    shared = ragged in batch[0] or len(operands[2]) > 1  # sizes of groups for each of a batch
+    to = 0
+    if ragged in contract[0]:
+        build.factor(results[0][0], {len(operands): 0}, kind="need_replication")
+        to = 1
+    for left, right in zip(*batch, strict=True):
+        kind = "need_replication" if shared else "pass"
+        build.factor(operands[0][left], {0: left, 1: right, len(operands): to}, kind=kind)
+        to += 1
+    for side, shape in enumerate(operands[:2]):
+        for dim, extent in enumerate(shape):
+            if side == 1 and dim in grouped:
+                build.factor(extent, {1: dim}, kind="need_replication")
+            elif dim not in contract[side] and dim not in batch[side]:
+                kind = "need_replication" if side == 0 and dim == ragged else "pass"
+                build.factor(extent, {side: dim, len(operands): to}, kind=kind)
+                to += 1
+    for left, right in zip(*contract, strict=True):
+        kind = "need_replication" if left == ragged else "reduction"
+        build.factor(operands[0][left], {0: left, 1: right}, kind=kind)
+    for place, shape in enumerate(operands[2:], start=2):
+        for dim, extent in enumerate(shape):
+            build.factor(extent, {place: dim}, kind="need_replication")
     return build.rule()
 
 
@@ -265,11 +298,43 @@ def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a transform of the last dimensions, which must be whole. Nothing is
+    propagated along those of which real numbers have more than their transform."""
     build = Builder(operands, results)
-    moved = len(operands[0]) - len(op.integers("fft_lengths"))
-    for dim, extent in enumerate(operands[0]):
+    source, target = operands[0], results[0]
+    moved = len(source) - len(op.integers("fft_lengths"))
+    for dim, extent in enumerate(source):
         kind = "need_replication" if dim >= moved else "pass"
-        build.factor(extent, {0: dim, 1: dim}, kind=kind)
+        same = target[dim] == extent
+        build.factor(extent, {0: dim, 1: dim} if same else {0: dim}, kind=kind)
+        if not same:
+            build.factor(target[dim], {1: dim}, kind=kind)
+    return build.rule()
+
+
+def _matrices(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of linear algebra: dimensions of the batch are alike in every tensor, and
+    those of matrices must be whole."""
+    build = Builder(operands, results)
+    batch = len(operands[0]) - MATRICES[op.kind]
+    every = (*operands, *results)
+    for dim in range(batch):
+        build.factor(operands[0][dim], dict.fromkeys(range(len(every)), dim))
+    for place, shape in enumerate(every):
+        for dim in range(batch, len(shape)):
+            build.factor(shape[dim], {place: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _approx_top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    (whole,) = op.integers("reduction_dimension")
+    for dim, extent in enumerate(operands[0]):
+        if dim != whole:
+            build.factor(extent, {0: dim, 1: dim, 2: dim})
+            continue
+        build.factor(extent, {0: dim}, kind="need_replication")
+        build.factor(results[0][dim], {1: dim, 2: dim}, kind="need_replication")
     return build.rule()
 
 
@@ -300,6 +365,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "squeeze": _reshape,
     "transpose": _transpose,
     "dot_general": _dot,
+    "ragged_dot_general": _ragged_dot,
     "conv_general_dilated": convolution,
     "slice": _slice,
     "split": _slice,
@@ -315,6 +381,8 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "gather": gather,
     **dict.fromkeys(SCATTERS, scatter),
     "fft": _fft,
+    **dict.fromkeys(MATRICES, _matrices),
+    "approx_top_k": _approx_top_k,
     "random_bits": _made_per_position,
     "random_fold_in": _made_per_position,
     "random_split": _made_per_position,

@@ -257,6 +257,16 @@ class _Block:
         self.ops.append(Op("remat", operands, results, own, (body,), line=line))
         return results
 
+    def _solved(self, equation: Any) -> Sequence[int]:
+        """Return what `lax.custom_linear_solve` gives: what its `solve` does. Its other functions
+        are there for its derivative."""
+        lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
+        first = lengths.matvec + lengths.vecmat
+        consts = equation.invars[first : first + lengths.solve]
+        given = equation.invars[sum(lengths) :]
+        solve = jaxprs.solve
+        return self._inlined(equation, solve.jaxpr, solve.consts, [*consts, *given])
+
     def _empty(self, equation: Any) -> Sequence[int]:
         """Return zero for what is never read, as where a branch gives nothing to its gradient."""
         aval = equation.outvars[0].aval
@@ -376,6 +386,7 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "shardwright_alike": _Block._group,
     "checkpoint": _Block._remat,
     "remat2": _Block._remat,
+    "custom_linear_solve": _Block._solved,
     "empty2": _Block._empty,
     "platform_index": _Block._empty,
     "pvary": _Block._same,

@@ -36,6 +36,11 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
     numbers = found.pop("dimension_numbers", None)
     if numbers is not None:
         found.update(_numbers(kind, numbers))
+    ragged = found.pop("ragged_dot_dimension_numbers", None)
+    if ragged is not None:
+        found.update(_numbers("dot_general", ragged.dot_dimension_numbers))
+        found["ragged_lhs"] = ragged.lhs_ragged_dimensions
+        found["group_rhs"] = ragged.rhs_group_dimensions
     if kind == "constrain":
         return (("sharding", params["sharding"]),)
     if kind == "random_bits":

@@ -24,6 +24,22 @@ def dot(text: OpText) -> Expression:
     return "jnp.einsum", [f'"{_subscripts(text)}"', *given, *ends]
 
 
+def _ragged_dot(text: OpText) -> Expression:
+    """Return a matmul of groups of rows: `lax.ragged_dot` where it says it."""
+    ends = [*_precision(text), *_preferred(text)]
+    sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs", "ragged_lhs", "group_rhs")
+    given = [*text.given[:3], *(f"group_offset={each}" for each in text.given[3:])]
+    if [text.op.integers(name) for name in sides] == [(1,), (1,), (), (), (0,), (0,)]:
+        return "lax.ragged_dot", [*given, *ends]
+    numbers = (
+        f"dot_dimension_numbers={_numbers(text)}",
+        f"lhs_ragged_dimensions={integers(text.op.integers('ragged_lhs'))}",
+        f"rhs_group_dimensions={integers(text.op.integers('group_rhs'))}",
+    )
+    ragged = f"lax.RaggedDotDimensionNumbers({', '.join(numbers)})"
+    return "lax.ragged_dot_general", [*given[:3], ragged, *ends, *given[3:]]
+
+
 def _is_matmul(text: OpText) -> bool:
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
     lhs, rhs, *batch = (text.op.integers(name) for name in sides)
@@ -144,6 +160,7 @@ def _scatter(function: str) -> Callable[[OpText], Expression]:
 
 CONTRACTIONS: dict[str, Callable[[OpText], Expression]] = {
     "dot_general": dot,
+    "ragged_dot_general": _ragged_dot,
     "conv_general_dilated": convolution,
     "gather": gather,
     **{kind: _scatter(f"lax.{kind.replace('-', '_')}") for kind in SCATTERS},

@@ -12,13 +12,14 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
     OpText,
 )
 from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
+from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
 from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
 from shardwright.ir.errors import InputError
 
 FORMED = {"shift": plain_shift}
 """Ops that stand in no jaxpr, where nothing is split along their dimension."""
 
-TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM)
+TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM, MATRIX_OPS)
 
 
 def expression(text: OpText) -> Expression:

@@ -47,6 +47,12 @@ def _bits(text: OpText) -> Expression:
     return _of_each(text, "key", made, shape)
 
 
+def _gamma(text: OpText) -> Expression:
+    """Return samples of which each has a key that is split from one for all."""
+    function = "jax.random.loggamma" if text.has("log_space") else "jax.random.gamma"
+    return function, [*text.given, f"dtype={dtype_text(text.dtype)}"]
+
+
 def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:
     """Return what is made of a key, or of each of several, of so many dimensions."""
     (given,) = text.given
@@ -65,4 +71,5 @@ RANDOM: dict[str, Callable[[OpText], Expression]] = {
     "random_unwrap": lambda text: ("jax.random.key_data", list(text.given)),
     "random_fold_in": _fold_in,
     "random_split": _split,
+    "random_gamma": _gamma,
 }

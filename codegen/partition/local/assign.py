@@ -27,8 +27,11 @@ from shardwright.codegen.propagate.kinds import SCATTERS
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 
+_ADDING = (
+    *("dot_general", "ragged_dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"),
+)
 OPERATORS = {
-    **dict.fromkeys(("dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"), "sum"),
+    **dict.fromkeys(_ADDING, "sum"),
     "reduce_max": "max",
     "reduce_min": "min",
     "reduce_or": "max",
@@ -36,7 +39,9 @@ OPERATORS = {
 }
 """Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
 
-UNSPLIT = frozenset({"random_bits", "random_fold_in", "random_split", "threefry2x32", "fft"})
+UNSPLIT = frozenset(
+    {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
+)
 """Ops that every device computes whole, though they have a rule."""
 FUSED = frozenset({"transpose"})
 """Ops that compilers make a part of what they stand beside: a matmul writes its result as asked."""
@@ -222,6 +227,14 @@ class Splits:
         flops = 0
         if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes)
+        elif self.op.kind == "ragged_dot_general":  # each row by one matrix
+            rows = math.prod(self.shapes[0])
+            groups = math.prod(self.shapes[1][dim] for dim in self.op.integers("group_rhs"))
+            columns = math.prod(self.shapes[1]) // groups
+            shared = ("contract_rhs", "batch_rhs")
+            for dim in (dim for name in shared for dim in self.op.integers(name)):
+                columns //= max(self.shapes[1][dim], 1)
+            flops = 2 * rows * columns
         elif self.op.kind == "conv_general_dilated":
             each = math.prod(self.shapes[1]) // self.shapes[1][self.op.integers("rhs_spec")[0]]
             flops = 2 * math.prod(self.shapes[2]) * each

@@ -23,7 +23,7 @@ ALONE = frozenset(
 )
 """The first operand is terms."""
 
-EITHER = frozenset({"mul", "dot_general"})
+EITHER = frozenset({"mul", "dot_general", "ragged_dot_general"})
 """One operand is terms, the other whole."""
 
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
