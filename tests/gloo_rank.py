@@ -591,7 +591,7 @@ def matmul_memory(rank: int, case: dict) -> dict:
     """On GPUs that are none: what ranks say of a matmul where one has set NVSHMEM, and what becomes
     of the backend where memory is shared after it was set, or was not."""
     host = load(case["module"])._HOST
-    shared = sys.modules[type(host).__module__].shared_memory
+    shared = sys.modules[type(host.ranks).__module__].shared_memory
     there, processes = (
         sys.modules[of.__module__] for of in (shared, shared.__globals__["symmetric"])
     )
@@ -605,7 +605,7 @@ def matmul_memory(rank: int, case: dict) -> dict:
             for side in range(2)
         )
     stand_in.backend = "NVSHMEM" if rank == 1 else None
-    found = [said(lambda: host._meet(a, b, dist.group.WORLD))]
+    found = [said(lambda: host.ranks._meet(a, b, dist.group.WORLD))]
     torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
     home = torch.device("cuda")
     for backend in ("NVSHMEM", "CUDA", None):

@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "25b667f26072645c",
     "pallas_tpu": "19c5100f53eee86c",
-    "triton_gpu": "7be6b4d32fb07896",
+    "triton_gpu": "909460906d664fb9",
 }
 
 

@@ -1,8 +1,7 @@
 """The host of an emitted matmul: memory that peers read, tables of its kernels, launches, streams.
 
 One address space (`matmul_local`), or the processes of a group (`matmul`), one a device: rank r is
-the r-th of all device ids. Peers' memory is symmetric memory on GPUs of one host, and, for Triton's
-interpreter, files that processes share.
+the r-th of all device ids. What processes take is in `torch_ranks`.
 """
 
 import copy
@@ -10,18 +9,14 @@ import functools
 import itertools
 import math
 import operator
-import weakref
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 import triton
 
 from .matmul_parts import Parts
 from .torch_member import Member
 from .torch_several import join_streams
-from .torch_shared import shared_memory
-from .torch_symmetric import foreign, in_a_line, in_group
 from .torch_tensors import check, has_kernels, requires_grad
 
 NO_COTANGENTS = (
@@ -58,8 +53,6 @@ class TritonMatmul:
         self.slots, self.unit, self.described = slots, unit, described
         self.blocks, self.options = blocks, {"num_warps": warps, "num_stages": stages}
         self.terms, self.operators, self.overlap = terms, operators, overlap
-        # By group: its device of this matmul, whose calls come one after another.
-        self._met: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     @functools.cached_property
     def parts(self):
@@ -138,33 +131,26 @@ class TritonMatmul:
         where a peer does not come: on GPUs when `synchronize` is called, or in the next call. A
         group of which a call failed takes no other.
         """
-        group = in_group(group)
+        group = self.ranks.group(group)
         if requires_grad([a, b]):
             return self._with_gradient(group, a, b)[0]
-        return self.call(a, b, group)
+        return self.ranks.call(a, b, group)
 
     def _with_gradient(self, group, *given):
         if self.cotangents is None:
             raise ValueError(NO_COTANGENTS)
         return self.cotangents.multiplied(self, group, *given)
 
-    @torch.no_grad()
-    def call(self, a, b, group):
-        met = self._met.get(group)
-        member = self._meet(a, b, group) if met is None else met
-        self.check((a, b), member.position)
-        if a.device != member.home:
-            raise ValueError(f"lhs: got a tensor on {a.device}, expected one on {member.home}")
-        for step in member.steps(a, b, overlap=self.overlap):
-            result = step()
-        member.ended()
-        return result
-
     def synchronize(self, group=None):
         """Wait for the calls of a group. Raises RuntimeError where one of them failed."""
-        member = self._met.get(in_group(group))
-        if member is not None:
-            member.synchronize()
+        self.ranks.synchronize(group)
+
+    @functools.cached_property
+    def ranks(self):
+        """The groups that multiply."""
+        from .torch_ranks import MultiplyingRanks  # when it is used
+
+        return MultiplyingRanks(self)
 
     def check(self, given, position):
         """Raise ValueError for what are no operands' shards of a device."""
@@ -175,31 +161,6 @@ class TritonMatmul:
                 raise ValueError(f"{what}: got a tensor on the CPU, expected one on a GPU")
         if given[0].device != given[1].device:
             raise ValueError(f"got operands on {given[0].device} and {given[1].device}")
-
-    def _meet(self, a, b, group):
-        """Return this rank's device, once all ranks have agreed on what they multiply."""
-        ranks, position = dist.get_world_size(group), -1
-        fault = f"group of {ranks} ranks, expected {len(self.ids)}" * (ranks != len(self.ids))
-        if not fault:
-            position = self.order[dist.get_rank(group)]
-            try:
-                self.check((a, b), position)
-                fault = foreign(a.device) if a.device.type == "cuda" else ""
-            except Exception as error:  # the other ranks wait for an answer
-                fault = in_a_line(error)
-        said: list = [None] * ranks
-        kind = getattr(getattr(a, "device", None), "type", "")
-        dist.all_gather_object(said, (fault, self.said, kind), group=group)
-        for rank, (problem, *other) in enumerate(said):
-            if problem:
-                raise ValueError(f"rank {rank}: {problem}")
-            if other != list(said[0][1:]):
-                raise ValueError(f"ranks differ: rank 0 has {said[0][1:]}, rank {rank} {other}")
-        held, places = shared_memory(self.layout[-1], a.device, group)
-        ordered = dict(zip(sorted(self.ids), places, strict=True))
-        by_position = [ordered[each] for each in self.ids]
-        self._met[group] = member = Member(self, position, held, by_position)
-        return member
 
     def self_check(self):
         """Multiply numbered elements twice, and return what is right; exit with what is wrong."""

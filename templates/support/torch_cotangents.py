@@ -39,7 +39,7 @@ class _Multiplied(torch.autograd.Function):
         half = len(given) // 2
         if group is None:
             return tuple(host.call_local(given[:half], given[half:]))
-        return (host.call(*given, group),)
+        return (host.ranks.call(*given, group),)
 
     @staticmethod
     def backward(ctx, *c_bar):

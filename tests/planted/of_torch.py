@@ -181,9 +181,9 @@ TORCH = {
         "the cotangent of lhs",
     ),
     "one matrix of a group's ranks": _torch(
-        "scattered", "torch_matmul.py",
-        "position = self.order[dist.get_rank(group)]",
-        "position = self.order[0]", "",
+        "scattered", "torch_ranks.py",
+        "position = host.order[dist.get_rank(group)]",
+        "position = host.order[0]", "",
     ),
 }  # fmt: skip
 """By name; `said` is part of what `verify` says, the empty string where that may differ."""

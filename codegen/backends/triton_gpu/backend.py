@@ -102,6 +102,7 @@ class TritonGpu(Backend):
         "torch_cotangents",
         "torch_matmul",
         "torch_member",
+        "torch_ranks",
         "torch_shared",
     )
     features = ("async", "check_exchange", "dtensor", "gradient", "remembered", "symmetric")

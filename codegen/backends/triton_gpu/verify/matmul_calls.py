@@ -46,7 +46,7 @@ def _calls(rank: Rank, call: Call, calls: tuple[int, ...]) -> None:
 def _in_step(module: Any, ranks: Ranks, on_gpus: bool) -> Iterator[None]:
     """Let each launch of a rank come after those before it of all ranks; and memory be that of
     GPUs, or files."""
-    support: Any = sys.modules[type(module._HOST).__module__]
+    support: Any = sys.modules[type(module._HOST.ranks).__module__]
     shared_memory = support.shared_memory
 
     def memory(size: int, home: Any, group: Rank) -> Any:
