@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_l
 
 SHARDING = re.compile(r"\s*(?:[\[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()")
 """How the text of a sharding begins, and that of no stored layout."""
+
+
+_KEYS = ("mesh", "dtype", "tensors", "buffers")
+_TOML = "mesh, dtype, and the tables tensors and buffers, as str(sw.Stored(…)) has them"
 
 
 def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) -> Stack:
@@ -135,10 +140,36 @@ class Stored:
             self._check_shape(name, shape_of(shape))
 
     @staticmethod
-    def parse(text: str) -> Stored:
-        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`."""
-        table = tomllib.loads(text)
+    def parse(text: str, argument: str = "text") -> Stored:
+        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`.
+
+        Raises InputError for a text that is no TOML, and for keys that are missing or unknown.
+        """
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(
+                "the text must be TOML", argument=argument, got=error, expected=_TOML
+            ) from None
+        if {*table} != {*_KEYS} or not all(isinstance(table[k], dict) for k in _KEYS[2:]):
+            raise InputError(
+                "a stored layout must have these keys, and no others",
+                argument=argument,
+                got=", ".join(table) or "none",
+                expected=_TOML,
+            )
         return Stored(table["mesh"], table["tensors"], table["buffers"], table["dtype"])
+
+    @staticmethod
+    def read(path: str | Path) -> Stored:
+        """Return stored layouts from a file of TOML; InputError where there is none to read."""
+        try:
+            return Stored.parse(Path(path).read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8"
+            raise InputError(
+                "the file cannot be read", argument=str(path), got=reason, expected=_TOML
+            ) from None
 
     @property
     def itemsize(self) -> int:

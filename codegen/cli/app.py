@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from shardwright import __version__
 from shardwright.codegen.cli.audit import AuditCommand
 from shardwright.codegen.cli.check import CheckCommand
+from shardwright.codegen.cli.compare import compare
 from shardwright.codegen.cli.compile import CompileCommand
 from shardwright.codegen.cli.demo import demo
 from shardwright.codegen.cli.emit import EmitCommand
@@ -88,6 +89,7 @@ app.command("compile")(CompileCommand)
 app.command("measure")(MeasureCommand)
 app.command("check")(CheckCommand)
 app.command("audit")(AuditCommand)
+app.command("compare")(compare)
 app.command(hidden=True)(demo)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import ok, run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from layouts import buffers, meshes, numbers_of
@@ -181,3 +183,31 @@ def test_refused() -> None:
         expected: qkv
         """
     )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """Exit code 1 and the ranges where layouts differ; the bytes between them on request."""
+    wrong = sw.stack(0, q="tp", k='"tp":(2)2', v='"tp":(1)2')
+    (tmp_path / "server.toml").write_text(str(SERVER))
+    (tmp_path / "wrong.toml").write_text(str(sw.Stored("tp=4", HEADS, {"qkv": wrong}, "bfloat16")))
+    server, other = (str(tmp_path / name) for name in ("server.toml", "wrong.toml"))
+    assert ok("compare", server, server) == "no difference\n"
+    assert ok("compare", server, server, "--quiet") == ""
+    assert ok("compare", other, server, "--bytes").startswith(
+        "received by the busiest device 128 bytes"
+    )
+    done = run("compare", other, server)
+    assert done.code == 1
+    assert "k rows 0 to 4 of rank 1 hold k rows 4 to 8 (qkv rows 8 to 12)" in done.out
+    (tmp_path / "wrong.toml").write_text("mesh = 'tp=4'")
+    assert message(lambda: Stored.read(other)) == exactly(
+        f"""
+        {other}: a stored layout must have these keys, and no others
+        got: mesh
+        expected: mesh, dtype, and the tables tensors and buffers, as str(sw.Stored(…)) has them
+        """
+    )
+    assert message(lambda: Stored.read(tmp_path / "none.toml")).splitlines()[1:2] == [
+        "got: No such file or directory"
+    ]
+    assert message(lambda: Stored.parse("mesh = ")).startswith("text: the text must be TOML")
