@@ -28,13 +28,13 @@ def alone_in_form(made: Plan, choice: FormChoice) -> str:
     return single_file(text, partial(support_text, (pallas_tpu.NAME,)))
 
 
-def write_bundle(made: Plan, backend: str, home: Path) -> Path:
+def write_bundle(made: Plan, backend: str, home: Path, features: tuple[str, ...] = ()) -> Path:
     """Write the module of a plan, with its backward, into a folder, and what they import beside it.
 
     Returns the module's path.
     """
     home.mkdir()
-    for part in parts(made, backend, MADE_BY, gradient=True):
+    for part in parts(made, backend, MADE_BY, gradient=True, features=features):
         (home / part.file).write_text(part.text)
     support = home.parent / SUPPORT
     support.mkdir(exist_ok=True)

@@ -54,6 +54,13 @@ class HostText:
         return "OneOrder" if self.module.same_order else "TwoOrders"
 
     @property
+    def host_file(self) -> str:
+        """The support file that has it."""
+        if self.starts:
+            return "pallas_started"
+        return "jax_host" if self.module.same_order else "jax_orders"
+
+    @property
     def program_axes(self) -> str:
         """The axes over which devices are ranked, as a Python expression."""
         names = [name for name, _ in self.axes[0]]

@@ -41,16 +41,17 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
-from .._support import require
+from .._support import absent, require
+from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_program import Halves, Permuted
-from .._support.pallas_started import StartedReshard
 
-require("pallas_tpu", "19c5100f53eee86c", __name__)
+require("pallas_tpu", "936fbc8de82eccb1", __name__)
 
+__getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
-__all__ += ["reshard_done", "reshard_start", "source_shape", "target_shape"]
+__all__ += ["source_shape", "target_shape"]
 
 SHAPE = (32, 2048, 8, 128)
 DTYPE = "bfloat16"
@@ -146,9 +147,8 @@ def _wait(y, sent, received):
 
 
 _PROGRAM = Halves(_start, _wait, PEERS, (0, 2, 1, 3), collective_id=COLLECTIVE_ID)
-_HOST = StartedReshard(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
-reshard_start, reshard_done = _HOST.reshard_start, _HOST.reshard_done
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on
 

@@ -43,7 +43,7 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
 
 from jax.sharding import PartitionSpec as P
 
-from .._support import require
+from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_program import Terms
@@ -52,8 +52,9 @@ from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_terms import ReducedTerms, Stacked
 from .._support.pallas_windows import Tiling, Windows
 
-require("pallas_tpu", "19c5100f53eee86c", __name__)
+require("pallas_tpu", "936fbc8de82eccb1", __name__)
 
+__getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
 

@@ -4,15 +4,35 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from .jax_meshes import apart, bits_of, expect, mapped, not_mapped
 from .jax_operation import reshard_p, reverse_of
-from .jax_padding import Padding
 from .jax_program import self_check
+
+
+class Whole:
+    """The array of one side, which is not padded."""
+
+    def __init__(self, whole):
+        self.whole = whole
+
+    def add(self, x):
+        """Return an array as it is."""
+        return x
+
+    added = take_off = taken_off = add
+
+
+def padding_of(side, whole):
+    """Return how the array of one side is padded, of a logical array of shape `whole`."""
+    if tuple(whole) == tuple(side.padded):
+        return Whole(whole)
+    from .jax_padding import Padding  # when it is used
+
+    return Padding(side, whole)
 
 
 class ArrayReshard:
@@ -25,8 +45,8 @@ class ArrayReshard:
         self.source, self.target, self.exchange = source, target, program.moves
         source.name, target.name = "source", "target"
         self.program, self.derivative = program, derivative
-        self.source_padding = Padding(source, source.whole(shape))
-        self.target_padding = Padding(target, target.whole(shape))
+        self.source_padding = padding_of(source, source.whole(shape))
+        self.target_padding = padding_of(target, target.whole(shape))
         self.ranks = sorted({*source.ids, *target.ids})
         program.attach(self)
 
@@ -210,108 +230,3 @@ def _compiled(host, batch, target, **static):
         functools.partial(host.lowered, target=target, **static),
         out_shardings=host.target.sharding(target, batch),
     )
-
-
-class TwoOrders(ArrayReshard):
-    """Rank r is the device with the r-th id of the sorted union of both meshes."""
-
-    def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
-        """Return the target array from the source array, both padded. Not usable under `jax.jit`.
-
-        As that of one order, but for `target_mesh`: by default the devices of `mesh` in the
-        target's order, where it has them all. Raises TypeError where a jit around it is compiled.
-        Under `jax.vmap` and differentiated outside jit only.
-        """
-        not_mapped("reshard")
-        expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
-        source, target = self.meshes(mesh, target_mesh)
-        if fault := self.unlike(mesh, target_mesh):
-            raise ValueError(fault)
-        return self.bind(x, source, target, interpret, collective_id)
-
-    def eager(self, x, source, target, interpret, collective_id):
-        """Return the result of an array outside of all programs."""
-        union = Mesh(np.array(self.devices_by_rank(source, target)), ("device",))
-        batch = x.shape[: x.ndim - len(self.source.padded)]
-        given = (*batch, *self.source.local)
-        # Each process gives and takes the shards of its own devices.
-        make = jax.make_array_from_single_device_arrays
-        with apart(x):
-            x = jax.device_put(x, self.source.sharding(source, len(batch)))
-            held = {shard.device: shard.data[None] for shard in x.addressable_shards}
-            for device in {*union.local_devices} - {*held}:  # outside the source mesh: never read
-                held[device] = jnp.zeros((1, *given), self.dtype, device=device)
-            x = make(
-                (union.size, *given),
-                NamedSharding(union, P("device")),
-                [held[device] for device in union.local_devices],
-                dtype=self.dtype,
-            )
-            y = self.stacked(x, union, interpret, collective_id)
-            held = {shard.device: shard.data for shard in y.addressable_shards}
-            return make(
-                (*batch, *self.target.padded),
-                self.target.sharding(target, len(batch)),
-                [held[device][0] for device in target.local_devices],
-                dtype=self.dtype,
-            )
-
-    @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
-    def stacked(self, x, union, interpret=False, collective_id=None):
-        """Return target shards stacked by rank, from source shards stacked by rank, over the
-        devices of both meshes by rank."""
-        rows = P("device")
-        collective_id = self.settings(list(union.devices.flat), interpret, collective_id)
-        batch = x.ndim - 1 - len(self.source.local)
-
-        def one(order, rows):
-            y = self.exchanged(rows[0], order, batch, interpret, collective_id)
-            return self.whole(y[None], interpret)
-
-        order = None if self.program.order is None else jnp.array(self.program.order, jnp.int32)
-        return mapped(one, union, (P(), rows), rows)(order, x)
-
-    def lowered(self, x, **static):
-        """Raise TypeError: it is in a program."""
-        raise TypeError(
-            "source and target list different devices, or in another order, which one jit does "
-            "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
-        )
-
-    def effects(self, x, **static):
-        """Return nothing: it runs outside of programs only."""
-        return set()
-
-    def meshes(self, mesh, target_mesh):
-        """Return the meshes of both sides. Raises ValueError and TypeError for wrong ones."""
-        source = self.source.mesh(mesh)
-        target = self.target.mesh(self._target_mesh(mesh, target_mesh))
-        self.devices_by_rank(source, target)
-        return source, target
-
-    def _target_mesh(self, mesh, target_mesh):
-        if target_mesh is not None:
-            return target_mesh
-        ids = self.source.ids
-        if not set(self.target.ids) <= set(ids):
-            raise ValueError(
-                "target_mesh: expected a mesh, the target has devices the source lacks"
-            )
-        devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
-        return self.target.mesh_of(devices)
-
-    def devices_by_rank(self, source, target):
-        """Return the devices of both meshes by logical id; an id in both must be one device."""
-        by_id: dict = dict(zip(self.source.ids, source.devices.flat, strict=True))
-        for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
-            if by_id.setdefault(device_id, device) != device:
-                raise ValueError(
-                    f"logical id {device_id}: got {by_id[device_id]} in the source mesh and "
-                    f"{device} in the target mesh, expected one device"
-                )
-        ids: dict = {}
-        for device_id, device in by_id.items():
-            if ids.setdefault(device, device_id) != device_id:
-                both = f"{device} as logical ids {ids[device]} and {device_id}"
-                raise ValueError(f"target_mesh: got {both}, expected a device for each")
-        return [by_id[device_id] for device_id in sorted(by_id)]

@@ -164,7 +164,7 @@ class Windows(PallasProgram):
 
         def fetch(slot, units):
             window = within(windows, slot, [size for _, size in units])
-            return pltpu.make_async_copy(at(x, units), window, read.at[slot])
+            return pltpu.make_async_copy(part_at(x, units), window, read.at[slot])
 
         def chunk_in(slot, sizes):
             return within(chunks, slot, sizes, slots=self.slots)
@@ -180,7 +180,7 @@ class Windows(PallasProgram):
                 sizes[slot * rank + axis] = jnp.int32(size)
             pltpu.make_async_remote_copy(
                 chunk_in(slot, [size for _, size in units]),
-                at(stage, units),
+                part_at(stage, units),
                 sent.at[slot],
                 received,
                 device_id=jnp.int32(peers.target_rank(chunk.receiver, order)),
@@ -236,7 +236,10 @@ class Windows(PallasProgram):
             places = [low - at for (low, _), (at, _) in zip(part.box, part.block, strict=True)]
             window = within(windows, slot, [size for _, size in units], places)
             return [
-                (part.comes & whose, pltpu.make_async_copy(at(ref, units), window, read.at[slot]))
+                (
+                    part.comes & whose,
+                    pltpu.make_async_copy(part_at(ref, units), window, read.at[slot]),
+                )
                 for ref, whose in ((x, part.here), (stage, 1 - part.here))
             ]
 
@@ -351,7 +354,7 @@ def floor_to(offset, unit):
     return multiple(offset & -unit, unit) if unit > 1 else offset
 
 
-def at(ref, units):
+def part_at(ref, units):
     """Return what units (start, size) take of an array."""
     return ref.at[tuple(pl.ds(*unit) for unit in units)]
 

@@ -36,12 +36,14 @@ class JaxXla(Backend):
         "jax_host",
         "jax_meshes",
         "jax_operation",
+        "jax_orders",
         "jax_padding",
         "jax_program",
         "xla_program",
         "xla_steps",
     )
     matmul_support = ("jax_matmul", "jax_matmul_gradient")
+    features = ("gradient",)
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

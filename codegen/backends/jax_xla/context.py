@@ -237,7 +237,7 @@ def _text(
         program.append(f"terms={_terms(request.plan)}")
         calls["jax_program"] = ["Terms"]
     calls |= {
-        "jax_host": [host.class_name],
+        host.host_file: [host.class_name],
         "jax_meshes": ["Sharded"],
         "xla_program": ["XlaProgram", *calls.get("xla_program", [])],
     }

@@ -75,6 +75,7 @@ class PallasTpu(Backend):
         "jax_host",
         "jax_meshes",
         "jax_operation",
+        "jax_orders",
         "jax_padding",
         "jax_program",
         "pallas_aligned",
@@ -101,6 +102,7 @@ class PallasTpu(Backend):
         "pallas_matmul",
         "pallas_products",
     )
+    features = ("gradient", "start")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

@@ -190,11 +190,11 @@ def _assembled(
     """Return the template's context; `ids`: the constants that are collective ids."""
     # Of 64 bits both halves of elements move one after another, and terms are reduced after that.
     plain = not host.reduces and not any(host.terms)
-    starts = text.halves and plain and DTYPES[request.plan.reshard.dtype] < 8
+    wide = DTYPES[request.plan.reshard.dtype] == 8
+    starts = "start" in request.features and text.halves and plain and not wide
     host = replace(host, starts=starts)
     calls = {name: {*names} for name, names in text.calls.items() if names}
-    own = "pallas_started" if starts else "jax_host"
-    calls |= {own: {host.class_name}, "jax_meshes": {"Sharded"}}
+    calls |= {host.host_file: {host.class_name}, "jax_meshes": {"Sharded"}}
     if {"pallas_terms", "pallas_ring"} & calls.keys():
         calls["jax_program"] = {"Terms"}
     if module.calls:

@@ -44,7 +44,7 @@ LATER = "    each(2, tell)\n    each(2, hear)\n"
 
 def traced(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> HalvesTraces:
     """The events of a module, after edits of its text, each of which must apply."""
-    path = write_bundle(plan(reshard), "pallas_tpu", folder / "bundle")
+    path = write_bundle(plan(reshard), "pallas_tpu", folder / "bundle", features=("start",))
     for file, old, new in ((path, *edit) for edit in edits):
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
@@ -92,7 +92,7 @@ def test_a_start_that_meets_nobody_is_found(tmp_path: Path) -> None:
 
 def run(target: str, reshard: Reshard, folder: Path, *names: str) -> dict:
     """What the programs become."""
-    path = write_bundle(plan(reshard), "pallas_tpu", folder / "bundle")
+    path = write_bundle(plan(reshard), "pallas_tpu", folder / "bundle", features=("start",))
     compiler = registry.backend("pallas_tpu").compiler
     assert compiler is not None
     given = {key: value for key, value in compiler.environment(folder).items() if value}
