@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "66535a225cf8c419",
-    "pallas_tpu": "936fbc8de82eccb1",
+    "pallas_tpu": "181a35ba51ca9ba8",
     "triton_gpu": "909460906d664fb9",
 }
 

@@ -90,44 +90,6 @@ def tile_at(shard, start, extents):
     return shard.at[tuple(pl.ds(multiple(low, extent), extent) for low, extent in ends)]
 
 
-def meet_all(coming, tells, expected):
-    """Tell all senders that this device has entered the kernel, and hear it of all receivers, so
-    many as are expected: they may be written to from then on. tells(number), below `coming`:
-    whether a sender is told, its rank, and how much it sends. Return how much all send.
-
-    A device tells again only after all data of the call before have arrived, so that a sender never
-    holds two signals of one receiver.
-    """
-    barrier = pltpu.get_barrier_semaphore()
-
-    def tell(number):
-        told, device, amount = tells(number)
-
-        @pl.when(told)
-        def signal():
-            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-
-        return jnp.where(told, jnp.int32(amount), 0)
-
-    amount = total(coming, tell)
-    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
-    return amount
-
-
-def total(count, of):
-    """Return the sum of what `of` gives for every number below a count, two of them at a time."""
-
-    def one(number, found):
-        return found + jnp.int32(of(number))
-
-    def pair(half, found):
-        return one(2 * half + 1, one(2 * half, found))
-
-    pairs = div(count, 2)
-    found = lax.fori_loop(np.int32(0), jnp.int32(pairs), pair, np.int32(0))
-    return lax.fori_loop(jnp.int32(2 * pairs), jnp.int32(count), one, found)
-
-
 def far_apart(place, count):
     """Return the number in a place when those below a count are taken in steps of some 0.41 of it.
 
@@ -141,11 +103,6 @@ def far_apart(place, count):
     return rem(place * next(step for step in steps if math.gcd(step, count) == 1), count)
 
 
-def total_far_apart(count, of):
-    """Return what `total` does, of the numbers in that order."""
-    return total(count, lambda place: of(far_apart(place, count)))
-
-
 def each(count, visit, first=0):
     """Call visit(number) for every number below a count."""
 
@@ -154,11 +111,6 @@ def each(count, visit, first=0):
         return carry
 
     lax.fori_loop(np.int32(first), jnp.int32(count), one, np.int32(0))
-
-
-def units_in(sizes, unit):
-    """Return how many boxes of the extents `unit` fill one of such sizes, none an empty one."""
-    return math.prod(div(maximum(size, 0), each) for size, each in zip(sizes, unit, strict=True))
 
 
 def digits_of(number, sizes, near=()):

@@ -18,7 +18,7 @@ from jax import lax
 from .boxes import Exchange, ranges
 from .cuts import Cut
 from .jax_meshes import end_ranks
-from .pallas_peers import digits_of, div, is_full, is_traced, maximum, meet_all, rem, total
+from .pallas_peers import digits_of, div, is_full, is_traced, maximum, rem
 
 
 class Forms(NamedTuple):
@@ -186,17 +186,21 @@ class Peers:
             sends = sends & (self.holds(position, own) ^ True)  # unless the receiver holds it
         return PeerPiece(sends, receiver, shard, piece, box)
 
-    def meet(self, me, receiver, order=None, amount=lambda _: 0):
-        """Tell every sender that this device has entered the kernel, and hear it of every receiver:
-        see `meet_all`. Return the `amount` of all pieces that come."""
+    def kept_by(self, me, receiver):
+        """Return whether a device has a part of its own target shard, and the box of that."""
+        own, wanted = self.forms.source_shard(me), self.forms.target_shard(receiver)
+        box = self.forms.tile(*own, *wanted)
+        has = is_full(ranges(box))
+        if not self.one_order:
+            has = has & self.holds(me, own) & self.within(receiver, self.target)
+        return has, box
 
-        def tells(number):
-            piece = self.incoming(receiver, me, number)
-            return piece.moves, jnp.int32(self.source_rank(piece.peer, order)), amount(piece)
-
-        going = self.outgoing_count(me)
-        expected = total(going, lambda number: self.outgoing(me, number, order).moves)
-        return meet_all(self.incoming_count(receiver), tells, expected)
+    def is_filled(self, receiver):
+        """Return whether anything comes to a target position: not to a term without a value."""
+        box, last = self.target.box(receiver), 2 * len(self.target.hidden)
+        firsts = box[last - 2 * self.target.new : last : 2]
+        found = is_full([*ranges(box), *((first, 1) for first in firsts)])
+        return found if self.one_order else found & self.within(receiver, self.target)
 
     def _senders(self, receiver):
         """Yield the positions that parts of a target shard come from, its own included, each with

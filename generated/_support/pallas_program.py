@@ -1,21 +1,13 @@
-"""Programs with Pallas kernels: what all of them do around their kernels, and those of one kernel
-that moves tiles from shard to shard, which stands in the module.
-"""
-
-import functools
-import math
+"""Programs with Pallas kernels: what all of them do around their kernels."""
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import Exchange, extents, spread, volume
+from .boxes import Exchange, extents, spread
 from .jax_meshes import end_ranks
 from .jax_program import Program
 from .pallas_call import Call
-from .pallas_peers import digits_of, div, each, multiple, wait_for
 from .pallas_reach import are_near, is_v5e, refuse_far
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
@@ -148,73 +140,3 @@ class PallasProgram(Program):
             "devices in an order that fills a torus of power-of-two extents axis by axis, "
             "so that they send over 1, 2, 4, ... hops along one axis" + again * self.peers.one_order
         )
-
-
-class Permuted:
-    """Peers of a reshard in which every device sends to as many others as send to it, tiles of one
-    shape, both meshes in one order. `sender`, `receiver`: the position of the other end of a tile
-    of a device of a number below `count`, perhaps the device itself."""
-
-    order = None
-
-    def __init__(self, source, target, sender, receiver, count):
-        self.axes = tuple(name for name, _ in source.axes)
-        self.receiver, self.count, numbers = receiver, count, range(count)
-        self.exchange = Exchange(
-            source.side,
-            target.side,
-            lambda position: [sender(position, number) for number in numbers],
-            lambda position: [receiver(position, number) for number in numbers],
-            hidden=target.hidden,
-        )
-
-
-class Direct(PallasProgram):
-    """Every tile starts and ends at the tiling of memory, or spans the dimension: it goes straight
-    from shard to shard. `kernel`: of source shard, target shard and DMA semaphores."""
-
-    form = "direct"
-
-    def __init__(self, kernel, semaphores, peers, view, **settings):
-        super().__init__(peers, view, **settings)
-        self.kernel, self._semaphores = kernel, semaphores
-
-    def moved(self, x, call):
-        """Return the target shard, its padding left unwritten."""
-        scratch, x = [pltpu.SemaphoreType.DMA] * self._semaphores, lax.transpose(x, self.view)
-        y = call.pushed(self.kernel, x, self.target_shape, scratch)
-        return lax.transpose(y, self.inverse)
-
-    def counts(self, receiver):
-        """Return what is started on the semaphore of what comes, the own tile too, and is waited
-        for: as much as the target shard has."""
-        come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
-        wanted = 0 if self.moves.is_empty(receiver) else volume(self.host.target.box(receiver))
-        return come, wanted
-
-
-class Halves(Direct):
-    """A direct reshard among `Permuted` peers in two halves: `start`, of source shard, target shard
-    and the semaphores of what has left and of what has come, and `wait`, of all but the first."""
-
-    def __init__(self, start, wait, peers, view, **settings):
-        super().__init__(self.both, 2, peers, view, **settings)
-        self.start, self.wait = start, wait
-
-    def both(self, x, y, sent, received):
-        """Move this device's tiles: the kernel."""
-        self.start(x, y, sent, received)
-        self.wait(y, sent, received)
-
-
-def wait_for_units(ref, unit, count, semaphore):
-    """Wait until a DMA semaphore has counted so many boxes of the extents `unit`, of which an array
-    consists: as often as they fill it, then for those that fill rows from its start, and so on."""
-    sizes = [extent // each for extent, each in zip(ref.shape, unit, strict=True)]
-    each(div(count, math.prod(sizes)), lambda _: wait_for(ref, semaphore))
-    for axis, digit in enumerate(digits_of(count, sizes)):
-        if sizes[axis] > 1:
-            first = [pl.ds(0, size) for size in unit[:axis]]
-            span = pl.ds(0, multiple(digit * unit[axis], unit[axis]))
-            part = ref.at[(*first, span, *[slice(None)] * (len(unit) - axis - 1))]
-            pl.when(digit > 0)(functools.partial(wait_for, part, semaphore))

@@ -13,15 +13,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
 from .pallas_peers import (
-    LOGICAL,
     div,
-    is_full,
     maximum,
     multiple,
-    operand,
-    total_far_apart,
 )
-from .pallas_program import PallasProgram, wait_for_units
+from .pallas_program import PallasProgram
 
 
 class Slot(NamedTuple):
@@ -65,6 +61,12 @@ class Slot(NamedTuple):
             return 0, extent
         units = div(extent, unit)
         return tuple(div(units * number, self.chunks) * unit for number in (chunk, chunk + 1))
+
+    def granules(self, box):
+        """Return how many granules a tile, of a tensor box, takes."""
+        size = maximum(box[1] - box[0], 0) * math.prod(self.held[1:])
+        granule = math.prod(self.shape[1:])
+        return div(size + granule - 1, granule)
 
     def columns(self, halves=(0, 1), sizes=()):
         """Return what a move says of the halves that it sends: where they begin, if that may be
@@ -150,81 +152,25 @@ def starts(box, within):
     return [jnp.int32(low - start) for low, start in pairs]
 
 
+def slot_number(shard, counted, piece, pieces):
+    """Return the slot of a piece of a tile: the row-major number of its shard among (first, count)
+    per dimension, and of so many pieces the one."""
+    number = 0
+    for index, (first, count) in zip(shard, ranges(counted), strict=True):
+        number = number * count + index - first
+    return number * pieces + piece
+
+
 class Slots(Packed):
-    """`outgoing`, `incoming`: slots of a device, each for the piece whose row-major number among
-    those that the device may send, or get, it has."""
+    """`outgoing`, `incoming`: slots of a device, each for the piece whose number (`slot_number`)
+    among those that the device may send, or get, it has. `kernel`: of a table of ranks, if any, the
+    slots of both, and DMA semaphores."""
 
     form = "slots"
 
-    def __init__(self, *given, outgoing, incoming, **settings):
+    def __init__(self, kernel, *given, outgoing, incoming, **settings):
         super().__init__(*given, **settings)
-        self.outgoing, self.incoming = outgoing, incoming
-
-    def kernel(self, order, x, y, copied, sent, received):
-        """Push this device's tiles into slots of their receivers.
-
-        x, y: the slots of its outgoing and incoming tiles; copied, sent, received: DMA semaphores.
-        """
-        peers = self.peers
-        me, receiver = peers.here(order)
-
-        def push(number):
-            sends, receiver, shard, piece, box = peers.outgoing(me, number, order)
-            own, forms = peers.forms.source_shard(me), peers.forms
-            read = self._filled(x, self._number(shard, forms.receivers(me), piece), box)
-            write = self._filled(y, self._number(own, forms.senders(receiver), piece), box)
-            device = jnp.int32(peers.target_rank(receiver, order))
-            copy = pltpu.make_async_remote_copy(
-                read, write, sent, received, device_id=device, device_id_type=LOGICAL
-            )
-            pl.when(sends)(copy.start)
-            return jnp.where(sends, jnp.int32(self._granules(box)), 0)
-
-        if peers.sends:
-            come = peers.meet(me, receiver, order, lambda piece: self._granules(piece.box))
-            left = total_far_apart(peers.outgoing_count(me), push)
-        if peers.kept:
-            self._keep(me, receiver, x, y, copied)
-        if peers.sends:
-            granule = 1, 1, *self.slot.shape[1:]
-            wait_for_units(x, granule, left, sent)
-            wait_for_units(y, granule, come, received)
-
-    def _keep(self, me, receiver, x, y, copied):
-        """Copy what this device holds of its own target shard."""
-        peers, forms = self.peers, self.peers.forms
-        own, wanted = forms.source_shard(me), forms.target_shard(receiver)
-        some = is_full(ranges(forms.tile(*own, *wanted)))
-        if not peers.one_order:
-            some = some & peers.holds(me, own) & peers.within(receiver, self.host.target)
-        kept = []
-        for piece in range(peers.count):
-            box = peers.tile(own, wanted, piece)
-            read = self._filled(x, self._number(wanted, forms.receivers(me), piece), box)
-            write = self._filled(y, self._number(own, forms.senders(receiver), piece), box)
-            kept.append(pltpu.make_async_copy(read, write, copied))
-        for copy in kept:
-            pl.when(some)(copy.start)
-        for copy in kept:
-            pl.when(some)(copy.wait)
-
-    def _number(self, shard, counted, piece):
-        """Return the slot of a piece: the row-major number of its shard among (first, count) per
-        dimension."""
-        number = 0
-        for index, (first, count) in zip(shard, ranges(counted), strict=True):
-            number = number * count + index - first
-        return number * self.peers.count + piece
-
-    def _filled(self, ref, number, box):
-        """Return the granules of a slot that a tile takes."""
-        return ref.at[operand(number), pl.ds(0, self._granules(box)), :, :]
-
-    def _granules(self, box):
-        """Return how many granules a tile takes of a slot."""
-        size = maximum(box[1] - box[0], 0) * math.prod(self.window[1:])
-        granule = math.prod(self.slot.shape[1:])
-        return div(size + granule - 1, granule)
+        self.kernel, self.outgoing, self.incoming = kernel, outgoing, incoming
 
     def moved(self, x, call):
         """Return the target shard, its padding left as it comes."""
@@ -233,7 +179,7 @@ class Slots(Packed):
 
         def tile(number):
             _, _, shard, piece, box = peers.outgoing(me, number * peers.replicas, call.order)
-            place = self._number(shard, peers.forms.receivers(me), piece)
+            place = slot_number(shard, peers.forms.receivers(me), piece, peers.count)
             return place, self.window_at(x, box, within)
 
         def window(number, _):

@@ -46,10 +46,10 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
-from .._support.pallas_program import Halves, Permuted
 
-require("pallas_tpu", "936fbc8de82eccb1", __name__)
+require("pallas_tpu", "181a35ba51ca9ba8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -41,18 +41,49 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_program import Terms
-from .._support.pallas_peers import div, maximum, minimum, rem
+from .._support.pallas_peers import (
+    digits_of,
+    div,
+    each,
+    far_apart,
+    is_full,
+    maximum,
+    minimum,
+    multiple,
+    rem,
+    remote_copy,
+    signal,
+    wait_for,
+)
 from .._support.pallas_pieces import Forms, Peers
+from .._support.pallas_shifts import fill, merge
 from .._support.pallas_terms import ReducedTerms, Stacked
-from .._support.pallas_windows import Tiling, Windows
+from .._support.pallas_windows import (
+    Chunk,
+    Part,
+    Tiling,
+    Windows,
+    cut,
+    floor_to,
+    in_int32,
+    moved_by,
+    units_at,
+    units_of,
+    within,
+)
 
-require("pallas_tpu", "936fbc8de82eccb1", __name__)
+require("pallas_tpu", "181a35ba51ca9ba8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -172,7 +203,175 @@ TILING = Tiling(
     stage=(4, 16, 128),  # tiles lie as in the target shard, each from a whole unit on,
     step=(0, 0, 0),  # and so much further for each tile before it: no two share a unit
 )
-_CARRIER = Windows(PEERS, (0, 1, 2), TILING, source_at, collective_id=COLLECTIVE_ID)
+
+
+def _viewed(box):
+    """Return the ranges of a tensor box, in the order of kernels."""
+    return [box[2 * axis : 2 * axis + 2] for axis in (0, 1, 2)]
+
+
+def _staged(receiver, shard, piece, box):
+    """Return what is taken off tensor indices of a piece for its place in the staging area of its
+    receiver. It lies there as in the target shard, from a whole unit on."""
+    within = target_terms(receiver)
+    return [
+        within[0],
+        box[2] - floor_to(box[2] - within[2], 8),
+        box[4] - floor_to(box[4] - within[4], 128),
+    ]
+
+
+def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
+    """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
+    so that all links are at work.
+
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
+    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
+    window, `sent` for each chunk, `received` for all that comes to the staging area.
+    """
+    me, receiver = PEERS.here(order)
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):  # its senders may write to this device from here on
+        piece = PEERS.incoming(receiver, me, number)
+        pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
+
+    def hear(number):
+        piece = PEERS.outgoing(me, number, order)
+        pl.when(piece.moves)(lambda: pl.semaphore_wait(barrier, 1))  # 1 for each piece to send
+
+    each(PEERS.incoming_count(receiver), tell)
+    each(PEERS.outgoing_count(me), hear)
+
+    own = [low for low, _ in _viewed(source_box(me))]
+    count = PEERS.outgoing_count(me)
+    steps, pieces = count * 1, maximum(count, 1)
+
+    def chunk_of(step):
+        piece = PEERS.outgoing(me, far_apart(rem(step, pieces), pieces), order)
+        ranges, number = _viewed(piece.box), div(step, pieces)
+        chunk = cut(ranges, number, TILING.chunks, TILING.chunk)
+        sends = piece.moves & (step < steps) & is_full(chunk)
+        start = _staged(piece.peer, source_shard(me), piece.piece, piece.box)
+        return in_int32(Chunk(sends, piece.peer, start, chunk))
+
+    def fetch(slot, units):
+        window = within(windows, slot, [size for _, size in units])
+        return pltpu.make_async_copy(units_at(x, units), window, read.at[slot])
+
+    def leave(slot):
+        held = [sizes[slot * 3 + axis] for axis in range(3)]
+        held = [multiple(size, unit) for size, unit in zip(held, TILING.unit, strict=True)]
+        wait_for(within(chunks, slot, held, slots=6), sent.at[slot])  # what `push` sent of it
+
+    def push(slot, chunk):
+        units = units_of(chunk.box, chunk.start, TILING.unit)
+        for axis, (_, size) in enumerate(units):
+            sizes[slot * 3 + axis] = jnp.int32(size)
+        packed = within(chunks, slot, [size for _, size in units], slots=6)
+        device = PEERS.target_rank(chunk.receiver, order)
+        remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
+
+    def advance(step, found):
+        # A chunk is read (`coming`), while the one before (`now`), before which `passed` were sent,
+        # is shifted and sent, once what was in its slot has left.
+        now, passed = found
+        coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
+        next_units = units_of(coming.box, own, TILING.unit)
+        pl.when(coming.sends > 0)(lambda: fetch(1 - other, next_units).start())
+
+        @pl.when(now.sends > 0)
+        def shift():
+            units = units_of(now.box, own, TILING.unit)
+            fetch(other, units).wait()  # these units, from their start in the step before
+            pl.when(passed >= 6)(lambda: leave(slot))
+            window = within(windows, other, TILING.window)
+            chunk = within(chunks, slot, TILING.chunk, slots=6)
+            fill(window, chunk, moved_by(own, units, now.box), TILING.rolled)
+            push(slot, now)
+
+        return coming, passed + now.sends
+
+    def come(number):
+        piece = PEERS.incoming(receiver, me, number)
+        start = _staged(receiver, piece.shard, piece.piece, piece.box)
+        units = units_of(_viewed(piece.box), start, TILING.unit)
+        pl.when(piece.moves)(lambda: wait_for(units_at(stage, units), received))  # all its chunks
+
+    nothing = in_int32(Chunk(0, 0, [0] * 3, [(0, 0)] * 3))
+    stages = jnp.int32(steps + 1)  # the last chunk is sent a step after it is read
+    _, passed = lax.fori_loop(np.int32(0), stages, advance, (nothing, np.int32(0)))
+    each(minimum(passed, 6), leave)
+    each(PEERS.incoming_count(receiver), come)
+
+
+def _part_of(step, me, receiver):
+    """Return the part of a number, of which each block of a target shard has 1."""
+    steps = PEERS.counted(receiver, TARGET_TERMS, 4)
+    box = _viewed(target_terms(receiver))
+    block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)
+    digits = digits_of(div(step, 1), TILING.meet)
+    first, piece = source_at(block[0][0], block[1][0], block[2][0]), rem(step, 1)
+    shard = tuple(a + b for a, b in zip(first, digits, strict=True))
+    tile = PEERS.tile(shard, target_shard(receiver), piece)
+    ends = zip(_viewed(tile), block, strict=True)
+    part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in ends]
+    comes = (step < steps) & is_full(part)
+    here = PEERS.holds(me, shard)
+    start = [low for low, _ in _viewed(source_box(me))]
+    staged = zip(start, _staged(receiver, shard, piece, tile), strict=True)
+    start = [jnp.where(here, jnp.int32(own), jnp.int32(other)) for own, other in staged]
+    return in_int32(Part(comes, here, start, part, block))
+
+
+def _unpack_kernel(order, x, stage, y, windows, read):
+    """Put a block of the target shard, y, together from the tiles that meet it.
+
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    two windows in VMEM; read: a DMA semaphore for each.
+    """
+    me, receiver = PEERS.here(order)
+    number = np.int32(0)
+    for axis, count in enumerate(TILING.blocks):
+        number = number * count + pl.program_id(axis)
+    begin = number * 1
+
+    def fetch(slot, part, ref):  # the copy of a part from either array that may hold it
+        units = units_of(part.box, part.start, TILING.unit)
+        places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
+        window = within(windows, slot, [size for _, size in units], places)
+        return pltpu.make_async_copy(units_at(ref, units), window, read.at[slot])
+
+    def advance(number, now):
+        # A part is read (`coming`), while the one before it (`now`) is put in its place. The block
+        # before has begun to read what this one begins with.
+        coming = _part_of(begin + number, me, receiver)
+        slot = rem(begin + number, 2)
+        begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
+        pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
+        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
+        # These units, from their start in the step before.
+        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
+        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
+
+        @pl.when(now.comes > 0)
+        def put():
+            units = units_of(now.box, now.start, TILING.unit)
+            window = within(windows, 1 - slot, TILING.window)
+            by = moved_by(now.start, units, now.block)
+            merge(window, y, by, now.box, now.block, TILING.rolled)
+
+        return coming
+
+    y[...] = jnp.zeros(y.shape, y.dtype)
+    nothing = [(0, 0)] * 3
+    nothing = in_int32(Part(0, 0, [0] * 3, nothing, nothing))
+    lax.fori_loop(np.int32(0), jnp.int32(2), advance, nothing)
+
+
+_CARRIER = Windows(
+    _unpack_kernel, PEERS, (0, 1, 2), TILING, _push_kernel, collective_id=COLLECTIVE_ID
+)
 _PROGRAM = ReducedTerms(_CARRIER, SOURCE_TERMS, TARGET_TERMS, Terms("sum", "sum"), reduces=True)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad

@@ -35,16 +35,32 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
 
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import rem
+from .._support.pallas_peers import digits_of, div, is_full, maximum, minimum, rem
 from .._support.pallas_pieces import Forms, Peers
-from .._support.pallas_windows import Tiling, Windows
+from .._support.pallas_shifts import merge
+from .._support.pallas_windows import (
+    Part,
+    Tiling,
+    Windows,
+    cut,
+    in_int32,
+    moved_by,
+    units_at,
+    units_of,
+    within,
+)
 
-require("pallas_tpu", "936fbc8de82eccb1", __name__)
+require("pallas_tpu", "181a35ba51ca9ba8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -135,7 +151,76 @@ TILING = Tiling(
     meet=(1,),  # source shards that a block meets at most
     rolled=(0,),  # the dimensions along which chunks are shifted
 )
-_PROGRAM = Windows(PEERS, (0,), TILING, source_at)
+
+
+def _viewed(box):
+    """Return the ranges of a tensor box, in the order of kernels."""
+    return [box[2 * axis : 2 * axis + 2] for axis in (0,)]
+
+
+def _part_of(step, me, receiver):
+    """Return the part of a number, of which each block of a target shard has 1."""
+    steps = PEERS.counted(receiver, _TARGET, 1)
+    box = _viewed(target_box(receiver))
+    block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)
+    digits = digits_of(div(step, 1), TILING.meet)
+    first, piece = source_at(block[0][0]), rem(step, 1)
+    shard = tuple(a + b for a, b in zip(first, digits, strict=True))
+    tile = PEERS.tile(shard, target_shard(receiver), piece)
+    ends = zip(_viewed(tile), block, strict=True)
+    part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in ends]
+    comes = (step < steps) & is_full(part)
+    here = PEERS.holds(me, shard)
+    start = [low for low, _ in _viewed(source_box(me))]
+    return in_int32(Part(comes, here, start, part, block))
+
+
+def _unpack_kernel(order, x, stage, y, windows, read):
+    """Put a block of the target shard, y, together from the tiles that meet it.
+
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    two windows in VMEM; read: a DMA semaphore for each.
+    """
+    me, receiver = PEERS.here(order)
+    number = np.int32(0)
+    for axis, count in enumerate(TILING.blocks):
+        number = number * count + pl.program_id(axis)
+    begin = number * 1
+
+    def fetch(slot, part, ref):  # the copy of a part from either array that may hold it
+        units = units_of(part.box, part.start, TILING.unit)
+        places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
+        window = within(windows, slot, [size for _, size in units], places)
+        return pltpu.make_async_copy(units_at(ref, units), window, read.at[slot])
+
+    def advance(number, now):
+        # A part is read (`coming`), while the one before it (`now`) is put in its place. The block
+        # before has begun to read what this one begins with.
+        coming = _part_of(begin + number, me, receiver)
+        slot = rem(begin + number, 2)
+        begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
+        pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
+        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
+        # These units, from their start in the step before.
+        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
+        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
+
+        @pl.when(now.comes > 0)
+        def put():
+            units = units_of(now.box, now.start, TILING.unit)
+            window = within(windows, 1 - slot, TILING.window)
+            by = moved_by(now.start, units, now.block)
+            merge(window, y, by, now.box, now.block, TILING.rolled)
+
+        return coming
+
+    y[...] = jnp.zeros(y.shape, y.dtype)
+    nothing = [(0, 0)] * 1
+    nothing = in_int32(Part(0, 0, [0] * 1, nothing, nothing))
+    lax.fori_loop(np.int32(0), jnp.int32(2), advance, nothing)
+
+
+_PROGRAM = Windows(_unpack_kernel, PEERS, (0,), TILING)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -39,16 +39,18 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import absent, require
 from .._support.jax_meshes import Sharded
 from .._support.jax_orders import TwoOrders
-from .._support.pallas_peers import minimum
+from .._support.pallas_peers import each, far_apart, minimum, operand, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
-from .._support.pallas_slots import Slot, Slots
+from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "936fbc8de82eccb1", __name__)
+require("pallas_tpu", "181a35ba51ca9ba8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -134,9 +136,67 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     kept=False,
 )
+# Granules of 512 bytes: ceil(9 / 256).
+SLOT = Slot((1, 2, 128), (3, 3), dense=True)
+
+
+def _at(slots, place, box):
+    """Return the granules that a tile, of a tensor box, takes of a slot."""
+    return slots.at[operand(place), pl.ds(0, SLOT.granules(box)), :, :]
+
+
+def _kernel(order, x, y, copied, sent, received):
+    """Push this device's slots of tiles, x, to those of their receivers, y.
+
+    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes that leave x,
+    `received` those that come to y, `copied` those of tiles that stay.
+    """
+    me, receiver = PEERS.here(order)
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):  # its senders may write to this device from here on
+        piece = PEERS.incoming(receiver, me, number)
+        pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
+
+    def hear(number):
+        piece = PEERS.outgoing(me, number, order)
+        pl.when(piece.moves)(lambda: pl.semaphore_wait(barrier, 1))  # 1 for each piece to send
+
+    each(PEERS.incoming_count(receiver), tell)
+    each(PEERS.outgoing_count(me), hear)
+
+    def tile(number):  # whether it is sent, and its copy
+        piece = PEERS.outgoing(me, number, order)
+        place = slot_number(piece.shard, receivers(me), piece.piece, 1)
+        there = slot_number(source_shard(me), senders(piece.peer), piece.piece, 1)
+        read, write = _at(x, place, piece.box), _at(y, there, piece.box)
+        device = PEERS.target_rank(piece.peer, order)
+        return piece.moves, remote_copy(read, write, sent, received, device)
+
+    def push(number):
+        moves, copy = tile(number)
+        pl.when(moves)(copy.start)
+
+    def leave(number):
+        moves, copy = tile(number)
+        pl.when(moves)(copy.wait_send)  # the granules of each tile pushed, of 512 bytes
+
+    def come(number):
+        piece = PEERS.incoming(receiver, me, number)
+        place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
+        slot = _at(y, place, piece.box)
+        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each tile that comes
+
+    count = PEERS.outgoing_count(me)
+    each(count, lambda place: push(far_apart(place, count)))
+    each(count, leave)
+    each(PEERS.incoming_count(receiver), come)
+
+
 _PROGRAM = Slots(
+    _kernel,
     PEERS,
-    Slot((1, 2, 128), (3, 3), dense=True),  # granules of 512 bytes: ceil(9 / 256)
+    SLOT,
     window=(3, 3),  # the largest tile
     outgoing=3,  # up to 1 x 3 tiles of a device
     incoming=4,  # up to 4 x 1 tiles of a device

@@ -53,16 +53,29 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import div, maximum, minimum, rem
+from .._support.pallas_peers import (
+    div,
+    each,
+    far_apart,
+    maximum,
+    minimum,
+    operand,
+    rem,
+    remote_copy,
+    signal,
+    wait_for,
+)
 from .._support.pallas_pieces import Forms, Peers
-from .._support.pallas_slots import Slot, Slots
+from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "936fbc8de82eccb1", __name__)
+require("pallas_tpu", "181a35ba51ca9ba8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -152,9 +165,78 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
+# Granules of 512 bytes: ceil(128 / 128).
+SLOT = Slot((1, 1, 128), (4, 4, 8), dense=True)
+
+
+def _at(slots, place, box):
+    """Return the granules that a tile, of a tensor box, takes of a slot."""
+    return slots.at[operand(place), pl.ds(0, SLOT.granules(box)), :, :]
+
+
+def _kernel(order, x, y, copied, sent, received):
+    """Push this device's slots of tiles, x, to those of their receivers, y.
+
+    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes that leave x,
+    `received` those that come to y, `copied` those of tiles that stay.
+    """
+    me, receiver = PEERS.here(order)
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):  # its senders may write to this device from here on
+        piece = PEERS.incoming(receiver, me, number)
+        pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
+
+    def hear(number):
+        piece = PEERS.outgoing(me, number, order)
+        pl.when(piece.moves)(lambda: pl.semaphore_wait(barrier, 1))  # 1 for each piece to send
+
+    each(PEERS.incoming_count(receiver), tell)
+    each(PEERS.outgoing_count(me), hear)
+
+    def tile(number):  # whether it is sent, and its copy
+        piece = PEERS.outgoing(me, number, order)
+        place = slot_number(piece.shard, receivers(me), piece.piece, 1)
+        there = slot_number(source_shard(me), senders(piece.peer), piece.piece, 1)
+        read, write = _at(x, place, piece.box), _at(y, there, piece.box)
+        device = PEERS.target_rank(piece.peer, order)
+        return piece.moves, remote_copy(read, write, sent, received, device)
+
+    def push(number):
+        moves, copy = tile(number)
+        pl.when(moves)(copy.start)
+
+    def leave(number):
+        moves, copy = tile(number)
+        pl.when(moves)(copy.wait_send)  # the granules of each tile pushed, of 512 bytes
+
+    def come(number):
+        piece = PEERS.incoming(receiver, me, number)
+        place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
+        slot = _at(y, place, piece.box)
+        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each tile that comes
+
+    count = PEERS.outgoing_count(me)
+    each(count, lambda place: push(far_apart(place, count)))
+
+    def stay(piece):  # the copy of a tile that the device holds of its own target shard
+        own, wanted = source_shard(me), target_shard(receiver)
+        box = PEERS.tile(own, wanted, piece)
+        place = slot_number(wanted, receivers(me), piece, 1)
+        there = slot_number(own, senders(receiver), piece, 1)
+        return pltpu.make_async_copy(_at(x, place, box), _at(y, there, box), copied)
+
+    has, _ = PEERS.kept_by(me, receiver)
+    pl.when(has)(stay(0).start)
+    pl.when(has)(stay(0).wait)
+    each(count, leave)
+    each(PEERS.incoming_count(receiver), come)
+
+
 _PROGRAM = Slots(
+    _kernel,
     PEERS,
-    Slot((1, 1, 128), (4, 4, 8), dense=True),  # granules of 512 bytes: ceil(128 / 128)
+    SLOT,
     window=(4, 4, 8),  # the largest tile
     outgoing=4,  # up to 1 x 2 x 2 tiles of a device
     incoming=4,  # up to 4 x 1 x 1 tiles of a device

@@ -10,7 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .jax_group import Group as ArrayGroup
 from .pallas_call import Call
-from .pallas_peers import LOGICAL, meet_all, total
+from .pallas_peers import LOGICAL, div
 from .pallas_reach import are_near, is_v5e, refuse_far
 
 LANES = 128
@@ -113,3 +113,41 @@ def _line(blocks, like):
     low, high = line[: like.size], line[like.size : 2 * like.size]
     low = lax.bitcast_convert_type(low, jnp.uint32).astype(jnp.int64)
     return (high.astype(jnp.int64) << 32) | low
+
+
+def meet_all(coming, tells, expected):
+    """Tell all senders that this device has entered the kernel, and hear it of all receivers, so
+    many as are expected: they may be written to from then on. tells(number), below `coming`:
+    whether a sender is told, its rank, and how much it sends. Return how much all send.
+
+    A device tells again only after all data of the call before have arrived, so that a sender never
+    holds two signals of one receiver.
+    """
+    barrier = pltpu.get_barrier_semaphore()
+
+    def tell(number):
+        told, device, amount = tells(number)
+
+        @pl.when(told)
+        def signal():
+            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
+
+        return jnp.where(told, jnp.int32(amount), 0)
+
+    amount = total(coming, tell)
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+    return amount
+
+
+def total(count, of):
+    """Return the sum of what `of` gives for every number below a count, two of them at a time."""
+
+    def one(number, found):
+        return found + jnp.int32(of(number))
+
+    def pair(half, found):
+        return one(2 * half + 1, one(2 * half, found))
+
+    pairs = div(count, 2)
+    found = lax.fori_loop(np.int32(0), jnp.int32(pairs), pair, np.int32(0))
+    return lax.fori_loop(jnp.int32(2 * pairs), jnp.int32(count), one, found)

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from .jax_host import OneOrder
 from .jax_meshes import bits_of, expect, mapped, not_mapped
 from .pallas_call import HBM
-from .pallas_peers import LOGICAL, each, total
+from .pallas_peers import each, signal
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
 
@@ -118,14 +118,14 @@ class StartedReshard(OneOrder):
 
         def tell(number):
             peer = peers.receiver(me, number)
+            pl.when(peer != me)(lambda: signal(heard, peer))
 
-            @pl.when(peer != me)
-            def signal():
-                pl.semaphore_signal(heard, 1, device_id=peer, device_id_type=LOGICAL)
+        def hear(number):  # as many senders tell this device as it tells receivers
+            sends = peers.receiver(me, number) != me
+            pl.when(sends)(lambda: pl.semaphore_wait(heard, 1))
 
         each(peers.count, tell)
-        senders = total(peers.count, lambda number: peers.receiver(me, number) != me)
-        pl.when(senders > 0)(lambda: pl.semaphore_wait(heard, senders))
+        each(peers.count, hear)
 
     def done_kernel(self, x, held, sent, received, y):
         """Wait for what was started from x; y, the target shard, has the memory of `held`."""

@@ -91,8 +91,8 @@ UNALIGNED = """
 _right = _PROGRAM.kernel
 
 
-def _unaligned(x, y, *semaphores):
-    _right(x, y, *semaphores)
+def _unaligned(order, x, y, *semaphores):
+    _right(order, x, y, *semaphores)
     pltpu.sync_copy(x.at[pl.ds(1, 8)], x.at[pl.ds(8, 8)])
 
 

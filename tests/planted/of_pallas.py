@@ -15,13 +15,13 @@ PALLAS = {
         "in_x = (0, peer * ", "in_x = (0, me * ", "",
     ),
     "nothing waits for what comes": _pallas(
-        "tiles", "pallas_tpu.py", "    wait_for(y, received)\n", "", "",
+        "tiles", "pallas_tpu.py", "    wait_for(y, received)", "    pass", "",
     ),
     "sent before the receiver is there": _pallas(
         "tiles", "pallas_tpu.py", "    each(4, hear)\n", "", "",
     ),
     "a wait for too few that leave": _pallas(
-        "tiles", "pallas_tpu.py", "tile = tile_at(y, (0, 0), TILE)", "tile = y.at[pl.ds(0, 8)]", "",
+        "tiles", "pallas_tpu.py", "tile = tile_at(y, (0, 0), TILE)", "tile = y.at[pl.ds(0, 4)]", "",
     ),
     "an end that does not wait": _pallas(
         "tiles", "pallas_started.py",
@@ -32,12 +32,11 @@ PALLAS = {
         "            return held[0]\n", "            return 0 * held[0]\n", "reshard_start",
     ),
     "told to the rank of a target": _pallas(
-        "apart", "pallas_pieces.py",
-        "return piece.moves, jnp.int32(self.source_rank(piece.peer, order))",
-        "return piece.moves, jnp.int32(self.target_rank(piece.peer, order))", "",
+        "apart", "pallas_tpu.py",
+        "signal(barrier, PEERS.source_rank(", "signal(barrier, PEERS.target_rank(", "",
     ),
     "tiles that share a place in the staging area": _pallas(
-        "turn", "pallas_windows.py", ", unit) + before * step", ", unit)", "",
+        "turn", "pallas_tpu.py", " - (shard[0] - met[0]) * 128", "", "",
     ),
     "a term left out of a sum": _pallas(
         "summed", "pallas_terms.py",

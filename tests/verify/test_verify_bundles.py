@@ -32,6 +32,7 @@ PALLAS: Faults = {
     "start_off_by_one": (
         (
             (r"self\.host\.source\.box\(me\)", "tuple(n - 1 for n in self.host.source.box(me))"),
+            (r"own = \[low for low", "own = [low - 1 for low"),
             (r"in_x = \(0, peer \*", "in_x = (0, (3 - peer) *"),
         ),
         rf"{WRONG}|IndexError: .*",
@@ -60,9 +61,9 @@ PALLAS: Faults = {
     ),
     "tiles_overlap": (
         (
-            (r"self\._number\(own, forms\.senders\(receiver\), piece\)", "0"),
+            (r"slot_number\(source_shard\(me\), .*, 1\)", "0"),
             (r"in_y = \(me", "in_y = (0 * me"),
-            (r" \+ before \* step", ""),
+            (r" - \(shard\[\d\] - met\[\d\]\) \* \d+", ""),
         ),
         r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
     ),
@@ -70,7 +71,7 @@ PALLAS: Faults = {
         (
             (r"pltpu\.make_async_copy\(place, place, received\)\.wait", "lambda: None"),
             (r"wait_for\(y, received\)", "None"),
-            (r"wait_for_units\(\w+, [\w.]+, come, received\)", "None"),
+            (r"wait_for\((units_at\(stage, units\)|slot|come), received\)", "None"),
         ),
         rf"{UNWRITTEN.format('7f[0-9a-f]*')}|{LEFT}",
     ),
@@ -78,8 +79,7 @@ PALLAS: Faults = {
         (
             (r"\((copy|push\(1 - slot, older\))\.wait_send\)", "(lambda: None)"),
             (r"wait_for\(tile, sent\)", "None"),
-            (r"wait_for_units\(x, \w+, left, sent\)", "None"),
-            (r"pltpu\.make_async_copy\(part, part, sent\.at\[slot\]\)\.wait\(\)", "pass"),
+            (r"wait_for\(within\(chunks, slot, held, slots=6\), sent\.at\[slot\]\)", "None"),
         ),
         LEFT,
     ),

@@ -80,6 +80,7 @@ class PallasTpu(Backend):
         "jax_program",
         "pallas_aligned",
         "pallas_call",
+        "pallas_direct",
         "pallas_peers",
         "pallas_pieces",
         "pallas_program",

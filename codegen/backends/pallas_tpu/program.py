@@ -9,6 +9,13 @@ from typing import assert_never
 
 from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.kernel_text import (
+    DirectText,
+    Moving,
+    SlotsText,
+    WindowsText,
+    printed,
+)
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.text import SLOT, function_of, schedule_lines
@@ -76,18 +83,22 @@ def kernel_text(
     return KernelText(
         functions=used,
         calls={**calls, "pallas_pieces": tuple(names)},
-        libraries=_libraries(form, host),
+        libraries=_libraries(form),
         made=made,
         moves=(*peers, *before),
         kernels=kernels,
     )
 
 
-def _libraries(form: Form, host: HostText) -> frozenset[str]:
-    """Return the libraries that the kernel of a form uses, where it stands in the module."""
-    if not isinstance(form, Direct):
-        return frozenset()
-    return frozenset(("pl", "pltpu", *(("jnp",) if host.communicates else ())))
+def _libraries(form: Form) -> frozenset[str]:
+    """Return the libraries that the kernels of a form use, where they stand in the module."""
+    match form:
+        case Direct() | Slots():
+            return frozenset(("pl", "pltpu"))
+        case Windows():
+            return frozenset(("jnp", "lax", "np", "pl", "pltpu"))
+        case _:
+            return frozenset()
 
 
 def _settings(sends: bool, powers_of_two: bool, ends: KernelEnds) -> list[str]:
@@ -106,7 +117,7 @@ def _uniform(
     given += [ends.own(PEERS), repr(form.view), *settings]
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
-        calls={"pallas_program": (kind, "Permuted"), "pallas_peers": tuple(uniform.calls)},
+        calls={"pallas_direct": (kind, "Permuted"), "pallas_peers": tuple(uniform.calls)},
         libraries=uniform.libraries,
         made=tuple(called(f"{ends.program} = {kind}", given)),
         moves=tuple(uniform.peers_lines()),
@@ -131,6 +142,12 @@ def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
     return [*lines, *called(f"{ends.own(PEERS)} = Peers", given)]
 
 
+SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")
+"""What kernels that send call."""
+
+Given = tuple[str, list[str]]
+"""The name of the object that runs kernels, and what it is given of the mesh."""
+
 Made = tuple[
     dict[str, tuple[str, ...]], tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...]
 ]
@@ -140,135 +157,32 @@ Made = tuple[
 def _form(
     form: Form, exchange: Exchange, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> Made:
-    settings = _settings(host.communicates, powers_of_two, ends)
+    sends, keeps = host.communicates, host.some_local
+    settings = _settings(sends, powers_of_two, ends)
+    moving = Moving.of(exchange, ends, sends=sends, keeps=keeps)
     match form:
         case Direct():
-            return _direct(form, exchange, host, settings, ends)
+            return _direct(form, moving, exchange, (ends.program, settings))
         case Windows():
-            return _windows(form, exchange, host, settings, ends)
+            return _windows(form, moving, exchange, (ends.program, settings))
         case Slots():
-            return _slots(form, exchange, settings, ends)
+            return _slots(form, moving, exchange, (ends.program, settings))
         case Routed():
             return _routed(form, exchange, powers_of_two, ends)
         case _:
             assert_never(form)
 
 
-def _direct(
-    form: Direct, exchange: Exchange, host: HostText, settings: list[str], ends: KernelEnds
-) -> Made:
-    semaphores = ["sent", "received"] if host.communicates else ["copied"]
-    order = "order, " if has_table(exchange) else ""
-    last = ", order" if order else ""
-    lines = [
-        f"def {ends.own('_kernel')}({order}x, y, {', '.join(semaphores)}):",
-        '    """Push this device\'s tiles into their receivers\' target shards.',
-        "",
-        f"    x, y: its source and target shard; {', '.join(semaphores)}: DMA semaphores.",
-        '    """',
-        f"    me, receiver = {ends.own(PEERS)}.here({order.removesuffix(', ')})",
-    ]
-    if host.communicates:
-        lines += _pushing(last, ends)
-    if host.some_local:
-        lines += _keeping(exchange, host.communicates, ends)
-    if host.communicates:
-        lines += _waiting(exchange, ends)
-    given = [ends.own("_kernel"), str(len(semaphores)), ends.own(PEERS), repr(form.view), *settings]
-    sends = host.communicates
-    calls = {
-        "boxes": ("ranges", *(("extents",) if sends else ())),
-        "pallas_program": ("Direct", *(("wait_for_units",) if sends else ())),
-        "pallas_peers": (
-            *("is_full", "multiple"),
-            *(("LOGICAL", "total_far_apart", "units_in", "wait_for") if sends else ()),
-        ),
-    }
-    view, divisors = map(ends.own, ("VIEW", "DIVISORS"))
-    said = "What divides all starts and widths of tiles within their shards, in the order of"
-    before = (
-        f"# {said} {view}.",
-        f"{view}, {divisors} = {form.view}, {form.divisors}",
-    )
-    made = tuple(called(f"{ends.program} = Direct", given))
-    return calls, made, before, (_at(view, divisors, ends), tuple(lines))
+def _direct(form: Direct, moving: Moving, exchange: Exchange, given: Given) -> Made:
+    names, sends = moving.names, moving.sends
+    program, settings = given
+    arguments = [names.kernel, "2" if sends else "1", names.peers, repr(form.view), *settings]
+    calls = {"pallas_direct": ("Direct",), "pallas_peers": ("multiple", *(SENDS if sends else ()))}
+    kernels = printed("direct", DirectText.of(form, exchange, moving))
+    return calls, tuple(called(f"{program} = Direct", arguments)), (), kernels
 
 
-def _at(view: str, divisors: str, ends: KernelEnds) -> tuple[str, ...]:
-    """Return the function that gives the place of a tile in a shard."""
-    return tuple(
-        f'''def {ends.own("_at")}(ref, box, within):
-    """Return the part of a shard that a tensor box takes; the shard covers the box `within`."""
-    slices = []
-    for axis, divisor in zip({view}, {divisors}, strict=True):
-        low, high = box[2 * axis : 2 * axis + 2]
-        start, size = multiple(low - within[2 * axis], divisor), multiple(high - low, divisor)
-        slices.append(pl.ds(start, size))
-    return ref.at[tuple(slices)]'''.splitlines()
-    )
-
-
-def _pushing(last: str, ends: KernelEnds) -> list[str]:
-    peers, at = ends.own(PEERS), ends.own("_at")
-    view, divisors = map(ends.own, ("VIEW", "DIVISORS"))
-    return f"""    {peers}.meet(me, receiver{last})
-
-    def push(number):
-        sends, receiver, _, _, box = {peers}.outgoing(me, number{last})
-        read, write = {at}(x, box, {ends.source_box}(me)), {at}(y, box, {ends.target_box}(receiver))
-        device = jnp.int32({peers}.target_rank(receiver{last}))
-        copy = pltpu.make_async_remote_copy(
-            read, write, sent, received, device_id=device, device_id_type=LOGICAL
-        )
-        pl.when(sends)(copy.start)
-        sizes = extents(box)
-        return jnp.where(sends, units_in([sizes[axis] for axis in {view}], {divisors}), 0)
-
-    left = total_far_apart({peers}.outgoing_count(me), push)""".splitlines()
-
-
-def _keeping(exchange: Exchange, sends: bool, ends: KernelEnds) -> list[str]:
-    """Return the lines that copy what a device keeps, and wait for that where nothing is sent."""
-    peers, at = ends.own(PEERS), ends.own("_at")
-    source, target, tile = map(ends.own, FORMS[:3])
-    some = ["    some = is_full(ranges(kept))"]
-    if not exchange.same_order:
-        some.append(f"    some = some & {peers}.holds(me, {source}(me))")
-        some.append(f"    some = some & {peers}.within(receiver, {ends.target})")
-    reads = f"{at}(x, kept, {ends.source_box}(me))"
-    writes = f"{at}(y, kept, {ends.target_box}(receiver))"
-    return [
-        "    # What this device holds of its own target shard.",
-        f"    kept = {tile}(*{source}(me), *{target}(receiver))",
-        *some,
-        f"    read, write = {reads}, {writes}",
-        f"    keep = pltpu.make_async_copy(read, write, {'received' if sends else 'copied'})",
-        "    pl.when(some)(keep.start)",
-        *([] if sends else ["    pl.when(some)(keep.wait)"]),
-    ]
-
-
-def _waiting(exchange: Exchange, ends: KernelEnds) -> list[str]:
-    """Return the lines that wait for all: a semaphore counts bytes, so that one wait is for all
-    tiles that come, of which a target shard consists."""
-    divisors, within = ends.own("DIVISORS"), f"{ends.own(PEERS)}.within(receiver, {ends.target})"
-    full = "is_full(ranges(whole))" + ("" if exchange.same_order else f" & {within}")
-    # Nothing comes to a term without a value: there source shards have the first term only.
-    new = (a for a, tiles in enumerate(exchange.dims) if tiles.source.extent < tiles.target.extent)
-    full += "".join(f" & (whole[{2 * axis}] == 0)" for axis in new)
-    return [
-        "    # As many bytes come as its target shard has, and what left was counted.",
-        f"    whole = {ends.target_box}(receiver)",
-        f"    come = {ends.own('_at')}(y, whole, whole)",
-        f"    full = {full}",
-        "    pl.when(full)(lambda: wait_for(come, received))",
-        f"    wait_for_units(x, {divisors}, left, sent)",
-    ]
-
-
-def _windows(
-    form: Windows, exchange: Exchange, host: HostText, settings: list[str], ends: KernelEnds
-) -> Made:
+def _windows(form: Windows, moving: Moving, exchange: Exchange, given: Given) -> Made:
     tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
     explained = {
         "unit": "as memory is tiled",
@@ -277,7 +191,7 @@ def _windows(
         "blocks": f"ceil(target shard, {shard} / chunk)",
         "meet": "source shards that a block meets at most",
     }
-    if host.communicates:
+    if moving.sends:
         explained |= {
             "chunks": f"ceil(widest tile, {tile} / chunk)",
             "stage": "tiles lie as in the target shard, each from a whole unit on,",
@@ -287,14 +201,35 @@ def _windows(
     tiling = [(f"{name}={getattr(form, name)!r}", said) for name, said in explained.items()]
     if form.few_rows:
         tiling.append((f"more_rows={form.few_rows}", "memory of fewer rows is tiled otherwise"))
-    parts = {axis: dim.parts for axis, dim in enumerate(exchange.source.dims) if not dim.is_flat}
-    peers, named, source_at = map(ends.own, (PEERS, "TILING", "source_at"))
-    given = [peers, repr(form.view), named, source_at, *settings]
-    given += [f"source_parts={parts!r}"] if parts else []
-    before = (*ABOUT_WINDOWS, *_explained(f"{named} = Tiling", tiling))
-    made = tuple(called(f"{ends.program} = Windows", given))
-    return {"pallas_windows": ("Tiling", "Windows")}, made, before, ()
+    names, context = moving.names, WindowsText.of(form, exchange, moving)
+    program, settings = given
+    arguments = [names.unpack_kernel, names.peers, repr(form.view), names.tiling]
+    arguments += [names.push_kernel, *settings] if moving.sends else settings
+    before = (*ABOUT_WINDOWS, *_explained(f"{names.tiling} = Tiling", tiling))
+    integers = {"digits_of", "div", "is_full", "maximum", "minimum", "rem"}
+    rounds = "floor_to" in " ".join(context.starts)
+    staging = ("Chunk", *(("floor_to",) if rounds else ())) if moving.sends else ()
+    calls = {
+        "pallas_windows": (*STEPS, *staging),
+        "pallas_shifts": ("fill", "merge") if moving.sends else ("merge",),
+        "pallas_peers": tuple(integers | ({*SENDS, "multiple"} if moving.sends else set())),
+    }
+    made = tuple(called(f"{program} = Windows", arguments))
+    return calls, made, before, printed("windows", context)
 
+
+STEPS = (
+    "Part",
+    "Tiling",
+    "Windows",
+    "cut",
+    "in_int32",
+    "moved_by",
+    "units_at",
+    "units_of",
+    "within",
+)
+"""What the kernels of windows call of their support."""
 
 ABOUT_WINDOWS = (
     "# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.",
@@ -314,18 +249,28 @@ def _explained(function: str, arguments: Explained) -> tuple[str, ...]:
     return (*lines, ")")
 
 
-def _slots(form: Slots, exchange: Exchange, settings: list[str], ends: KernelEnds) -> Made:
-    shape = form.granules, form.packed, LANES
-    given = [
-        (ends.own(PEERS), ""),
-        (f"Slot({shape}, {form.window!r}, dense=True)", _granules(form.window, shape)),
+def _slots(form: Slots, moving: Moving, exchange: Exchange, given: Given) -> Made:
+    shape, names = (form.granules, form.packed, LANES), moving.names
+    slot = [repr(shape), repr(form.window), "dense=True"]
+    said = _granules(form.window, shape)
+    before = (f"# {said[0].upper()}{said[1:]}.", *called(f"{names.slot} = Slot", slot))
+    program, settings = given
+    arguments = [
+        (names.kernel, ""),
+        (names.peers, ""),
+        (names.slot, ""),
         (f"window={form.window!r}", "the largest tile"),
         (f"outgoing={math.prod(form.outgoing)}", f"up to {_by(form.outgoing)} tiles of a device"),
         (f"incoming={math.prod(form.incoming)}", f"up to {_by(form.incoming)} tiles of a device"),
         *_reaches(form, exchange),
         *((setting, "") for setting in settings),
     ]
-    return {"pallas_slots": ("Slot", "Slots")}, _explained(f"{ends.program} = Slots", given), (), ()
+    calls = {
+        "pallas_slots": ("Slot", "Slots", "slot_number"),
+        "pallas_peers": ("operand", *(SENDS if moving.sends else ())),
+    }
+    kernels = printed("slots", SlotsText.of(moving))
+    return calls, _explained(f"{program} = Slots", arguments), before, kernels
 
 
 def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
@@ -382,11 +327,3 @@ def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelE
         "pallas_schedules": (function_of(form),),
     }
     return calls, made, before, ()
-
-
-def has_table(exchange: Exchange) -> bool:
-    """Return whether kernels take a table of ranks: where ids of devices have no closed form."""
-    meshes = exchange.source.mesh, exchange.target.mesh
-    return not exchange.same_order and not all(
-        isinstance(mesh.device_ids, range) for mesh in meshes
-    )

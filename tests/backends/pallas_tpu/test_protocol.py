@@ -105,20 +105,16 @@ def _ends(window: Window) -> tuple[tuple[int, int], ...]:
 @in_every_form
 def test_a_missing_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     """Nobody waits to be told: no race that the interpreter could see, and it compiles."""
-    wait = "pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))"
-    wait = "(lambda: pl.semaphore_wait(barrier, 1))" if reshard is ALIGNED else wait
-    found = fault(reshard, tmp_path, (wait, "(lambda: None)" if reshard is ALIGNED else "None"))
+    wait = "(lambda: pl.semaphore_wait(barrier, 1))"
+    found = fault(reshard, tmp_path, (wait, "(lambda: None)"))
     assert found.startswith("barrier: rank 0 writes into rank ")
     assert " after 0 of " in found
 
 
 @pytest.mark.parametrize("reshard", [THIN, COPIED], ids=["slots", "replicas"])
 def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
-    found = fault(
-        reshard,
-        tmp_path,
-        ("semaphore_wait(barrier, expected)", "semaphore_wait(barrier, expected - 1)"),
-    )
+    old, new = "(piece.moves)(lambda: pl.sem", "(piece.moves & (number != 4))(lambda: pl.sem"
+    found = fault(reshard, tmp_path, (old, new))
     assert found.startswith("barrier: rank 0 writes into rank ")
     assert re.search(r" after (\d) of \d signals$", found)
 
@@ -130,15 +126,15 @@ def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
 
 LEAVES = {
     "direct": ("(lambda: wait_for(tile, sent))", "(lambda: None)"),
-    "replicas": ("wait_for_units(x, DIVISORS, left, sent)", "None"),
-    "windows": ("make_async_copy(part, part, sent.at[slot]).wait()", "make_async_copy"),
-    "slots": ("wait_for_units(x, granule, left, sent)", "None"),
+    "replicas": ("(copy.wait_send)", "(lambda: None)"),
+    "windows": ("wait_for(within(chunks, slot, held, slots=6), sent.at[slot])", "None"),
+    "slots": ("(copy.wait_send)", "(lambda: None)"),
 }
 COMES = {
     "direct": ("wait_for(y, received)", "None"),
     "replicas": ("wait_for(come, received)", "None"),
-    "windows": ("wait_for_units(stage, tiling.unit, come, received)", "None"),
-    "slots": ("wait_for_units(y, granule, come, received)", "None"),
+    "windows": ("wait_for(units_at(stage, units), received)", "None"),
+    "slots": ("wait_for(slot, received)", "None"),
 }
 
 
@@ -154,9 +150,9 @@ def test_missing_waits_are_found(form: str, name: str, tmp_path: Path) -> None:
 
 
 def test_overlapping_writes_are_found(tmp_path: Path) -> None:
-    wrong = ("self._number(own, forms.senders(receiver), piece)", "0")
+    wrong = ("slot_number(source_shard(me), senders(piece.peer), piece.piece, 1)", "0")
     assert fault(THIN, tmp_path, wrong).startswith("two copies write one place of 'y' of rank ")
-    found = fault(FLAT, tmp_path, ("+ before * step", ""))
+    found = fault(FLAT, tmp_path, (" - ((shard[0] - met[0]) * 4 + piece) * 1024", ""))
     assert found.startswith("two copies write one place of 'stage' of rank ")
 
 

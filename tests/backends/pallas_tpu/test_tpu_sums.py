@@ -237,8 +237,8 @@ FAULTS = {
     ),
     "a_slot_of_another": (
         ALIGNED,
-        r"return pl.ds\(sender, 1\)",
-        "return pl.ds(jnp.minimum(sender, 2), 1)",
+        r"in_y = \(me,",
+        "in_y = (jnp.minimum(me, 2),",
         "(?s).*(race|wrong; element|more than once).*",
     ),
     "nobody_waits": (

@@ -13,7 +13,7 @@ import pytest
 from lone import alone
 from places import ROOT
 
-from shardwright.codegen.backends.pallas_tpu import uniform
+from shardwright.codegen.backends.pallas_tpu import kernel_text, uniform
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard
@@ -24,14 +24,16 @@ CONDITIONS = 8
 COMMENTS = ("source", "target", "tile_bytes", "shard_bytes")
 """Fields that are words."""
 
-COMPUTE = {"div", "rem", "minimum", "maximum"}
+COMPUTE = {"div", "rem", "minimum", "maximum", "floor_to"}
 """The functions that expressions call."""
 
 TEMPLATES = ROOT / "templates" / "pallas_tpu"
-PRINTING = (uniform,)
+PRINTING = (kernel_text, uniform)
 """The modules that render templates."""
 
 FOUR, EIGHT, MANY = Mesh({"x": 4}), Mesh({"x": 2, "y": 4}), Mesh({"x": 32})
+OTHERS, FOURS = Mesh({"x": 4}, range(4, 8)), Mesh({"x": 2, "y": 2})
+ROWS = '[{"x", "y"}, {}]'
 
 
 def between(shape: tuple[int, ...], source: str, target: str, mesh: Mesh) -> Reshard:
@@ -43,6 +45,17 @@ CASES = {
     "some hold a tile": between((1024, 1024), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', EIGHT),
     "whole shards": between((1024, 512), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]', EIGHT),
     "nothing is sent": between((512, 1024), '[{"x"}, {}]', '[{"x"}, {}]', FOUR),
+    "replicas share": between((1024, 512), '[{"y"}, {}]', '[{}, {"y"}]', EIGHT),
+    "a slice": between((1024, 512), "[{}, {}]", '[{"x"}, {}]', EIGHT),
+    "thin": between((160, 160), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', EIGHT),
+    "thin, to others": Reshard(
+        (160, 160), "float32", FOUR.sharding('[{"x"}, {}]'), OTHERS.sharding('[{}, {"x"}]')
+    ),
+    "anywhere": between((1025, 2047), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', EIGHT),
+    "anywhere, a vector": between((5001,), '[{"x"}]', '[{"y"}]', EIGHT),
+    "anywhere, nested": Reshard(
+        (5, 3), "float32", FOURS.sharding(ROWS), FOURS.sharding(ROWS), source_split="nested"
+    ),
     "more than are written out": between((1024, 4096), '[{"x"}, {}]', '[{}, {"x"}]', MANY),
 }
 
@@ -99,8 +112,17 @@ def test_contexts_hold_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     uniforms = [context for _, context in found if isinstance(context, uniform.UniformText)]
     assert {bool(context.rounds.listed) for context in uniforms} == {True, False}
     assert {template for template, _ in found} == {
-        f"pallas_tpu/{each}.py.jinja" for each in ("uniform", "kept")
+        f"pallas_tpu/{each}.py.jinja" for each in ("uniform", "kept", "direct", "slots", "windows")
     }
+    moving = [context.moving for _, context in found if hasattr(context, "moving")]
+    assert {(each.sends, each.keeps) for each in moving} >= {
+        (True, True),
+        (True, False),
+        (False, True),
+    }
+    windows = [each for _, each in found if isinstance(each, kernel_text.WindowsText)]
+    assert {each.apart for each in windows} == {True, False}
+    assert any(each.nested for each in windows)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +136,15 @@ def test_contexts_hold_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_statement_in_a_context_is_found(
     part: str, planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = replace(contexts(monkeypatch)[0][1], **{part: planted})
+    _, first = next(each for each in contexts(monkeypatch) if each[0].endswith("uniform.py.jinja"))
+    context = replace(first, **{part: planted})
     assert [each.partition("=")[0] for each in breaches("", context)] == [part]
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.name)
 def test_templates_choose_little(path: Any) -> None:
-    """Each stands alone, and prints nothing but its context."""
+    """With what each imports and includes."""
     text = path.read_text()
-    assert "include" not in text
+    for other in re.findall(r'(?:from|include) "pallas_tpu/(.*?)"', text):
+        text += (TEMPLATES / other).read_text()
     assert len(re.findall(r"\{[%{][^%}]*\b(?:if|elif) ", text)) <= CONDITIONS

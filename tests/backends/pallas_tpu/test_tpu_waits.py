@@ -45,7 +45,7 @@ def test_they_run_right(tmp_path: Path) -> None:
     for name in CASES:
         text = alone(made(name), "pallas_tpu")
         assert "Form: direct;" in text, name
-        assert "wait_for_units(x, DIVISORS, left, sent)" in text, name
+        assert "(copy.wait_send)" in text, name
     check("pallas_tpu", [made(name) for name in CASES], tmp_path)
 
 

@@ -27,10 +27,10 @@ CASES = {
 }
 in_both = pytest.mark.parametrize("reshard", CASES.values(), ids=CASES)
 
-LEAVES = "pl.when(count >= self.slots)(lambda: leave(slot))"
+LEAVES = "pl.when(passed >= 6)(lambda: leave(slot))"
 READ = "fetch(other, units).wait()"
-FILLED = "fill(window, chunk_in(slot, tiling.chunk), by, tiling.rolled)"
-STARTS = "pl.when(coming.sends > 0)(fetch(1 - other, self._units(coming.box, own)).start)"
+FILLED = "fill(window, chunk, moved_by(own, units, now.box), TILING.rolled)"
+STARTS = "fetch(1 - other, next_units).start()"
 
 
 def events(
@@ -102,6 +102,6 @@ def test_a_place_that_is_not_free_is_found(
 
 def test_a_size_that_is_not_kept_is_found(tmp_path: Path) -> None:
     """What leaves is waited for by the size of what was sent from the slot."""
-    edit = ("sizes[slot * rank + axis] = jnp.int32(size)", "sizes[axis] = jnp.int32(size)")
+    edit = ("sizes[slot * 2 + axis] = jnp.int32(size)", "sizes[axis] = jnp.int32(size)")
     with pytest.raises(MismatchError, match="a number that is kept is read before it is written"):
         events(CASES["matrix"], tmp_path, edit)
