@@ -38,6 +38,7 @@ from bench import (
     sum_bytes,
     tpu_compile,
     verdicts,
+    xla_copies,
     xla_time,
 )
 
@@ -71,6 +72,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "verdicts": verdicts.main,
     "beside": beside.main,
     "propagation": propagation.main,
+    "xla_copies": xla_copies.main,
     "xla_time": xla_time.main,
 }
 COUNTED = (
@@ -81,6 +83,7 @@ COUNTED = (
     "sum_bytes",
     "tpu_compile",
     "verdicts",
+    "xla_copies",
     "xla_time",
 )
 

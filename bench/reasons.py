@@ -1,7 +1,7 @@
 """Why a kernel is predicted to take longer than XLA's own plan: the largest of what it has more.
 
 Both are priced twice, with the latencies of links and without: the difference is start-ups. The
-rest of a kernel is on links, or in copies that XLA makes beside it. XLA's own are not counted.
+rest is on links, or in copies that XLA makes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from shardwright.codegen.planner.network.flows import flows
 from shardwright.codegen.planner.network.links import Network
 from shardwright.codegen.planner.network.timeline import Copies, Sends, cost_of
 from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.planner.xla_cost import seconds_of_passes
 from shardwright.ir.plan import Plan
 
 PADDED = 1.05
@@ -54,13 +55,14 @@ def of_kernel(name: str, plan: Plan, network: Network) -> Parts:
 def busiest(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
     """Return bytes of the busiest links of XLA's collectives, one after another."""
     bandwidth: float = network.topology.bandwidth  # type: ignore[union-attr]
-    return xla_seconds(reshard, found, at_once(network)) * bandwidth
+    return of_xla(reshard, found, network).links * bandwidth
 
 
 def of_xla(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> Parts:
     """Return the parts of XLA's own plan."""
     whole, bare = (xla_seconds(reshard, found, each) for each in (network, at_once(network)))
-    return Parts(whole - bare, 0.0, bare)
+    copies = seconds_of_passes(found.copied, network)
+    return Parts(whole - bare, copies, bare - copies)
 
 
 def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> str:
@@ -75,7 +77,8 @@ def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> st
         f"start-ups of {_said(ours.starts)}, XLA's of {_said(theirs.starts)}": (
             ours.starts - theirs.starts
         ),
-        f"copies that XLA makes beside the kernel, {_said(ours.copies)}": ours.copies,
+        f"copies that XLA makes beside the kernel, {_said(ours.copies)}, in its own plan "
+        f"{_said(theirs.copies)}": ours.copies - theirs.copies,
         _on_links(name, plan, network, ours, theirs): ours.links - theirs.links,
     }
     return max(more, key=lambda each: more[each])

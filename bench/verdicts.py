@@ -5,9 +5,9 @@ the model gives (`reasons.py`).
 
 The corpus, and the first random reshards that jax takes (each dimension divides). Kernels are those
 of direct plans, plain JAX is what `auto` takes; a kernel has a second price, where the program goes
-on with its result. The peers are priced at their best: nothing is counted of what XLA copies around
-its collectives, where it is counted of kernels. The table is written to `verdicts.md` beside this
-file.
+on with its result. On TPUs, modules and XLA's own plan have the passes over memory that XLA makes
+around collectives (`xla_copies.md`); on GPUs nothing is counted of these, and Shardy's steps have
+none. The table is written to `verdicts.md` beside this file.
 """
 
 from __future__ import annotations
@@ -104,7 +104,11 @@ def _row(
     peer = xla_peer(reshard, compiled, network)
     assert peer.seconds == xla_seconds(reshard, compiled, network)
     shardy = None if steps is None else shardy_seconds(reshard, steps, topology)
-    why = [reason(each.backend, plan, compiled, network) for each, plan in modules[:1]]
+    why = [
+        reason(each.backend, plan, compiled, network)
+        for each, plan in modules[:1]
+        if each.backend in KERNELS
+    ]
     return Row(name, topology, tuple(modules), peer, shardy, "".join(why))
 
 

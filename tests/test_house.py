@@ -25,7 +25,13 @@ LAYERS = (
         "codegen/backends/toolchain.py",
     ),
     ("codegen/spec/",),
-    ("codegen/planner/", "codegen/learn/"),
+    (
+        "codegen/planner/",
+        "codegen/learn/",
+        "codegen/compile/hlo_calls.py",
+        "codegen/compile/hlo_copies.py",
+        "codegen/compile/hlo_text.py",
+    ),
     ("codegen/trace/", "codegen/propagate/", "codegen/partition/"),
     (
         "codegen/emit/context.py",

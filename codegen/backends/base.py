@@ -104,6 +104,11 @@ class Backend(Protocol):
     def timeline(self, plan: Plan) -> Timeline:
         """Return what the module of a plan that is not refused does, stage by stage."""
 
+    def relaid(self, plan: Plan) -> int:
+        """Return the bytes that XLA reads and writes on a TPU in passes around the collectives of a
+        plan of several steps, were they its own."""
+        raise InternalError(f"{self.name} carries out no plan of several steps as collectives")
+
     def review(self, plan: Plan) -> Table | None:
         """Return what a review page says of the module, None for nothing."""
         return None

@@ -148,7 +148,7 @@ def _rows(
     from shardwright.codegen.backends.registry import NAMES
     from shardwright.codegen.emit.verdict import priced
     from shardwright.codegen.planner.plan import STRATEGIES, plan
-    from shardwright.codegen.planner.xla_cost import seconds_of
+    from shardwright.codegen.planner.xla_cost import seconds_of_xla
     from shardwright.ir.exchange import ids_of
 
     for strategy in STRATEGIES[1:]:
@@ -166,5 +166,5 @@ def _rows(
     if found is None:
         yield "XLA", "not asked", "", ""
         return
-    seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+    seconds = seconds_of_xla(found, network, ids_of(reshard.source.mesh))
     yield "XLA", found.steps, f"{seconds:.3g}", ""

@@ -20,7 +20,7 @@ class TpuCode:
     the most that one Pallas kernel takes, None for a program without. `wire_bytes`: what the
     busiest device receives, padding included; None for a module that does not state it. `warning`:
     what the module says of the devices when it is traced. `moves`: the collectives of XLA's own
-    program.
+    program. `copied_bytes`: what XLA reads and writes beside collectives and kernels.
     """
 
     lower_seconds: float
@@ -31,6 +31,7 @@ class TpuCode:
     wire_bytes: int | None = None
     warning: str = ""
     moves: tuple[Collective, ...] = field(default=(), hash=False)  # it has lists
+    copied_bytes: int | None = None
 
 
 @dataclass(frozen=True)

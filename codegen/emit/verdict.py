@@ -21,7 +21,7 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.codegen.planner.network.timeline import TimelineCost, cost_of
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.planner.xla import XlaCollectives
-from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.codegen.planner.xla_cost import seconds_of_passes, seconds_of_xla
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import Plan, SteppedPlan
@@ -86,7 +86,7 @@ def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float
 
 def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
     """Return XLA's own plan as a peer."""
-    seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+    seconds = seconds_of_xla(found, network, ids_of(reshard.source.mesh))
     seconds += network.topology.launch
     return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` will do")
 
@@ -99,7 +99,9 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
     except InputError:
         return None
     name = "the best sequence of collectives, which is no slower than XLA's own"
-    seconds = made.prediction.seconds + network.topology.launch
+    by_steps = next(each for each in registry.every() if "basis" in each.executes)
+    relaid = seconds_of_passes(by_steps.relaid(made), network)
+    seconds = made.prediction.seconds + relaid + network.topology.launch
     return Peer(name, seconds, made.ops or "none", "`jax.device_put` may do")
 
 

@@ -15,7 +15,7 @@ from shardwright.codegen.planner.basis.traffic import traffic_of
 from shardwright.codegen.planner.memory import held_at_once
 from shardwright.codegen.planner.plan import default_network, network_of, plan
 from shardwright.codegen.planner.xla import XlaCollectives
-from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.codegen.planner.xla_cost import seconds_of_xla
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import ids_of
@@ -60,7 +60,7 @@ def compare(
         rows.append(Row("XLA", None, None, None, None, found, model))
     else:
         figures = (found.received_max, found.received_total, found.peak)
-        seconds = seconds_of(found.moves, network, ids_of(reshard.source.mesh))
+        seconds = seconds_of_xla(found, network, ids_of(reshard.source.mesh))
         rows.append(Row("XLA", *figures, seconds, found.steps, model))
     return (*rows, _bound(reshard, model))
 

@@ -32,13 +32,15 @@ class Collective(NamedTuple):
 @dataclass(frozen=True)
 class XlaCollectives:
     """Bytes received by the busiest device and in total, the peak a device holds, the steps in
-    words, and the collectives one after another."""
+    words, the collectives one after another, and the bytes that a TPU reads and writes in passes
+    over memory around them."""
 
     received_max: int
     received_total: int
     peak: int
     steps: str
     moves: list[Collective]
+    copied: int = 0
 
     @staticmethod
     def from_json(line: str) -> XlaCollectives:
@@ -109,6 +111,10 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
     another that lists the same devices, on this process's devices."""
     import jax
 
+    from shardwright.codegen.compile.hlo_copies import copied_bytes
+    from shardwright.codegen.planner.network.passes import passes_of
+    from shardwright.codegen.planner.xla_passes import laid_by
+
     program = jax.jit(lambda x: x, out_shardings=target).lower(operand).compile()
     hlo = program.as_text()
     devices = target.mesh.size
@@ -116,7 +122,13 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
     memory = program.memory_analysis()
     peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))
     said = in_words(names_found)
-    return XlaCollectives(max(totals), sum(totals), int(peak), said, collectives(hlo, devices))
+    if target.mesh.devices.flat[0].platform == "tpu":
+        copied = copied_bytes(hlo)
+    else:
+        shard = math.prod(operand.sharding.shard_shape(operand.shape))
+        copied = sum(passes_of(tuple(laid_by(hlo)), shard, operand.dtype.itemsize, as_bits=False))
+    moves = collectives(hlo, devices)
+    return XlaCollectives(max(totals), sum(totals), int(peak), said, moves, copied)
 
 
 def main() -> None:

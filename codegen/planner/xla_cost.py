@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from shardwright.codegen.hardware.topology import Torus
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import Prices, positions_of_groups, prices_of
 from shardwright.codegen.planner.network.links import Flows, Network
-from shardwright.codegen.planner.xla import Collective
+from shardwright.codegen.planner.xla import Collective, XlaCollectives
 from shardwright.ir.arrays import Integers
 
 # Where the first of the ends sends to the others, in place of all to all.
@@ -26,6 +27,17 @@ def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> 
     """Return seconds of collectives; `ids[position]` is the device at a position of the mesh."""
     prices = prices_of(network, ids)
     return sum(_seconds(move, prices) for move in moves)
+
+
+def seconds_of_xla(found: XlaCollectives, network: Network, ids: Integers) -> float:
+    """Return seconds of XLA's own plan: its collectives, and on a TPU its passes over memory."""
+    return seconds_of(found.moves, network, ids) + seconds_of_passes(found.copied, network)
+
+
+def seconds_of_passes(nbytes: float, network: Network) -> float:
+    """Return seconds of passes over memory that only a TPU makes."""
+    topology = network.topology
+    return nbytes / topology.memory if isinstance(topology, Torus) and topology.memory else 0.0
 
 
 def _seconds(move: Collective, prices: Prices) -> float:

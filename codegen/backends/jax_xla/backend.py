@@ -7,7 +7,7 @@ from shardwright.codegen.backends.jax_xla import context
 from shardwright.codegen.backends.jax_xla.contract import CONTRACT
 from shardwright.codegen.backends.jax_xla.matmul.context import refuse_matmul, render_matmul
 from shardwright.codegen.backends.jax_xla.runtime import RUNTIME
-from shardwright.codegen.backends.jax_xla.timeline import timeline
+from shardwright.codegen.backends.jax_xla.timeline import relaid, timeline
 
 
 class JaxXla(Backend):
@@ -49,6 +49,7 @@ class JaxXla(Backend):
     refuse = staticmethod(context.refuse)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
+    relaid = staticmethod(relaid)
     refuse_matmul = staticmethod(refuse_matmul)
     render_matmul = staticmethod(render_matmul)
 

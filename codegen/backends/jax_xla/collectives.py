@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import positions_of_groups
+from shardwright.codegen.planner.network.passes import Laid, exchanged
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
@@ -37,12 +39,14 @@ class AxisChange:
 @dataclass(frozen=True)
 class Collectives:
     """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds;
-    `libraries`: those that they use; `asked`: the collectives among them."""
+    `libraries`: those that they use; `asked`: the collectives among them; `laid`: them with slices,
+    as passes over memory have them."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
     libraries: frozenset[str] = frozenset()
     asked: tuple[Collective, ...] = ()
+    laid: tuple[Laid, ...] = ()
 
 
 def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
@@ -78,7 +82,8 @@ def collectives_of(
     *first, last = program.lines or ["x = x"]
     wire = program.wire, program.wire * reshard.source.mesh.size
     lines, asked = (*first, last.replace("x = ", "y = ", 1)), tuple(program.asked)
-    return Collectives(lines, wire, frozenset(program.libraries), asked)
+    laid = tuple(program.laid)
+    return Collectives(lines, wire, frozenset(program.libraries), asked, laid)
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
@@ -136,6 +141,7 @@ class _Statements:
     lines: list[str] = field(default_factory=list)
     wire: int = 0
     asked: list[Collective] = field(default_factory=list)
+    laid: list[Laid] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
 
     def _size(self, refs: Refs) -> int:
@@ -151,17 +157,20 @@ class _Statements:
             self.shape[axis] = size
         if any(end for _, end in ends):
             self._add("jnp", f"pad(x, {tuple(ends)})")
+            self._lay("slice")
 
     def slice(self, axis: int, refs: Refs) -> None:
         """Keep on every device its part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
         self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
+        self._lay("slice")
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
         """Move axes from one dimension to another."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
+        self.laid.append(exchanged(self.shape, split, concat, "apart"))
         self.shape[split] //= count
         self._reshape([*self.shape[:split], count, *self.shape[split:]])
         how = f"split_axis={split}, concat_axis={concat}"
@@ -182,6 +191,7 @@ class _Statements:
         if not is_outermost:
             self._reshape(self.shape)
         self._ask("all-gather", refs)
+        self._lay("all-gather")
 
     def _add(self, library: str, call: str) -> None:
         """Call a function of a library for the next `x`."""
@@ -193,6 +203,9 @@ class _Statements:
         digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
         self.asked.append(among(op, nbytes, digits, mesh.size))
 
+    def _lay(self, op: Literal["slice", "all-gather"]) -> None:
+        self.laid.append(Laid(op, math.prod(self.shape)))
+
     def _reshape(self, shape: list[int]) -> None:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
@@ -201,3 +214,5 @@ class _Statements:
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
                 self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")
+                self.shape[axis] = size
+                self._lay("slice")

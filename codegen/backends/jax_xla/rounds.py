@@ -58,8 +58,9 @@ class Rounds:
     `exact`: the round's number begins with the shape of its boxes. In `count` rounds boxes travel;
     `least` is the most that a device sends to others or receives from them. `wire`: elements that
     the busiest device receives from others, with padding, and all devices together. `join`: how
-    the windows of the rounds make up a shard, where each round has its place in it. `table`: for
-    kind "table", per round the receiver of each rank, -1 for none.
+    the windows of the rounds make up a shard, where each round has its place in it; `fills`: where
+    one window is all of it. `table`: for kind "table", per round the receiver of each rank, -1 for
+    none.
     """
 
     kind: Kind
@@ -69,6 +70,7 @@ class Rounds:
     least: int
     wire: tuple[int, int]
     join: Join | None
+    fills: bool
     table: tuple[tuple[int, ...], ...] = ()
 
 
@@ -90,7 +92,7 @@ def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
     pieces."""
     devices = exchange.ranks.size
     turns = _turns(exchange, boxes, whole)
-    away = ~turns.boxes.local
+    away, join = ~turns.boxes.local, _join(exchange, turns)
     return Rounds(
         turns.kind,
         turns.grouped.exact,
@@ -98,7 +100,8 @@ def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
         count=len(np.unique(turns.turn[away])),
         least=max(_most(end[away]) for end in (turns.boxes.sender, turns.boxes.receiver)),
         wire=_wire(turns.boxes, turns.turn, devices),
-        join=_join(exchange, turns),
+        join=join,
+        fills=join is not None and join.window == exchange.target.local_shape,
         table=_table(turns.boxes, turns.turn, devices) if turns.kind == "table" else (),
     )
 

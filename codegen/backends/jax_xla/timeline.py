@@ -1,8 +1,9 @@
 """What a module of plain JAX does, stage by stage: collectives of XLA's, as it asks for them.
 
-Beside them XLA cuts boxes out of the source shard and puts them into the target shard; of shards
-that collectives take and give as they are, nothing is copied but what a transpose takes, which is
-not counted.
+Beside them XLA cuts boxes out of the source shard and puts them into the target shard. On a TPU it
+also lays out shards anew around collectives, views small floats as integers, and copies a result
+that leaves the program (`planner/network/passes.py`). On a GPU only the boxes count, which the
+module itself cuts and puts in place.
 
 On a processor, where a collective is a copy too, all other passes over memory count, as its HLO
 (jax 0.10.2) has them:
@@ -24,11 +25,13 @@ from typing import assert_never
 
 import numpy as np
 
+from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.jax_xla.boxes import Boxes
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.context import boxes_of, how_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
+from shardwright.codegen.backends.jax_xla.laid import is_small_float, laid_by
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, permutes_of
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
@@ -37,6 +40,7 @@ from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner.basis.boxed import layouts_of, rounds_of
 from shardwright.codegen.planner.memory import shard_bytes
 from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.planner.network.passes import Passes, passes_of
 from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.dtypes import DTYPES
@@ -58,7 +62,8 @@ def timeline(plan: Plan) -> Timeline:
     exchange, size = as_vectors(direct.exchange), DTYPES[plan.reshard.dtype]
     ids = ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
     stages = tuple(_stages(direct, exchange, size, ids))
-    return Timeline((*stages, *_on_processor(plan, stages)), ids)
+    passes = _passes(plan, direct.once(how_of), exchange)
+    return Timeline((*stages, *passes, *_on_processor(plan, stages)), ids)
 
 
 def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
@@ -81,6 +86,27 @@ def _cuts_rows(reshard: Reshard) -> bool:
     return before != after
 
 
+def relaid(plan: Plan) -> int:
+    """Return the bytes of passes over memory that a TPU makes around the collectives of a plan of
+    several steps, were they XLA's own, which views no floats as integers."""
+    reshard = plan.reshard
+    elements = math.prod(reshard.source.local_shape(reshard.shape))
+    laid = tuple(laid_by(plan.once(steps_of), ends_of(plan)))
+    return sum(passes_of(laid, elements, reshard.itemsize, as_bits=False))
+
+
+def _passes(plan: Plan, how: How, exchange: Exchange) -> Iterator[Stage]:
+    """Yield the passes over memory of a module on a TPU."""
+    reshard, laid = plan.reshard, tuple(laid_by(how, exchange))
+    elements = math.prod(reshard.source.local_shape(reshard.shape))
+    found: Passes = passes_of(laid, elements, reshard.itemsize, is_small_float(reshard))
+    if found.staying:
+        yield Copies("XLA lays out shards anew", found.staying, on_tpu=True)
+    if found.leaving:
+        what = "XLA copies a result that leaves the program"
+        yield Copies(what, found.leaving, leaving=True, on_tpu=True)
+
+
 def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Stage]:
     how: How = plan.once(how_of)
     source, target = (
@@ -90,8 +116,8 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
         case Collectives(asked=asked):
             yield from asked
         case Groups(members=members, groups=groups, join=join):
-            yield Copies("boxes are cut", source)
             nbytes = size * members * math.prod(join.window)
+            yield Copies("boxes are cut", 2.0 * nbytes)
             yield Collective("all-to-all", nbytes, list(map(list, groups)))
             if join.lines_of_rows[:-1]:  # more than a reshape
                 yield Copies("boxes are joined", target)
@@ -150,7 +176,8 @@ def _of_steps(plan: Plan, how: Steps) -> Timeline:
     stages: list[Stage] = []
     for block, step in zip(how.blocks, plan.listed(), strict=True):
         stages += block.asked if block.boxes is None else _boxed(step, plan.reshard.itemsize, ids)
-    return Timeline((*stages, *_on_processor(plan, stages)), ids)
+    passes = _passes(plan, how, ends_of(plan))
+    return Timeline((*stages, *passes, *_on_processor(plan, stages)), ids)
 
 
 def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias, assert_never
 
 import numpy as np
 
-from shardwright.codegen.hardware.topology import Floats
+from shardwright.codegen.hardware.topology import Floats, Torus
 from shardwright.codegen.planner.network.forwarding import Forwarding, Step
 from shardwright.codegen.planner.network.hlo import received_by
 from shardwright.codegen.planner.network.links import Flows, Network
@@ -50,12 +50,13 @@ class Sends:
 class Copies:
     """Bytes of HBM that a device reads and writes; `leaving`: only where the result leaves the
     program, and not where the program goes on with it; `on_processor`: only where devices are those
-    that JAX makes of a processor."""
+    that JAX makes of a processor; `on_tpu`: only on a TPU, by `passes.py`."""
 
     what: str
     nbytes: float
     leaving: bool = False
     on_processor: bool = False
+    on_tpu: bool = False
 
 
 Stage: TypeAlias = Sends | Collective | Copies
@@ -151,8 +152,11 @@ def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
 def stage_costs(timeline: Timeline, network: Network) -> tuple[StageCost, ...]:
     """Return what each stage takes."""
     found, rounds = list[StageCost](), None
+    on_tpu = isinstance(network.topology, Torus)
     for stage in timeline.stages:
-        if isinstance(stage, Copies) and stage.on_processor and not network.is_processor:
+        if isinstance(stage, Copies) and (
+            (stage.on_processor and not network.is_processor) or (stage.on_tpu and not on_tpu)
+        ):
             continue
         cost = _cost(stage, timeline.ids, network)
         if isinstance(stage, Sends) and stage.steps:

@@ -33,11 +33,13 @@ from shardwright.codegen.backends.jax_xla.steps.statements import (
     PythonValue,
     Statement,
 )
-from shardwright.codegen.planner.basis.boxed import dims_fit, fits
+from shardwright.codegen.planner.basis.boxed import dims_fit, fits, layouts_of
 from shardwright.codegen.planner.basis.digits import Digits, tail
 from shardwright.codegen.planner.basis.permutes import permuted
 from shardwright.codegen.planner.basis.traffic import moved
+from shardwright.codegen.planner.network import passes
 from shardwright.codegen.planner.network.hlo import received_by
+from shardwright.codegen.planner.network.passes import Laid, Standing
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.dtypes import DTYPES
@@ -64,6 +66,7 @@ class Block:
     received: Integers
     boxes: StepBoxes | None = None
     asked: tuple[Collective, ...] = ()  # None of them where it goes by boxes
+    laid: tuple[Laid, ...] = ()  # as passes over memory have them
     is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
 
     @property
@@ -106,14 +109,15 @@ class Blocks:
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
         if self.axes is not None and _only_places(before, after):
-            return Block((self._placed(before, after),), self._everywhere(0))
+            placed = Laid("slice", math.prod(after.local_shape))
+            return Block((self._placed(before, after),), self._everywhere(0), laid=(placed,))
         if step.op == "permute" and fits(step):
             return self._permute(before, after)
         moves = self._moves(before, after)
         if moves is None:
             return self._by_boxes(number, step)
-        made, asked = self._collectives(before, after, moves)
-        return self._block(made or [Statement("", ())], asked)
+        made, asked, laid = self._collectives(before, after, moves)
+        return self._block(made or [Statement("", ())], asked, laid)
 
     def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
         """Return the collectives that an exchange is; None where it goes by boxes."""
@@ -147,7 +151,8 @@ class Blocks:
             Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",)),
         )
         asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
-        return Block(made, received, asked=asked)
+        laid = (Laid("permute", math.prod(after.local_shape)),)
+        return Block(made, received, asked=asked, laid=laid)
 
     def _ranks_of(self, layout: Layout) -> list[int]:
         """Return the number of the shard that each rank holds."""
@@ -175,14 +180,18 @@ class Blocks:
 
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
-    ) -> tuple[list[Statement], list[Collective]]:
-        """Return statements, and the collectives among them."""
-        shape, asked = list(before.local_shape), list[Collective]()
+    ) -> tuple[list[Statement], list[Collective], list[Laid]]:
+        """Return statements, the collectives among them, and all as passes over memory have
+        them."""
+        shape, asked, laid = list(before.local_shape), list[Collective](), list[Laid]()
         call = partial(self._collective, before.mesh)
         made = _padded(shape, before, after)
+        laid += [Laid("slice", math.prod(shape))] * len(made)
         for change in moves.slices:
             shape[change.axis] //= change.count
             made.append(self._slice(change, shape[change.axis]))
+            laid.append(Laid("slice", math.prod(shape)))
+        laid += _exchanged(shape, moves.all_to_alls)
         if len(moves.all_to_alls) == 1:
             ((axis, old),) = moves.all_to_alls
             shape[axis] //= old.count
@@ -204,11 +213,15 @@ class Blocks:
         if moves.all_gathers:
             gone = tuple(pair for change in moves.all_gathers for pair in change.digits)
             asked.append(self._ask(before.mesh, "all-gather", math.prod(shape), gone))
+            turned = _turned(moves.all_gathers, len(shape))
+            laid.append(Laid("all-gather", math.prod(shape), turned=turned))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
                 made.append(Statement("lax.slice_in_dim", cut, ("lax",)))
-        return made, asked
+                shape[axis] = size
+                laid.append(Laid("slice", math.prod(shape)))
+        return made, asked, laid
 
     def _ask(self, mesh: Mesh, op: str, elements: int, digits: Digits) -> Collective:
         asked = among(op, elements * self.itemsize, digits, self.ids.size)
@@ -245,19 +258,25 @@ class Blocks:
             made = self._collective(before.mesh, op, terms, [])
             asked = self._ask(before.mesh, "all-reduce", math.prod(after.local_shape), terms)
             received = self._everywhere(2 * (size * (count - 1) // count))
-            return Block((made,), received, asked=(asked,))
+            laid = (Laid("sum", math.prod(after.local_shape)),)
+            return Block((made,), received, asked=(asked,), laid=laid)
         if changes is None or not all(change.fits for change in changes):
             return self._by_boxes(number, step)
         (change,) = changes
         scattered = _padded(list(before.local_shape), before, after)
-        scattered += self._scattered(step.reduction, change)
         elements = math.prod(after.local_shape)
+        padded = [Laid("slice", elements * change.count)] * len(scattered)
+        scattered += self._scattered(step.reduction, change)
+        turned = step.reduction.operator == "sum" and self._is_turned(
+            change.axis, len(after.local_shape)
+        )
+        summed = Laid("sum", elements, turned=int(turned))
         asked = self._ask(before.mesh, "reduce-scatter", elements, change.digits)
         if change.axis and self.outermost:
             asked = self._ask(before.mesh, "all-reduce", elements * count, change.digits)
         if step.reduction.operator != "sum":
             asked = self._ask(before.mesh, "all-to-all", elements * count, change.digits)
-        return self._block(scattered, [asked])
+        return self._block(scattered, [asked], [*padded, summed])
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
         """Return a reduce-scatter: one collective for sums; for the others every device gets all
@@ -289,11 +308,11 @@ class Blocks:
         so in either case, and then moves their padding too."""
         return 0 < axis == rank - 1 and self.itemsize > 1
 
-    def _block(self, made: list[Statement], asked: list[Collective]) -> Block:
+    def _block(self, made: list[Statement], asked: list[Collective], laid: list[Laid]) -> Block:
         nbytes = sum(
             received_by(each.op, each.ends, each.nbytes, self.ids.size)[0] for each in asked
         )
-        return Block(tuple(made), self._everywhere(nbytes), asked=tuple(asked))
+        return Block(tuple(made), self._everywhere(nbytes), asked=tuple(asked), laid=tuple(laid))
 
     def _everywhere(self, nbytes: int) -> Integers:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
@@ -319,7 +338,8 @@ class Blocks:
             empty = self.empty
         named += [f"empty={empty.text}"] if empty != ZERO else []
         moved = Statement("moved_by_boxes", tuple(named), (*uses, *empty.uses))
-        return Block((moved,), self._received(step), boxes, is_padded=empty == ZERO)
+        laid = (Laid("boxes", math.prod(layouts_of(step)[1].local_shape)),)
+        return Block((moved,), self._received(step), boxes, is_padded=empty == ZERO, laid=laid)
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
@@ -347,6 +367,22 @@ def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
         shape[axis] = size
     pad = Statement("jnp.pad", ("x", str(tuple(ends))), ("jnp",))
     return [pad] if any(end for _, end in ends) else []
+
+
+def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> Iterator[Laid]:
+    """Yield the all-to-all of a shard that moves digits between pairs of dimensions, (the one that
+    gains, lost)."""
+    places = [(Standing.of(shape, gains), Standing.of(shape, old.axis)) for gains, old in pairs]
+    if len(pairs) == 1:
+        yield passes.exchanged(shape, pairs[0][0], pairs[0][1].axis, "tiled")
+    elif pairs:
+        split, joined = (max(each) for each in zip(*places, strict=True))
+        yield Laid("all-to-all", math.prod(shape), split, joined, "several")
+
+
+def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
+    """Return the passes that put in order what is gathered along several dimensions at once."""
+    return 0 if len(changes) == 1 else 1 + any(change.axis == rank - 1 for change in changes)
 
 
 def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:

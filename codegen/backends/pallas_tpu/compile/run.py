@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from shardwright.codegen.backends.pallas_tpu.memory import padded_elements
 from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, programs_of
 from shardwright.codegen.compile import hlo, memory
+from shardwright.codegen.compile.hlo_copies import copied_bytes
 from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.saving import lines_of, save
@@ -180,6 +181,7 @@ def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
         vmem_bytes=hlo.vmem_bytes(text),
         wire_bytes=hlo.received_bytes(text, devices),
         moves=tuple(collectives(text, devices)) if keeps_moves else (),
+        copied_bytes=copied_bytes(text),
     )
 
 

@@ -1,0 +1,165 @@
+"""Passes over HBM that XLA makes around collectives on a TPU.
+
+A TPU keeps arrays in tiles of the last two dimensions, and an all-to-all takes and gives parts that
+lie one after another. So a shard is laid out anew before an all-to-all that splits another
+dimension than the first, and after one that joins another: once, or twice where the last dimension
+is joined, since tiles are then made anew. The second of these waits for a gather or a permute that
+follows. A collective's result is copied once more where it leaves the program. Small floats that a
+module views as integers take a pass before and after, unless another pass does it as well. Sums
+take none, and slices one after another take one.
+
+The rules were read from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42), whose bytes they have
+where the last dimension of all shards is a multiple of 128 and the one before it of 8; else they
+are an estimate, mostly too low. `bench/xla_copies.md` has both figures of modules and of reshards
+that XLA makes by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+Form = Literal["tiled", "apart", "several", "whole"]
+"""How an all-to-all is written: tiled; with a dimension of its own for the parts; with one for the
+parts of several pairs of dimensions; or as XLA's partitioner has it where all axes of a dimension
+move."""
+
+ROWS, LANES = 8, 128
+"""Rows of a tile of memory, and elements of a row."""
+
+
+class Standing(IntEnum):
+    """Where a dimension stands in memory: nothing before it, something on both sides, or last."""
+
+    FIRST = 0
+    MIDDLE = 1
+    LAST = 2
+
+    @staticmethod
+    def of(shape: Sequence[int], axis: int) -> Standing:
+        """Return the place of a dimension of a shape."""
+        if math.prod(shape[:axis]) == 1:
+            return Standing.FIRST
+        return Standing.LAST if axis == len(shape) - 1 else Standing.MIDDLE
+
+
+class Laid(NamedTuple):
+    """An operation of a program on a TPU: its name, the elements of its result, and of an
+    all-to-all the dimensions that it splits and joins, and its form. `turned`: passes that put in
+    order what was gathered along several dimensions, or what is to be added, or that make tiles of
+    fewer rows than ROWS anew."""
+
+    op: Literal["slice", "all-to-all", "all-gather", "permute", "sum", "boxes"]
+    elements: int
+    split: Standing = Standing.FIRST
+    joined: Standing = Standing.FIRST
+    form: Form = "tiled"
+    is_matrix: bool = False
+    turned: int = 0
+
+
+def exchanged(shape: Sequence[int], split: int, joined: int, form: Form) -> Laid:
+    """Return an all-to-all of a shard that splits one dimension and joins another."""
+    places = Standing.of(shape, split), Standing.of(shape, joined)
+    small = joined == len(shape) - 2 and shape[joined] < ROWS
+    return Laid("all-to-all", math.prod(shape), *places, form, len(shape) == 2, int(small))
+
+
+class Passes(NamedTuple):
+    """Bytes that a device reads and writes in passes; `leaving`: only where the result leaves the
+    program."""
+
+    staying: int = 0
+    leaving: int = 0
+
+
+def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bool) -> Passes:
+    """Return the passes of a program over a shard of so many elements; `as_bits`: whether they are
+    viewed as integers. A program of nothing has none: its result is its argument."""
+    walk = _Walk(program, 2 * itemsize * elements, itemsize, as_bits)
+    for each, following in zip(program, (*program[1:], None), strict=False):
+        if following is None or not each.op == following.op == "slice":
+            walk.take(each, is_last=following is None)
+    return walk.end()
+
+
+@dataclass
+class _Walk:
+    """Passes so far over an array of so many bytes, read and written. `late`: passes that wait for
+    the end; `given`: whether the array is a collective's; `fuses`: whether the last pass may view
+    the array as floats again."""
+
+    program: Sequence[Laid]
+    nbytes: int
+    itemsize: int
+    as_bits: bool
+    staying: int = 0
+    is_viewed: bool = False
+    late: int = 0
+    given: bool = False
+    fuses: bool = False
+
+    def take(self, each: Laid, *, is_last: bool) -> None:
+        """Add the passes of an operation."""
+        nbytes = 2 * self.itemsize * each.elements
+        match each.op:
+            case "slice":
+                self._flush()
+                self.staying += nbytes
+                self.is_viewed, self.given, self.fuses = True, False, True
+            case "all-to-all":
+                self._flush()
+                self._exchange(each, is_last=is_last)
+            case "all-gather" | "permute":
+                self._view()
+                self.late = max(self.late, each.turned)
+                self.given, self.fuses = not self.late, False
+            case "sum" | "boxes":
+                self._flush()
+                self._view()
+                self.staying += each.turned * self.nbytes
+                self.given, self.fuses = bool(each.turned), False
+        self.nbytes = nbytes
+
+    def _exchange(self, each: Laid, *, is_last: bool) -> None:
+        before, after = _around(each, is_last=is_last)
+        if not (each.form == "tiled" and each.split == Standing.MIDDLE):
+            self._view()
+        self.is_viewed = True
+        retiled = each.split == Standing.FIRST or (each.is_matrix and before == 1)
+        before += retiled and self.itemsize == 1 and not self.as_bits
+        self.staying += (before + min(after, 1)) * self.nbytes
+        self.late = after - min(after, 1) + each.turned
+        self.given, self.fuses = after == 0, after == 1 and each.form in ("apart", "whole")
+
+    def _view(self) -> None:
+        if self.as_bits and not self.is_viewed:
+            self.staying += self.nbytes
+        self.is_viewed = True
+
+    def _flush(self) -> None:
+        self.staying += self.late * self.nbytes
+        self.late = 0
+
+    def end(self) -> Passes:
+        """Return the passes with those of the end."""
+        self._flush()
+        if self.as_bits and self.program and not self.fuses:
+            return Passes(self.staying + self.nbytes)
+        leaves = self.given and not self.as_bits
+        return Passes(self.staying, self.nbytes if leaves else 0)
+
+
+def _around(each: Laid, *, is_last: bool) -> tuple[int, int]:
+    """Return the passes before and after an all-to-all of floats of 2 bytes or more."""
+    before, after = int(each.split), int(each.joined)
+    if each.split == Standing.LAST and each.form == "tiled":
+        before = 1 if is_last or not each.is_matrix else 2
+    elif each.split == Standing.LAST and each.form == "whole":
+        before = 1 if each.joined == Standing.FIRST else 2
+    if each.form == "tiled" and each.joined == Standing.FIRST and not each.is_matrix:
+        after = 1
+    return before, after

@@ -1,0 +1,95 @@
+"""What XLA's own reshard is to a TPU, read from its HLO for host devices.
+
+There an all-to-all takes and gives a tuple of parts. A fusion puts them together along a dimension
+of their own, which a transpose brings before the dimension that is joined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
+from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standing
+
+
+def laid_by(text: str) -> Iterator[Laid]:
+    """Yield the operations of a program in order; gathers one after another are one on a TPU."""
+    module = HloModule(text)
+    gathers: list[HloInstruction] = []
+    for each in module.computations[module.entry].values():
+        if each.op.removesuffix("-start") == "all-gather":
+            gathers.append(each)
+            continue
+        found = tuple(_laid(module, each))
+        if found and gathers:
+            yield _gathered(gathers)
+            gathers = []
+        yield from found
+    if gathers:
+        yield _gathered(gathers)
+
+
+def _gathered(gathers: list[HloInstruction]) -> Laid:
+    """Return all-gathers one after another, of which those along several dimensions at once bring
+    parts that are still to be put in order."""
+    shape = gathers[-1].arrays[-1].shape
+    axes = {axis for each in gathers for axis in each.numbers("dimensions")}
+    turned = 1 + (len(shape) - 1 in axes) if len(axes) > 1 else 0
+    return Laid("all-gather", math.prod(shape), turned=turned)
+
+
+def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
+    elements = math.prod(each.arrays[-1].shape) if each.arrays else 0
+    match each.op.removesuffix("-start"):
+        case "collective-permute":
+            yield Laid("permute", elements)
+        case "all-to-all":
+            elements *= len(each.operands)
+            if any(_cuts(module, one) for one in module.operands(each)):
+                yield Laid("slice", elements)
+            yield _exchanged(module, each, elements)
+        case "dynamic-slice" | "fusion" if elements in _cuts(module, each):
+            yield Laid("slice", elements)
+
+
+def _cuts(module: HloModule, each: HloInstruction) -> set[int]:
+    """Return the elements of each part of an array that an instruction keeps; not what a device
+    looks up in a table of all, of signed integers, which `xla.py` never asks about."""
+    inside = (each, *module.computations.get(each.called.get("calls", ""), {}).values())
+    cut = (one.arrays[0] for one in inside if one.op == "dynamic-slice")
+    return {math.prod(array.shape) for array in cut if array.dtype != "s32"}
+
+
+def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
+    """Return an all-to-all; where its parts are not put together as expected, one that needs no
+    pass before it and one after it."""
+    parts = each.arrays[0].shape
+    body = _joining(module, each)
+    joined = next((one for one in body if one.op == "concatenate"), None)
+    if joined is None:
+        return Laid("all-to-all", elements, Standing.FIRST, Standing.MIDDLE, "whole")
+    (axis,), shape = joined.numbers("dimensions"), joined.arrays[0].shape
+    form: Form = "apart" if 1 in shape else "whole"
+    split = _place(shape, axis)
+    turned = next((one for one in body if one.op == "transpose"), None)
+    if turned is None or joined.name not in turned.operands:
+        return Laid("all-to-all", elements, split, split, form, is_matrix=len(parts) == 3)
+    place, shape = turned.numbers("dimensions").index(axis), turned.arrays[0].shape
+    small = place == len(shape) - 3 and shape[-2] < ROWS
+    after = _place(shape, place)
+    return Laid("all-to-all", elements, split, after, form, len(parts) == 3, int(small))
+
+
+def _place(shape: tuple[int, ...], axis: int) -> Standing:
+    """Return the place of the dimension after one of parts."""
+    return Standing.of((*shape[:axis], *shape[axis + 1 :]), axis)
+
+
+def _joining(module: HloModule, each: HloInstruction) -> tuple[HloInstruction, ...]:
+    """Return what puts the parts of an all-to-all together."""
+    for part in module.users.get((each.computation, each.name), []):
+        for user in module.users.get((part.computation, part.name), []):
+            if "calls" in user.called:
+                return tuple(module.computations[user.called["calls"]].values())
+    return ()
