@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from .boxes import Exchange, Piece, common, extents
-from .jax_meshes import at, end_ranks
+from .jax_meshes import at, bits_of, end_ranks
 from .jax_program import Program, Terms
 
 TENSOR = Terms()  # of sides without terms
@@ -23,28 +23,42 @@ TENSOR = Terms()  # of sides without terms
 
 class XlaProgram(Program):
     """`exchange_of` makes the target shard of a source shard; `axes`: those over which devices are
-    ranked; `reduces`: whether it computes with the elements."""
+    ranked; `reduces`: whether it computes with the elements; `as_floats`: whether a TPU moves every
+    bit of small floats as they are, for which the generator has the rule."""
 
-    def __init__(self, exchange_of, axes, short=(), reduces=False, terms=TENSOR, moves=None):
+    def __init__(
+        self, exchange_of, axes, short=(), reduces=False, terms=TENSOR, moves=None, as_floats=False
+    ):
         self._exchange_of, self._axes, self.short = exchange_of, axes, short
         self._reduces, self.terms, self.moves = reduces, terms, moves
+        self._as_floats = as_floats
 
     def as_bits(self, interpret):
         """Return whether elements are given as integers of their width: small floats, with which
         XLA may compute in larger ones where they are but moved. Of others it moves every bit, and
         on CPU another type takes a pass over memory."""
         del interpret
-        return self.floating and self.host.dtype.itemsize < 4 and not self._reduces
+        small = self.floating and self.host.dtype.itemsize < 4
+        return small and not self._reduces and not self._as_floats
 
     def exchange(self, shard, order, interpret, collective_id):
         """Return the target shard, its padding zero."""
         del order, collective_id
-        y = self._exchange_of(shard)
+        if self._as_floats:  # on a TPU another type takes two passes over memory
+            y = lax.platform_dependent(shard, tpu=self._exchange_of, default=self._by_bits)
+        else:
+            y = self._exchange_of(shard)
         if self.short:
             y = self.zeroed(y, at(self._extents, lax.axis_index(self._axes)))
         if self.as_bits(interpret):
             y = _apart(y, lax.axis_index(self._axes))
         return y if self.host.target.local else y.reshape(())  # a scalar may move as a vector
+
+    def _by_bits(self, shard):
+        """Return the target shard, its elements moved as integers of their width."""
+        bits = lax.bitcast_convert_type(shard, bits_of(shard.dtype))
+        y = _apart(self._exchange_of(bits), lax.axis_index(self._axes))
+        return lax.bitcast_convert_type(y, shard.dtype)
 
     @functools.cached_property
     def _extents(self):

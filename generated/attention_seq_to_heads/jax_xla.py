@@ -45,7 +45,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "66535a225cf8c419", __name__)
+require("jax_xla", "51944ab749fbdb9c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -90,7 +90,7 @@ def _exchange(x):
     return y
 
 
-_PROGRAM = XlaProgram(_exchange, AXES)
+_PROGRAM = XlaProgram(_exchange, AXES, as_floats=True)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, "jax_xla_backward")
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

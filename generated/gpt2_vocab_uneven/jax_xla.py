@@ -56,7 +56,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram, in_rounds, rounds_of
 
-require("jax_xla", "66535a225cf8c419", __name__)
+require("jax_xla", "51944ab749fbdb9c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -49,7 +49,7 @@ from .._support.jax_matmul_gradient import MatmulGradient
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 
-require("jax_xla", "66535a225cf8c419", __name__)
+require("jax_xla", "51944ab749fbdb9c", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from lone import alone
+
+import shardwright as sw
+from bench.peers import by_xla
+from bench.reshards import corpus
+from bench.xla_copies import TOPOLOGY, copied
+from shardwright.codegen.compile import targets
 from shardwright.codegen.compile.hlo_copies import copied_bytes
+from shardwright.codegen.compile.hlo_text import HloModule
+from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.planner.network.passes import Laid, Passes, exchanged, passes_of
+from shardwright.codegen.workers.worker import with_own
+from shardwright.ir.errors import InputError
 
 HLO = """HloModule copies, entry_computation_layout={(f32[8,128]{1,0})->f32[8,128]{1,0}}
 
@@ -50,3 +66,116 @@ def test_slices_one_after_another_are_one_pass() -> None:
     slices = [Laid("slice", 64), Laid("slice", 16)]
     assert passes_of(slices, 256, 4, as_bits=False) == passes_of(slices[1:], 256, 4, as_bits=False)
     assert passes_of(slices[1:], 256, 4, as_bits=False) == Passes(2 * 4 * 16)
+
+
+GRID = sw.Mesh({"x": 2, "y": 4})
+
+
+def of(shape: tuple[int, ...], source: str, target: str, dtype: str = "bfloat16") -> sw.Reshard:
+    return sw.Reshard(shape, dtype, GRID.sharding(source), GRID.sharding(target))
+
+
+AS_FLOATS = {
+    "heads": corpus()["attention_seq_to_heads"],
+    "two_rows": corpus()["kv_cache_tp4_to_tp2"],
+    "rows_to_columns": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
+    "gather": of((512, 1024), '[{"x", "y"}, {}]', '[{"x"}, {}]', "float8_e5m2"),
+    "permute": of((1024, 256), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]', "float16"),
+}
+AS_BITS = {
+    "a vector": of((1088,), '[{"x", "y"}]', '[{"x"}]'),
+    "padded": of((1024, 2052), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
+    "within a tile": of((256, 256), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
+    "two collectives": of((1024, 1024), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', "float8_e5m2"),
+    "large elements": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "float32"),
+    "integers": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "int8"),
+    "a sum": of((1024, 2048), '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {"y"}]'),
+}
+FLAG = ", as_floats=True"
+
+
+def module_of(reshard: sw.Reshard) -> str:
+    return alone(sw.emit(reshard, ("jax_xla",), topology=TOPOLOGY).plan, "jax_xla")
+
+
+@pytest.mark.parametrize("name", [*AS_FLOATS, "a vector", "within a tile"])
+def test_who_moves_small_floats_as_they_are(name: str) -> None:
+    """A module that is one collective of whole tiles."""
+    assert (FLAG in module_of((AS_FLOATS | AS_BITS)[name])) is (name in AS_FLOATS)
+
+
+@pytest.mark.slow
+def test_who_moves_them_as_integers() -> None:
+    assert [name for name, reshard in AS_BITS.items() if FLAG in module_of(reshard)] == []
+
+
+COMPILED = """
+import json, sys
+from pathlib import Path
+from shardwright.codegen.backends.pallas_tpu.compile.run import _whole, compile_xla
+from shardwright.codegen.compile.job import Job
+from shardwright.codegen.verify.load import load
+for path in sys.argv[2:]:
+    job, module = Job("module", "pallas_tpu", "jax_xla", path, sys.argv[1]), load(Path(path))
+    program = _whole(module, job)
+    text = program.jit().lower(program.argument).compile().as_text()
+    print(json.dumps([text, compile_xla(module, job).copied_bytes]))
+"""
+MOVES = {
+    *("all-gather", "all-to-all", "collective-permute", "copy", "slice", "dynamic-slice"),
+    *("dynamic-update-slice", "reshape", "transpose", "fusion", "custom-call"),
+    *("parameter", "bitcast", "get-tuple-element", "tuple"),
+}
+
+
+def compiled(folder: Path, texts: dict[str, str]) -> dict[str, tuple[str, int]]:
+    """The HLO of modules for the topology, and the bytes that XLA's own reshard copies there."""
+    paths = [folder / f"{name}.py" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    asked = subprocess.run(
+        [sys.executable, "-P", "-c", COMPILED, TOPOLOGY, *map(str, paths)],
+        env=with_own(compilers()["pallas_tpu"].environment(folder)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert asked.returncode == 0, asked.stderr
+    return dict(zip(texts, map(json.loads, asked.stdout.splitlines()), strict=True))
+
+
+def only_moves(text: str) -> bool:
+    """Whether a program does nothing with floats but move them."""
+    done = {
+        re.sub("-(start|done)$", "", each.op)
+        for each in HloModule(text).instructions()
+        if re.match(r"\(?(bf16|f16|f8|f32)", each.result)
+    }
+    assert done & {"all-gather", "all-to-all", "collective-permute", "all-reduce"}
+    return done <= MOVES
+
+
+@pytest.mark.slow
+def test_predicted_copies_are_those_of_hlo(tmp_path: Path) -> None:
+    """Of modules, and of XLA's own reshards; small floats are moved and nothing else. Planted: a
+    module that views them as integers copies more; one of a vector that does not computes."""
+    try:
+        targets.require(targets.parse_targets([TOPOLOGY]), saving=False)
+    except InputError as error:
+        pytest.skip(" ".join(str(error).split()))
+    cases = {**AS_FLOATS, "floats": AS_BITS["large elements"], "numbers": AS_BITS["integers"]}
+    texts = {name: module_of(reshard) for name, reshard in cases.items()}
+    texts["viewed"] = texts["heads"].replace(FLAG, "")
+    vector = module_of(AS_BITS["a vector"])
+    texts["adds"] = vector.replace(
+        "XlaProgram(_exchange, AXES", f"XlaProgram(_exchange, AXES{FLAG}"
+    )
+    found, own = compiled(tmp_path, texts), by_xla(list(cases.values()))
+    for (name, reshard), theirs in zip(cases.items(), own, strict=True):
+        plan = sw.emit(reshard, ("jax_xla",), topology=TOPOLOGY).plan
+        text, copied_there = found[name]
+        assert copied(plan) == pytest.approx(copied_bytes(text), rel=0.1), name
+        assert theirs.copied == pytest.approx(copied_there, rel=0.1), name
+    assert all(only_moves(found[name][0]) for name in AS_FLOATS)
+    assert copied_bytes(found["viewed"][0]) > 1.1 * copied_bytes(found["heads"][0])
+    assert not only_moves(found["adds"][0])

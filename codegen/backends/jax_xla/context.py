@@ -37,6 +37,7 @@ from shardwright.codegen.backends.jax_xla.boxes import (
 from shardwright.codegen.backends.jax_xla.collectives import Collectives, Refs, collectives_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches, fetches_of
 from shardwright.codegen.backends.jax_xla.groups import Groups, groups_of
+from shardwright.codegen.backends.jax_xla.laid import moves_floats
 from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.backends.jax_xla.steps.blocks import WIDENED
@@ -207,7 +208,10 @@ def xla_text(request: Request) -> XlaText:
     if is_stepwise(plan):
         text = steps_text(plan, request.command)
         transport = transport_of(text.how, text.ends, some_local=False)
-        return _text(request, text.host, transport, text.how.wire[0], text.target_short)
+        floats = moves_floats(plan.reshard, text.how, text.ends)
+        return _text(
+            request, text.host, transport, text.how.wire[0], text.target_short, as_floats=floats
+        )
     direct = direct_of(plan)
     exchange, how = as_vectors(direct.exchange), direct.once(how_of)
     said = Said(title(plan), (*facts_of(direct), "", *how_facts(how, plan)))
@@ -218,7 +222,9 @@ def xla_text(request: Request) -> XlaText:
     if module.scalar and not isinstance(how, Collectives):
         transport = replace(transport, lines=("x = x.reshape(1)", *transport.lines))
     short = () if _is_exact(how) else _short_dims(exchange)
-    return _text(request, host, transport, how.wire[0] * DTYPES[plan.reshard.dtype], short)
+    wire = how.wire[0] * DTYPES[plan.reshard.dtype]
+    floats = moves_floats(plan.reshard, how, exchange)
+    return _text(request, host, transport, wire, short, as_floats=floats)
 
 
 def _text(
@@ -227,12 +233,15 @@ def _text(
     transport: Transport,
     wire: int,
     short: tuple[int, ...],
+    *,
+    as_floats: bool,
 ) -> XlaText:
     """Return the template's context of a transport of `wire` bytes to the busiest device; `short`:
     the dimensions along which it leaves padding that is not zero."""
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
     program += ["reduces=True"] if host.reduces else []
+    program += ["as_floats=True"] if as_floats else []
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
         calls["jax_program"] = ["Terms"]

@@ -1,6 +1,17 @@
 """What a module of plain JAX is to a TPU: its collectives and what it does around them, in order.
 
-From this follow the passes over memory that XLA makes (`planner/network/passes.py`).
+From this follow the passes over memory that XLA makes (`planner/network/passes.py`), and whether
+small floats travel as they are. XLA may compute with elements that a program only moves, and then
+NaNs lose their payload. Integers of the same width keep every bit, but on a TPU each change of type
+is a pass over a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), a module
+that is one collective keeps floats of any dtype as they are where shards are whole tiles, and a
+permute always. Others do not:
+
+    all-gather, all-to-all within a tile   a sum of arrays that are zero elsewhere
+    concatenation of boxes                 a maximum of padded arrays
+    where, pad, update within a shard      a choice, which may be fused with either
+
+`tests/backends/jax_xla/test_as_floats.py` compiles modules and reads their HLO.
 """
 
 from __future__ import annotations
@@ -9,6 +20,7 @@ import math
 from collections.abc import Iterator
 from typing import assert_never
 
+from shardwright.codegen.backends.jax_host import short_dims
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
@@ -16,7 +28,7 @@ from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.transport import How
-from shardwright.codegen.planner.network.passes import Laid
+from shardwright.codegen.planner.network.passes import LANES, ROWS, Laid
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.reshard import Reshard
@@ -59,3 +71,25 @@ def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
 def is_small_float(reshard: Reshard) -> bool:
     """Return whether XLA may compute with larger elements where a reshard only moves them."""
     return is_floating(reshard.dtype) and reshard.itemsize < SMALL and not reshard.adds
+
+
+def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
+    """Return whether a module gives small floats to a TPU as they are: one collective of whole
+    shards, none of them padded, is all that it does."""
+    if not is_small_float(reshard) or short_dims(exchange.source) or short_dims(exchange.target):
+        return False
+    shapes = exchange.source.local_shape, exchange.target.local_shape
+    match [each.op for each in laid_by(how, exchange)]:
+        case ["permute"]:
+            return shapes[0] == shapes[1]
+        case ["all-gather" | "all-to-all"]:
+            return all(map(_is_of_tiles, shapes))
+    return False
+
+
+def _is_of_tiles(shape: tuple[int, ...]) -> bool:
+    """Return whether a shard fills tiles of memory, or the first rows of each."""
+    rows = shape[-2] if len(shape) > 1 else 1
+    return (
+        math.prod(shape[:-1]) > 1 and shape[-1] % LANES == 0 and not (rows % ROWS and ROWS % rows)
+    )

@@ -31,7 +31,7 @@ from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.context import boxes_of, how_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
-from shardwright.codegen.backends.jax_xla.laid import is_small_float, laid_by
+from shardwright.codegen.backends.jax_xla.laid import is_small_float, laid_by, moves_floats
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, permutes_of
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
@@ -98,8 +98,9 @@ def relaid(plan: Plan) -> int:
 def _passes(plan: Plan, how: How, exchange: Exchange) -> Iterator[Stage]:
     """Yield the passes over memory of a module on a TPU."""
     reshard, laid = plan.reshard, tuple(laid_by(how, exchange))
+    as_bits = is_small_float(reshard) and not moves_floats(reshard, how, exchange)
     elements = math.prod(reshard.source.local_shape(reshard.shape))
-    found: Passes = passes_of(laid, elements, reshard.itemsize, is_small_float(reshard))
+    found: Passes = passes_of(laid, elements, reshard.itemsize, as_bits)
     if found.staying:
         yield Copies("XLA lays out shards anew", found.staying, on_tpu=True)
     if found.leaving:
