@@ -61,8 +61,7 @@ def busiest(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> flo
 def of_xla(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> Parts:
     """Return the parts of XLA's own plan."""
     whole, bare = (xla_seconds(reshard, found, each) for each in (network, at_once(network)))
-    copies = seconds_of_passes(found.copied, network)
-    return Parts(whole - bare, copies, bare - copies)
+    return Parts(whole - bare, seconds_of_passes(found.copied, network), bare)
 
 
 def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> str:

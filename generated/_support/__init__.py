@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "66535a225cf8c419",
-    "pallas_tpu": "181a35ba51ca9ba8",
+    "jax_xla": "51944ab749fbdb9c",
+    "pallas_tpu": "f893524f707357fc",
     "triton_gpu": "909460906d664fb9",
 }
 

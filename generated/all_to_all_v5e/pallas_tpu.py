@@ -55,7 +55,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_schedules import of_tiles
 from .._support.pallas_slots import Slot
 
-require("pallas_tpu", "181a35ba51ca9ba8", __name__)
+require("pallas_tpu", "f893524f707357fc", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
