@@ -262,6 +262,8 @@ def test_saved_launches_are_those_of_the_module(
     launched = []
 
     class Kernel:
+        arg_names = module._HOST.kernel.arg_names
+
         def __getitem__(self, grid: tuple[int]) -> Any:
             return lambda *args: launched.append((grid, args[2:]))
 

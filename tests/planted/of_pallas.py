@@ -38,6 +38,12 @@ PALLAS = {
     "tiles that share a place in the staging area": _pallas(
         "turn", "pallas_tpu.py", " - (shard[0] - met[0]) * 128", "", "",
     ),
+    "chunks that are no whole units": _pallas(
+        "turn", "pallas_tpu.py", "    chunk=(8, 128),", "    chunk=(1, 128),", "",
+    ),
+    "a staging area too small": _pallas(
+        "turn", "pallas_tpu.py", "    stage=(8, 384),", "    stage=(8, 128),", "",
+    ),
     "a term left out of a sum": _pallas(
         "summed", "pallas_terms.py",
         "for number in range(1, count):", "for number in range(1, count - 1):", "",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from cases import describe, random_reshard
+from every_feature import EVERY
 from gpu_cases import CASES, make
 from test_sums_over_gloo import planted
 
@@ -49,7 +50,13 @@ RESHARDS = {
 
 def module_of(reshard: Reshard, folder: Path, edits: dict[str, str] | None = None) -> Any:
     """An emitted module, with words in the place of others."""
-    made = parts(plan(reshard, "direct"), "triton_gpu", "shardwright emit", single_file=True)
+    made = parts(
+        plan(reshard, "direct"),
+        "triton_gpu",
+        "shardwright emit",
+        single_file=True,
+        features=EVERY,
+    )
     path = folder / "case" / "triton_gpu.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(planted(edits or {})(made[0].text))
