@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ctypes
-import sys
+import importlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ class Strange:
 
 def support(module: Any, name: str) -> Any:
     """A support module that a module uses."""
-    return sys.modules[f"{module.__name__.split('.')[0]}._support.{name}"]
+    return importlib.import_module(f"{module.__name__.split('.')[0]}._support.{name}")
 
 
 def memory_of_matmuls(rank: int, case: dict) -> dict:

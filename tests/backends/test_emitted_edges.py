@@ -203,7 +203,7 @@ def test_where_a_rank_without_a_shard_receives(
     monkeypatch.setattr(torch.distributed, "get_backend_config", lambda group: backends)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     outside = len(module.SOURCE_IDS)
-    assert str(module._HOST.check_rank(None, None, outside, None, False)) == device
+    assert str(module.check_rank(module._HOST, None, None, outside, None, False)) == device
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])

@@ -18,7 +18,8 @@ def test_it_keeps_its_shape_on_every_rank(tmp_path: Path) -> None:
     """As emitted; and where the result has on such a rank the shape of no elements."""
     source = Mesh({"w": 2}).sharding("[]")
     target = Mesh({"y": 3}, device_ids=[4, 5, 6]).sharding("[]")
-    bundle = emit(Reshard((), "float32", source, target), ("triton_gpu",), single_file=True)
+    reshard = Reshard((), "float32", source, target)
+    bundle = emit(reshard, ("triton_gpu",), single_file=True, features=("dtensor",))
     for name in ("right", "wrong"):
         bundle.write(tmp_path / name)
     module = tmp_path / "wrong" / "triton_gpu.py"
