@@ -138,7 +138,7 @@ def main() -> None:
                     "triton_gpu",
                     "shardwright emit",
                     single_file=True,
-                    features=("remembered", "symmetric"),
+                    features=("dtensor", "remembered", "symmetric"),
                 )[0].text
             )
             found = measured(reshard, load(path), home)

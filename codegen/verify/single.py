@@ -285,14 +285,15 @@ def emitted_now(
 ) -> tuple[Part, ...]:
     """Return a backend's modules as they would be emitted now; `like`: in the form of these,
     where the backend has several and chooses by size."""
-    plan, command = emit_described(description).plan, description.command()
+    made = emit_described(description)
     return parts(
-        plan,
+        made.plan,
         backend,
-        command,
+        description.command(),
         tuple(like),
         gradient=description.gradient,
         single_file=description.single_file,
+        features=made.features,
         collective_id=bundle_id(description),
     )
 
