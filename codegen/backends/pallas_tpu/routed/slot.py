@@ -60,11 +60,6 @@ class Slot:
         return not self.dense and self.order != tuple(range(len(self.order)))
 
     @property
-    def inverse_order(self) -> View:
-        """The place of each dimension of the tensor in a slot."""
-        return tuple(self.order.index(axis) for axis in range(len(self.order)))
-
-    @property
     def sized(self) -> tuple[int, ...]:
         """The dimensions of the slot of which not all is always sent."""
         axes = range(len(self.shape))
