@@ -356,6 +356,9 @@ MATRICES: dict[str, Fn] = {
         x, 2, reduction_dimension=0, aggregate_to_topk=False
     ),
     "gamma": lambda x: jax.random.gamma(jax.random.key(1), positive(x)),
+    "gamma of each key": lambda x: jax.vmap(jax.random.gamma)(
+        jax.random.split(jax.random.key(1), 4), positive(x)
+    ),
     "loggamma": lambda x: jax.random.loggamma(jax.random.key(1), positive(x)),
 }
 
@@ -381,6 +384,11 @@ def ragged() -> Iterator[OpCase]:
     shapes = {"columns split": (8, 3, 6), "sum split": (8, 3, 5)}
     for name, fn in ways.items():
         yield OpCase(f"ragged dot, {name}", fn, (of(F, 8, 6), of(F, *shapes.get(name, (4, 6, 4)))))
+    yield OpCase(
+        "ragged dot, no groups",
+        lambda x, w: lax.ragged_dot(x, w[:0], sizes[:0]),
+        (of(F, 8, 6), of(F, 4, 6, 4)),
+    )
     yield OpCase(
         "ragged dot, sizes as they come",
         lambda x, w, s: lax.ragged_dot(x, w[:3], s[:3] % 3),

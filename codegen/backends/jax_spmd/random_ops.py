@@ -48,9 +48,14 @@ def _bits(text: OpText) -> Expression:
 
 
 def _gamma(text: OpText) -> Expression:
-    """Return samples of which each has a key that is split from one for all."""
+    """Return samples of a key, or of each of several those of its part of the parameters."""
     function = "jax.random.loggamma" if text.has("log_space") else "jax.random.gamma"
-    return function, [*text.given, f"dtype={dtype_text(text.dtype)}"]
+    dtype = f"dtype={dtype_text(text.dtype)}"
+    keys = len(text.shapes[0])
+    if not keys:
+        return function, [*text.given, dtype]
+    each = f"lambda key, shape: {function}(key, shape, {dtype})"
+    return f"{'jax.vmap(' * keys}{each}{')' * keys}", list(text.given)
 
 
 def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:

@@ -27,11 +27,9 @@ from shardwright.codegen.propagate.kinds import SCATTERS
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 
-_ADDING = (
-    *("dot_general", "ragged_dot_general", "conv_general_dilated", "reduce_sum", "scatter-add"),
-)
 OPERATORS = {
-    **dict.fromkeys(_ADDING, "sum"),
+    **dict.fromkeys(("dot_general", "ragged_dot_general", "conv_general_dilated"), "sum"),
+    **dict.fromkeys(("reduce_sum", "scatter-add"), "sum"),
     "reduce_max": "max",
     "reduce_min": "min",
     "reduce_or": "max",
@@ -42,7 +40,7 @@ OPERATORS = {
 UNSPLIT = frozenset(
     {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
 )
-"""Ops that every device computes whole, though they have a rule."""
+"""Ops that every device computes whole, whatever their rule says."""
 FUSED = frozenset({"transpose"})
 """Ops that compilers make a part of what they stand beside: a matmul writes its result as asked."""
 
@@ -228,13 +226,10 @@ class Splits:
         if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes)
         elif self.op.kind == "ragged_dot_general":  # each row by one matrix
-            rows = math.prod(self.shapes[0])
-            groups = math.prod(self.shapes[1][dim] for dim in self.op.integers("group_rhs"))
-            columns = math.prod(self.shapes[1]) // groups
-            shared = ("contract_rhs", "batch_rhs")
-            for dim in (dim for name in shared for dim in self.op.integers(name)):
-                columns //= max(self.shapes[1][dim], 1)
-            flops = 2 * rows * columns
+            names = ("group_rhs", "contract_rhs", "batch_rhs")
+            others = {dim for name in names for dim in self.op.integers(name)}
+            columns = (size for dim, size in enumerate(self.shapes[1]) if dim not in others)
+            flops = 2 * math.prod(self.shapes[0]) * math.prod(columns)
         elif self.op.kind == "conv_general_dilated":
             each = math.prod(self.shapes[1]) // self.shapes[1][self.op.integers("rhs_spec")[0]]
             flops = 2 * math.prod(self.shapes[2]) * each
