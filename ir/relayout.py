@@ -1,20 +1,19 @@
-"""A relayout: the same logical tensors in two stored layouts, and the bytes that it must move.
+"""A relayout: the same logical tensors in two stored layouts, and what it moves.
 
 A device must receive each element that it stores afterwards and did not have before, once, however
-many of its buffers have it: no exchange moves less. Each holder of an element sends an even share
-of what is read of it.
+many of its buffers have it: no exchange moves less, and the plan moves no more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from functools import cached_property
 
 from shardwright.ir.errors import InputError, check_type
-from shardwright.ir.holdings import Mask, TensorClasses
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.relays import Relay, relays_of
 from shardwright.ir.stored import Stored
 
 
@@ -57,12 +56,39 @@ def _said(own: object, other: object) -> str:
 
 @dataclass(frozen=True)
 class RelayoutPlan:
-    """The bytes that devices must receive, and send, by device id; `tensors`: received, by name."""
+    """What moves, and the bytes of it that devices receive and send."""
 
     relayout: Relayout
-    received: Mapping[int, int]
-    sent: Mapping[int, int]
-    tensors: Mapping[str, int]
+    relays: tuple[Relay, ...]
+
+    @cached_property
+    def received(self) -> dict[int, int]:
+        """The bytes that each target device receives, by device id."""
+        return self._bytes(self.relayout.target.mesh, lambda relay: relay.receiver)
+
+    @cached_property
+    def sent(self) -> dict[int, int]:
+        """The bytes that each source device sends, by device id."""
+        return self._bytes(self.relayout.source.mesh, lambda relay: relay.sender)
+
+    @cached_property
+    def tensors(self) -> dict[str, int]:
+        """The bytes that devices receive of each tensor, by name."""
+        found = dict.fromkeys(self.relayout.source.tensors, 0)
+        for relay in self.moved:
+            found[relay.tensor] += relay.elements * self.relayout.source.itemsize
+        return found
+
+    @property
+    def moved(self) -> tuple[Relay, ...]:
+        """What goes to another device."""
+        return tuple(relay for relay in self.relays if relay.sender != relay.receiver)
+
+    def _bytes(self, mesh: Mesh, end: Callable[[Relay], int]) -> dict[int, int]:
+        found = dict.fromkeys(mesh.device_ids, 0)
+        for relay in self.moved:
+            found[end(relay)] += relay.elements * self.relayout.source.itemsize
+        return found
 
     @property
     def received_max(self) -> int:
@@ -71,7 +97,7 @@ class RelayoutPlan:
 
     @property
     def sent_max(self) -> int:
-        """Bytes that the device sends that sends most, where holders share alike."""
+        """Bytes that the device sends that sends most."""
         return max(self.sent.values(), default=0)
 
     @property
@@ -109,60 +135,5 @@ class RelayoutPlan:
 
 
 def plan_relayout(relayout: Relayout) -> RelayoutPlan:
-    """Return the bytes that a relayout must move."""
-    source, target = relayout.source, relayout.target
-    received = dict.fromkeys(target.mesh.device_ids, 0)
-    sent = dict.fromkeys(source.mesh.device_ids, 0)
-    tensors = {}
-    for name in source.tensors:
-        wanted = _wanted(relayout, name)
-        for device, count in wanted.received.items():
-            received[device] += count * source.itemsize
-        for device, count in wanted.sent().items():
-            sent[device] += count * source.itemsize
-        tensors[name] = sum(wanted.received.values()) * source.itemsize
-    return RelayoutPlan(relayout, received, sent, tensors)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """Of one tensor: its classes, what source devices have, and what target devices lack."""
-
-    classes: TensorClasses
-    held: dict[int, Mask]
-    lacking: dict[int, Mask]
-    received: dict[int, int]  # elements
-
-    def sent(self) -> dict[int, int]:
-        """Return the elements that each device sends: of those that the same devices have, an even
-        share each, which of them sends one more in turns."""
-        devices = list(self.held)
-        holds = np.stack([mask.reshape(-1) for mask in self.held.values()])
-        found = dict.fromkeys(devices, 0)
-        kinds, kind = np.unique(holds, axis=1, return_inverse=True)
-        shape = next(iter(self.held.values())).shape
-        for turn, mask in enumerate(self.lacking.values()):
-            for number in np.unique(kind.reshape(-1)[mask.reshape(-1)]):
-                cells = mask & (kind.reshape(shape) == number)
-                holders = [devices[place] for place in np.flatnonzero(kinds[:, number])]
-                share, extra = divmod(self.classes.elements(cells), len(holders))
-                for place, device in enumerate(holders):
-                    found[device] += share + ((place + turn) % len(holders) < extra)
-        return found
-
-
-def _wanted(relayout: Relayout, name: str) -> _Wanted:
-    source, target = relayout.source, relayout.target
-    sides = source.holdings[name], target.holdings[name]
-    every = dict.fromkeys(box for side in sides for boxes in side for box in boxes)
-    classes = TensorClasses.of(source.tensors[name], every)
-    held = {
-        device: classes.mask(boxes)
-        for device, boxes in zip(source.mesh.device_ids, sides[0], strict=True)
-    }
-    lacking = {}
-    for device, boxes in zip(target.mesh.device_ids, sides[1], strict=True):
-        mask = classes.mask(boxes)
-        lacking[device] = mask & ~held[device] if device in held else mask
-    received = {device: classes.elements(mask) for device, mask in lacking.items()}
-    return _Wanted(classes, held, lacking, received)
+    """Return what a relayout moves."""
+    return RelayoutPlan(relayout, relays_of(relayout.source, relayout.target))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from cases import random_reshard
 from hypothesis import given, settings
@@ -60,6 +62,51 @@ def check_bytes(relayout: sw.Relayout) -> None:
     read = [number for numbers in lacked.values() for number in numbers]
     busiest = max(had, key=lambda device: alone(had, device, read))
     assert plan.sent_max >= 2 * alone(had, busiest, read)
+    check_relays(plan)
+
+
+def check_relays(plan: sw.RelayoutPlan) -> None:
+    """Each target element is written once, and is the one that the oracle has there."""
+    source, target = (
+        [{d: n.reshape(-1) for d, n in numbers_of(side, name).items()} for name in side.buffers]
+        for side in (plan.relayout.source, plan.relayout.target)
+    )
+    found = [{device: np.full(each.size, -1) for device, each in made.items()} for made in target]
+    for relay in plan.relays:
+        places = (relay.source, *relay.targets)
+        read, *written = (
+            functools.reduce(
+                lambda before, loop, end=end: np.add.outer(  # type: ignore[misc]
+                    before, loop.steps[end] * np.arange(loop.times)
+                ),
+                relay.loops,
+                np.array(place.start),
+            )
+            for end, place in enumerate(places)
+        )
+        values = source[relay.source.buffer][relay.sender][read]
+        for place, at in zip(relay.targets, written, strict=True):
+            result = found[place.buffer][relay.receiver]
+            assert (result[at] == -1).all()
+            result[at] = values
+    for made, wanted in zip(found, target, strict=True):
+        for device, numbers in wanted.items():
+            np.testing.assert_array_equal(made[device], numbers)
+
+
+def test_holders_share() -> None:
+    """Replicas send alike, whether receivers are fewer or more than they; overlaps too."""
+    whole = sw.Stored("dp=4,tp=2", {"x": (24, 6)}, "x[{tp}]", "float32")
+    for mesh, layout, sent in (
+        ('<["one"=1], device_ids=[8]>', "x", 72),
+        ('<["a"=3, "b"=2], device_ids=[8, 9, 10, 11, 12, 13]>', "x[{}, {a}]", 144),
+    ):
+        plan = sw.plan(sw.Relayout(whole, sw.Stored(mesh, {"x": (24, 6)}, layout, "float32")))
+        assert {*plan.sent.values()} == {sent}
+        check_relays(plan)
+    overlap = sw.Stored("x=2", {"x": (3, 8)}, "x[{x} cover(2, 6, 3)]", "float32")
+    other = sw.Stored('<["y"=1], device_ids=[2]>', {"x": (3, 8)}, "x", "float32")
+    assert sw.plan(sw.Relayout(overlap, other)).sent == {0: 48, 1: 48}
 
 
 def alone(had: dict[int, set[int]], device: int, read: Iterable[int]) -> int:

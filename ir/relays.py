@@ -1,0 +1,220 @@
+"""Relays: what a relayout moves, each a box of a tensor, strided in the buffers at both ends.
+
+The boxes of all parts on both sides cut each tensor into cells, and cells that the same parts have
+are one *kind*. A device that stores a kind already copies its own. Otherwise it receives the kind
+once, however many of its parts store it: with Q receivers and R holders, a box is cut into
+R / gcd(Q, R) pieces, and each comes from the holder that has sent least so far.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.ir.holdings import Box, Mask, TensorClasses, box_of
+from shardwright.ir.parts import BoundBuffer, BoundPart
+from shardwright.ir.stored import Stored
+from shardwright.ir.walks import FactorView, Nest, Ranges, View, crossed, walks_of
+
+Shape: TypeAlias = tuple[int, ...]
+Shapes: TypeAlias = Callable[[BoundBuffer, int], Shape]
+"""Gives the shape of a buffer in the memory of a mesh position."""
+
+
+class InBuffer(NamedTuple):
+    """An element of a buffer: the number of the buffer, and of the element in it."""
+
+    buffer: int
+    start: int
+
+
+class Relay(NamedTuple):
+    """Elements of a tensor that go from a buffer of one device to buffers of another, or of itself.
+
+    `loops`: from `source` and the `targets` on, outer to inner, with a step in each of them.
+    """
+
+    tensor: str
+    sender: int  # device ids
+    receiver: int
+    source: InBuffer
+    targets: tuple[InBuffer, ...]
+    loops: tuple[Nest, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many elements there are."""
+        return math.prod(loop.times for loop in self.loops)
+
+
+def exact(buffer: BoundBuffer, position: int) -> Shape:
+    """Return the shape that a buffer has at a position."""
+    return buffer.shape(position)
+
+
+@dataclass(frozen=True)
+class _StoredBox:
+    """A part at a mesh position: what it has of its tensor, and where in which buffer."""
+
+    device: int
+    box: Box
+    buffer: int
+    base: int
+    views: tuple[View, ...]
+
+
+def relays_of(source: Stored, target: Stored, shapes: Shapes = exact) -> tuple[Relay, ...]:
+    """Return everything that moves between two stored layouts, or stays on a device."""
+    sides = [list(_parts(each, shapes)) for each in (source, target)]
+    sent = dict.fromkeys(source.mesh.device_ids, 0)
+    found: list[Relay] = []
+    for tensor, shape in source.tensors.items():
+        held, wanted = ([part for name, part in side if name == tensor] for side in sides)
+        kinds = sorted(_kinds(shape, held, wanted), key=lambda kind: len(kind.holders))
+        for kind in kinds:
+            found += _relays(tensor, kind, sent)
+    return tuple(found)
+
+
+def _parts(stored: Stored, shapes: Shapes) -> Iterator[tuple[str, _StoredBox]]:
+    """Yield what every device has, with the name of the tensor."""
+    for position, device in enumerate(stored.mesh.device_ids):
+        for number, buffer in enumerate(stored.bound.values()):
+            shape = shapes(buffer, position)
+            steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+            for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
+                rank = len(stored.tensors[part.tensor])
+                box = box_of(part, position, rank)
+                if box is not None:
+                    base = start * steps[buffer.dim] if steps else 0
+                    views = _views(part, position, steps, rank)
+                    yield part.tensor, _StoredBox(device, box, number, base, views)
+
+
+def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple[View, ...]:
+    """Return how a part stores each dimension of its tensor."""
+    found: list[list[FactorView]] = [[] for _ in range(rank)]
+    for group, (low, _), step in zip(part.axes, part.box(position), steps, strict=True):
+        for axis in reversed(group):
+            if axis.size > 1:
+                first = low if len(group) == 1 else 0
+                found[axis.dim].append(FactorView(axis.weight, axis.size, first, step))
+            step *= axis.size
+    return tuple(tuple(sorted(each)) for each in found)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Boxes that the same parts have: of each dimension the ranges."""
+
+    boxes: list[tuple[Ranges, ...]]
+    holders: list[_StoredBox]
+    takers: dict[int, list[_StoredBox]]  # by device
+
+
+def _kinds(shape: Shape, held: list[_StoredBox], wanted: list[_StoredBox]) -> Iterator[_Cells]:
+    """Yield what some target part has, by the parts that have it."""
+    parts = [*held, *wanted]
+    classes = TensorClasses.of(shape, dict.fromkeys(part.box for part in parts))
+    masks = np.stack([classes.mask([part.box]) for part in parts])
+    columns = masks.reshape(len(parts), -1)
+    every, kind = np.unique(columns, axis=1, return_inverse=True)
+    for number, has in enumerate(every.T):
+        has_parts = [parts[place] for place in np.flatnonzero(has)]
+        count = int(has[: len(held)].sum())
+        takers: dict[int, list[_StoredBox]] = {}
+        for part in has_parts[count:]:
+            takers.setdefault(part.device, []).append(part)
+        if takers:
+            mask = (kind.reshape(-1) == number).reshape(masks.shape[1:])
+            boxes = [
+                tuple(
+                    tuple(dim.ranges(chosen)) for dim, chosen in zip(classes.dims, box, strict=True)
+                )
+                for box in _products(mask)
+            ]
+            yield _Cells(boxes, has_parts[:count], takers)
+
+
+def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
+    """Yield the classes along each dimension of boxes that are disjoint and make up a mask."""
+    if mask.ndim == 0:
+        yield ()
+        return
+    rows = mask.reshape(len(mask), -1)
+    alike, number = np.unique(rows, axis=0, return_inverse=True)
+    for place, row in enumerate(alike):
+        if row.any():
+            chosen: npt.NDArray[np.bool_] = number.reshape(-1) == place
+            for rest in _products(row.reshape(mask.shape[1:])):
+                yield (chosen, *rest)
+
+
+def _relays(tensor: str, kind: _Cells, sent: dict[int, int]) -> Iterator[Relay]:
+    """Yield the relays of a kind; `sent`: the elements that devices have sent before."""
+    holders: dict[int, _StoredBox] = {}
+    for part in kind.holders:
+        holders.setdefault(part.device, part)
+    keeping, lacking = (
+        [device for device in kind.takers if (device in holders) == keeps]
+        for keeps in (True, False)
+    )
+    for box in kind.boxes:
+        for device in keeping:
+            yield from _strided(tensor, box, holders[device], kind.takers[device])
+        pieces = len(holders) // math.gcd(len(holders), len(lacking)) if lacking else 1
+        for piece in _cut(box, pieces):
+            elements = math.prod(map(_count, piece))
+            for device in lacking:
+                sender = min(holders, key=lambda each: (sent[each], each))
+                sent[sender] += elements
+                yield from _strided(tensor, piece, holders[sender], kind.takers[device])
+
+
+def _count(ranges: Ranges) -> int:
+    return sum(high - low for low, high in ranges)
+
+
+def _cut(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]]:
+    """Yield a box in pieces: along the first dimension that is long enough, or the longest."""
+    counts = list(map(_count, box))
+    if pieces == 1 or not counts:
+        yield box
+        return
+    dim = next((d for d, count in enumerate(counts) if count >= pieces), counts.index(max(counts)))
+    ends = np.linspace(0, counts[dim], min(pieces, counts[dim]) + 1).astype(int).tolist()
+    for low, high in itertools.pairwise(ends):
+        yield (*box[:dim], _among(box[dim], low, high), *box[dim + 1 :])
+
+
+def _among(ranges: Ranges, first: int, last: int) -> Ranges:
+    """Return the elements of some ranges that have numbers from `first` to below `last`."""
+    found, before = [], 0
+    for low, high in ranges:
+        begin, end = max(first - before, 0), min(last - before, high - low)
+        if begin < end:
+            found.append((low + begin, low + end))
+        before += high - low
+    return tuple(found)
+
+
+def _strided(
+    tensor: str, box: tuple[Ranges, ...], source: _StoredBox, targets: list[_StoredBox]
+) -> Iterator[Relay]:
+    """Yield the relays of a box from one part to others."""
+    ends = (source, *targets)
+    along = [
+        walks_of(ranges, tuple(end.views[dim] for end in ends)) for dim, ranges in enumerate(box)
+    ]
+    for walk in crossed(along, tuple(end.base for end in ends)):
+        first, *others = (
+            InBuffer(end.buffer, start) for end, start in zip(ends, walk.starts, strict=True)
+        )
+        device = targets[0].device
+        yield Relay(tensor, source.device, device, first, tuple(others), walk.loops)
