@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "51944ab749fbdb9c",
-    "pallas_tpu": "f893524f707357fc",
+    "pallas_tpu": "7a3f369800d78cf7",
     "triton_gpu": "909460906d664fb9",
 }
 

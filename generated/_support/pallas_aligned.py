@@ -7,19 +7,14 @@ Relayed: tiles, all of one shape, leave source shards where they stand, and end 
 target shards; in between they are in slots.
 """
 
-import functools
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, is_full, is_traced, maximum, multiple
-from .pallas_routed import Forwarding, Sometimes
+from .pallas_peers import is_full, is_traced, maximum
+from .pallas_routed import Forwarding
 from .pallas_slots import starts
 from .pallas_steps import hop
 
@@ -27,35 +22,13 @@ FLAT_TILE = 4096
 """Elements of a tile of memory of one dimension: of bytes, a multiple of those of wider ones."""
 
 
-class OneOf(NamedTuple):
-    """A copy that is one of several, of as many elements each and on the same semaphores, so that
-    to wait for any is to wait for it. `copies`: of each whether it is the one, and a function that
-    makes it: Pallas complains of copies that are made and not used."""
-
-    copies: tuple[tuple[Any, Any], ...]
-
-    def start(self):
-        """Start it."""
-        for is_it, make in self.copies:
-            pl.when(is_it)(lambda make=make: make().start())
-
-    def wait_send(self):
-        """Wait until it has left."""
-        self.copies[0][1]().wait_send()
-
-    def wait_recv(self):
-        """Wait until it has come."""
-        self.copies[0][1]().wait_recv()
-
-
 class Aligned(Forwarding):
     """What both forms have in common. `slot`: the shape of what goes, a box of a shard."""
 
     packed = False
-    kernel: Any
 
-    def __init__(self, peers, schedule, slot, view, **settings):
-        super().__init__(peers, schedule, slot, slot.held, view=view, **settings)
+    def __init__(self, kernel, peers, schedule, slot, view, **settings):
+        super().__init__(kernel, peers, schedule, slot, slot.held, view=view, **settings)
 
     @property
     def _columns(self):
@@ -66,25 +39,6 @@ class Aligned(Forwarding):
         """Return the dimensions, of kernels, along which a shard has several boxes."""
         pairs = enumerate(zip(self.slot.shape, local, strict=True))
         return [axis for axis, (own, whole) in pairs if own != whole]
-
-    def _box(self, shard, split, moves, first, part):
-        """Return the part of a shard that a part of a box is; the numbers from `first` on say where
-        that starts, along the dimensions that are split."""
-        found = list(part)
-        for column, axis in enumerate(split):
-            extent, taken = self.slot.shape[axis], part[axis]
-            start, begin, size = multiple(moves[first + column], extent), 0, extent
-            if not isinstance(taken, slice):
-                begin, size = taken.start, taken.size
-            found[axis] = pl.ds(start + begin, size)
-        return shard.at[tuple(found)]
-
-    def _sent(self, copies, receiver, sent, received):
-        """Return the one of several copies, (whether it is the one, from, to), to a device."""
-        to = {"device_id": receiver, "device_id_type": LOGICAL}
-        make = functools.partial(pltpu.make_async_remote_copy, **to)
-        made = [(is_it, functools.partial(make, *ends, sent, received)) for is_it, *ends in copies]
-        return OneOf(tuple(made)) if len(made) > 1 else made[0][1]()
 
     def moved(self, x, call, *beside):
         """Return the target shard; `beside`: shapes of what the kernel has besides."""
@@ -127,33 +81,6 @@ class Gathered(Aligned):
         found = jnp.stack(jax.vmap(place)(jnp.array(offsets, jnp.int32)), axis=1)
         return jnp.concatenate([jnp.array(rows, jnp.int32), found], axis=1)
 
-    def kernel(self, moves, x, y, met, free, sent, received):
-        """Send on what has come to the target shard, step by step, and copy the device's own.
-
-        moves: their numbers, in SMEM; x, y: source and target shard; met, free, sent: as where
-        slots are sent; received: too, and one more, of the own shard.
-        """
-        first = self._columns  # a move of the own shard: nothing else is there at first
-        own = (slice(None),) * len(self.view)
-        kept = received.at[np.int32(len(self.steps))]
-        there = self._box(y, self._split(self.target_shape), moves, first, own)
-        keep = pltpu.make_async_copy(x, there, kept)
-        keep.start()
-        self.pass_on(moves, (x, y), met, free, sent, received)
-        keep.wait()
-
-    def _push(self, moves, shards, step, move, receiver, sent, received):
-        """Return the copy of a move."""
-        x, y = shards
-        split = self._split(self.target_shape)
-        first = (self._columns + len(split)) * move
-        part = self.slot.part(moves, first, step.chunk)
-        there = self._box(y, split, moves, first + self._columns, part)
-        found = {here == 0 for here, *_ in self.schedule.moves[step.first : step.end]}
-        is_own = moves[first] == 0
-        copies = {True: (is_own, x.at[part], there), False: (is_own ^ True, there, there)}
-        return self._sent([copies[own] for own in found], receiver, sent, received)
-
 
 class Relayed(Aligned):
     """Of m offsets place n is at first the tile of the source shard that goes over offset n, and
@@ -179,7 +106,7 @@ class Relayed(Aligned):
         there, else 0; in the end whether the device keeps a tile, and where that does."""
         schedule, (arrived, slots) = self.schedule, self._ends
         me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
-        ways = [way for hops in schedule.rounds for *way, count in hops for _ in range(count)]
+        ways = [way for _, way in schedule.ways]
         # Of every move whether it leaves a source shard, and over which offset; whether it comes to
         # a target shard, over which hop, and of which offset.
         ends = [
@@ -239,61 +166,6 @@ class Relayed(Aligned):
         pairs = zip(lows, self._splits(), strict=True)
         return tuple([low[view[axis]] for axis in split] for low, split in pairs)
 
-    def kernel(self, moves, x, y, slots, met, free, sent, received):
-        """Send tiles, and send on what has come, step by step; copy the tile that the device keeps.
-
-        moves: their numbers, in SMEM; x, y: source and target shard; slots: in HBM; met, free,
-        sent: as where all is in slots; received: too, and one more, of the device's own tile.
-        """
-        first, whole = self._row * len(self.schedule.moves), (slice(None),) * len(self.view)
-        read, write = self._shards(moves, x, y, first, whole)
-        own = received.at[np.int32(len(self.steps))]
-        keeps = [pltpu.make_async_copy(read, write, own)] if self.peers.kept else []
-        for keep in keeps:
-            self._if_any(moves[first], keep.start)
-        self.pass_on(moves, (x, y, slots), met, free, sent, received)
-        for keep in keeps:
-            self._if_any(moves[first], keep.wait)
-
-    def _if_any(self, count, act):
-        """Act, where there is something: always, without offsets that not all send over."""
-        if self.shares:
-            pl.when(count > 0)(act)
-        else:
-            act()
-
-    @property
-    def _row(self):
-        """How many numbers the table has of a move."""
-        return self._columns + sum(map(len, self._splits()))
-
-    def _shards(self, moves, x, y, first, part):
-        """Return the part of the source shard, and of the target shard, that a move takes, whose
-        numbers begin at `first`."""
-        leaves, ends = self._splits()
-        at = first + self._columns
-        read = self._box(x, leaves, moves, at, part)
-        return read, self._box(y, ends, moves, at + len(leaves), part)
-
-    def _push(self, moves, shards, step, move, receiver, sent, received):
-        """Return the copy of a move."""
-        x, y, slots = shards
-        first, (arrived, between) = self._row * move, self._ends
-        part = self.slot.part(moves, first, step.chunk)
-        here, there = moves[first], moves[first + 1]
-        read, write = self._shards(moves, x, y, first, part)
-        rows = self.schedule.moves[step.first : step.end]
-        copies = []
-        for leaves, ends in sorted({(a < arrived, b < between) for a, b, *_ in rows}):
-            is_it = ((here < arrived) == leaves) & ((there < between) == ends)
-            held = (self._slot(slots, maximum(place - between, 0), part) for place in (here, there))
-            both = zip((read, write), held, (leaves, ends), strict=True)
-            copies.append((is_it, *(shard if yes else slot for shard, slot, yes in both)))
-        copy, last = self._sent(copies, receiver, sent, received), first + self._columns
-        if not self.shares:
-            return copy
-        return Sometimes(*((moves[last - back] > 0, lambda: copy) for back in (2, 1)))
-
     @property
     def room(self):
         """How far apart slots of one dimension are: whole tiles of memory."""
@@ -304,16 +176,6 @@ class Relayed(Aligned):
         """The shape of all slots."""
         count, shape = max(self.schedule.slots - self._ends[1], 1), self.slot.shape
         return (count, *shape) if len(shape) > 1 else (count * self.room,)
-
-    def _slot(self, slots, place, part):
-        """Return the part of a slot that a part of a tile takes. Slots of one dimension stand one
-        after another: the slot's number would be an index along a tiled dimension."""
-        if len(part) > 1:
-            return slots.at[(place, *part)]
-        (taken,) = part
-        whole = isinstance(taken, slice)
-        begin, size = (0, self.slot.shape[0]) if whole else (taken.start, taken.size)
-        return slots.at[pl.ds(multiple(place * self.room, FLAT_TILE) + begin, size)]
 
     def moved(self, x, call):
         """Return the target shard."""

@@ -8,76 +8,22 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import (
-    div,
-    maximum,
-    multiple,
-)
+from .pallas_peers import div
 from .pallas_program import PallasProgram
 
 
 class Slot(NamedTuple):
     """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
     rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
-    slot, None for the tensor's; `sized`: (dimension, what divides sizes) of which moves say how
-    much is sent; `halves`: whether they say where, along the first, that begins; `chunks`: into how
-    many, along the first, moves are cut."""
+    slot, None for the tensor's."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
     dense: bool = False
     order: tuple[int, ...] | None = None
-    sized: tuple[tuple[int, int], ...] = ()
-    halves: bool = False
-    chunks: int = 1
-
-    def part(self, moves, first, chunk=0):
-        """Return the part of a slot that a chunk of a move takes; its numbers begin at `first`."""
-        part: list[object] = [slice(None)] * len(self.shape)
-        for number, (axis, unit) in enumerate(self.sized):
-            begin = moves[first + 2] if self.halves and axis == 0 else 0
-            low, high = 0, moves[first + 2 + self.halves + number]
-            if axis == 0:
-                low, high = self._chunk(high, unit, chunk)
-            span = begin + low, high - low
-            part[axis] = pl.ds(*(each if unit == 1 else multiple(each, unit) for each in span))
-        return tuple(part)
-
-    def span(self, move, chunk=0):
-        """Return from where to where along the first dimension a chunk of a move goes."""
-        begin, columns = move[2] if self.halves else 0, dict(self.sized)
-        if 0 not in columns:
-            return 0, self.shape[0]
-        low, high = self._chunk(move[2 + self.halves], columns[0], chunk)
-        return begin + low, begin + high
-
-    def _chunk(self, extent, unit, chunk):
-        """Return where a chunk of an extent begins and ends, in whole units."""
-        if self.chunks == 1:
-            return 0, extent
-        units = div(extent, unit)
-        return tuple(div(units * number, self.chunks) * unit for number in (chunk, chunk + 1))
-
-    def granules(self, box):
-        """Return how many granules a tile, of a tensor box, takes."""
-        size = maximum(box[1] - box[0], 0) * math.prod(self.held[1:])
-        granule = math.prod(self.shape[1:])
-        return div(size + granule - 1, granule)
-
-    def columns(self, halves=(0, 1), sizes=()):
-        """Return what a move says of the halves that it sends: where they begin, if that may be
-        elsewhere than at the start, and their extents along the dimensions of `sized`; `sizes`:
-        those of both halves, if that is not the whole slot."""
-        sizes, begin = list(sizes or (self.shape[axis] for axis, _ in self.sized)), 0
-        if len(halves) == 1:
-            unit = self.sized[0][1]
-            cut = -(-sizes[0] // (2 * unit)) * unit
-            begin, sizes[0] = ((0, cut), (cut, sizes[0] - cut))[halves[0]]
-        return *[begin] * self.halves, *sizes
 
     def packed(self, values):
         """Return a slot that holds values."""

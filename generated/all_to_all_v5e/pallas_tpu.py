@@ -45,17 +45,23 @@ if __name__ == "__main__":  # on one device more than there are, for the interpr
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.pallas_peers import each, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
-from .._support.pallas_schedules import of_tiles
 from .._support.pallas_slots import Slot
+from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "f893524f707357fc", __name__)
+require("pallas_tpu", "7a3f369800d78cf7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -132,19 +138,142 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
-SLOT = Slot((5, 1, 128), (25, 25), dense=True)  # granules of 512 bytes: ceil(625 / 128)
-DIGITS = ((1, 2), (2, 8))
-# Hops a, b, ...: to the device whose digit (stride, extent) is so much higher.
-HOPS = ((1, 2, 1), (2, 8, 1), (2, 8, 2), (2, 8, 6), (2, 8, 7))
-# A row is for the receiver so much farther on, digit by digit: "3 0a1b 4 2" goes over hop a
-# in round 0, into slot 4, and over b in round 1, into slot 2. See `of_tiles`.
-# A number before the way is the slot that the tile is in at first.
-WAYS = """
-    1 2a 5; 2 2b 7; 3 0a1b 7 2; 4 2c 8; 5 0c1a 8 4; 6 0b1c 8 1; 7 0a1c2b 8 6 6; 10 1 0e1d 9 2;
-    11 2 0a1e2d 7 11 6; 12 3 2d 8; 13 4 0d1a 9 4; 14 5 1e 12; 15 6 0a1e 10 13
-"""
-SCHEDULE = of_tiles(DIGITS, HOPS, WAYS, SLOT, lines=(2,), shared=True)
+
+
+# Granules of 512 bytes: ceil(625 / 128).
+SLOT = Slot((5, 1, 128), (25, 25), dense=True, order=None)
+SCHEDULE = Schedule(
+    digits=((1, 2), (2, 8)),  # (stride, extent) of each digit of a place
+    lines=(2,),  # the strides of those along axes that do not wrap around
+    # How much farther on, digit by digit, the devices are that tiles go to;
+    # of each the slot that it is in at first (None: in order), and that of what comes at the end.
+    offsets=(1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15),
+    starts=(0, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6),
+    arrives=(5, 7, 2, 8, 4, 1, 6, 2, 6, 8, 4, 12, 13),
+    # Moves: from, to, number of the offset.
+    moves=(
+        (2, 7, 2), (6, 8, 6), (2, 7, 8), (6, 10, 12), (5, 8, 5), (4, 8, 4), (4, 9, 10), (1, 9, 7),
+        (8, 4, 4), (9, 4, 10), (7, 2, 2), (8, 1, 5), (8, 6, 6), (9, 2, 7), (7, 11, 8), (5, 12, 11),
+        (10, 13, 12), (0, 5, 0), (1, 7, 1), (6, 6, 6), (3, 8, 3), (11, 6, 8), (3, 8, 9),
+    ),
+    # Round, hop (stride, extent, by): to the device whose digit is so much higher, first and end of
+    # the moves, chunk; earlier steps whose arrivals it sends on, and whose places it fills; whether
+    # the receiver tells that these are free.
+    steps=(
+        Step(0, (1, 2, 1), 0, 1, 0, (), (), False),
+        Step(0, (2, 8, 1), 4, 5, 0, (), (), False),
+        Step(0, (2, 8, 2), 5, 6, 0, (), (), False),
+        Step(0, (2, 8, 6), 6, 7, 0, (), (), False),
+        Step(0, (2, 8, 7), 7, 8, 0, (), (), False),
+        Step(0, (1, 2, 1), 1, 2, 0, (), (), False),
+        Step(0, (1, 2, 1), 2, 3, 0, (), (), False),
+        Step(0, (1, 2, 1), 3, 4, 0, (), (), False),
+        Step(1, (1, 2, 1), 8, 9, 0, (1, 2, 5), (2, 3), True),
+        Step(1, (2, 8, 1), 10, 11, 0, (0, 6), (0, 6), True),
+        Step(1, (2, 8, 2), 11, 12, 0, (), (4,), True),
+        Step(1, (2, 8, 6), 13, 14, 0, (3, 4), (), True),
+        Step(1, (2, 8, 7), 14, 15, 0, (), (), False),
+        Step(1, (1, 2, 1), 9, 10, 0, (), (), True),
+        Step(1, (2, 8, 2), 12, 13, 0, (), (5, 7), True),
+        Step(1, (2, 8, 7), 15, 16, 0, (), (), False),
+        Step(1, (2, 8, 7), 16, 17, 0, (7,), (), False),
+        Step(2, (1, 2, 1), 17, 18, 0, (), (1, 15), True),
+        Step(2, (2, 8, 1), 18, 19, 0, (10,), (9, 12), True),
+        Step(2, (2, 8, 2), 20, 21, 0, (), (8, 10, 14), True),
+        Step(2, (2, 8, 6), 21, 22, 0, (12,), (), True),
+        Step(2, (2, 8, 1), 19, 20, 0, (14, 20), (), True),
+        Step(2, (2, 8, 6), 22, 23, 0, (), (), True),
+    ),
+    slots=14,
+    halves=False,
+)  # fmt: skip
+
+
+def _kernel(moves, x, slots, met, free, sent, received):
+    """Send on what has come, step by step. Each waits for earlier ones alone, so that all end.
+
+    moves: the program's `table`, in SMEM; slots: in HBM, x their memory too;
+    met: a semaphore that partners signal once they have heard this device; free: one of each step,
+    signalled when its places are free; sent, received: DMA semaphores of each step.
+    """
+    del x  # the same memory
+    me = SCHEDULE.place(lax.axis_index(("x", "y")))
+
+    def part_of(slot, row, step):  # the part of a slot that a move takes
+        return slots.at[slot]
+
+    def push(row, step, sent, received, device):
+        read, write = (part_of(moves[row + end], row, step) for end in (0, 1))
+        remote_copy(read, write, sent, received, device).start()
+
+    def taken(row, step):  # as much as a move takes
+        return part_of(0, row, step)
+
+    steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
+
+    def tell(place, semaphore):  # the device there, if one is
+        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, SCHEDULE.device(place)))
+
+    def hear(number):  # the receiver of a step: the places there are free
+        is_there = SCHEDULE.is_device(hop(me, *steps[number].way))
+        pl.when(is_there)(lambda: pl.semaphore_wait(free.at[np.int32(number)], 1))
+
+    def send(number):
+        step, ends = steps[number], (sent.at[np.int32(number)], received.at[np.int32(number)])
+        device = SCHEDULE.device(hop(me, *step.way))
+
+        def one(move):
+            row = move * 4
+            pl.when(moves[row + 2] > 0)(lambda: push(row, step, *ends, device))
+
+        each(step.end, one, step.first)
+
+    def leave(number):  # all that this device sent in a step
+        def one(move):
+            row = move * 4
+            part, own = taken(row, steps[number]), sent.at[np.int32(number)]
+            pl.when(moves[row + 2] > 0)(lambda: wait_for(part, own))  # 2,560 bytes of each
+
+        each(steps[number].end, one, steps[number].first)
+
+    def come(number):  # all that was sent to this device in a step
+        def one(move):
+            row = move * 4
+            part, own = taken(row, steps[number]), received.at[np.int32(number)]
+            pl.when(moves[row + 3] > 0)(lambda: wait_for(part, own))  # 2,560 bytes of each
+
+        each(steps[number].end, one, steps[number].first)
+
+    # Partners tell each other that they have entered, and then that they heard it, for which they
+    # wait before they end: none signals again before that, and so never twice before it is heard.
+    partners = [hop(me, *way) for way in SCHEDULE.partners]
+    count = sum(jnp.int32(SCHEDULE.is_device(place)) for place in partners)
+    for place in partners:
+        tell(place, barrier)
+    pl.semaphore_wait(barrier, count)  # 1 from each partner
+    for place in partners:
+        tell(place, met)
+    for number, step in enumerate(steps):
+        for other in step.left:
+            leave(other)
+        if step.told:
+            tell(hop(me, *step.back), free.at[np.int32(number)])
+        for other in step.come:
+            come(other)
+        if step.told:
+            hear(number)
+        send(number)
+    for number in range(len(steps)):
+        if not any(number in step.left for step in steps):
+            leave(number)
+    for number in range(len(steps)):
+        if not any(number in step.come for step in steps):
+            come(number)
+    pl.semaphore_wait(met, count)  # 1 from each partner
+
+
 _PROGRAM = Routed(
+    _kernel,
     PEERS,
     SCHEDULE,
     SLOT,

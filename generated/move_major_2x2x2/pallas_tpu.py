@@ -76,7 +76,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "f893524f707357fc", __name__)
+require("pallas_tpu", "7a3f369800d78cf7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -8,43 +8,19 @@ one before (`pallas_steps`).
 """
 
 import functools
+import itertools
 import operator
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import LOGICAL, each, is_full, is_traced, maximum
+from .pallas_peers import is_full, is_traced, maximum
 from .pallas_slots import Packed
 from .pallas_steps import hop
-
-
-class Sometimes(NamedTuple):
-    """A copy that some devices do not make: `sends`, `comes`: whether this one sends, and gets, and
-    a function that makes the copy as a sender has it, and as a receiver."""
-
-    sends: tuple[Any, Any]
-    comes: tuple[Any, Any]
-
-    def start(self):
-        """Start it."""
-        some, make = self.sends
-        pl.when(some)(lambda: make().start())
-
-    def wait_send(self):
-        """Wait until it has left."""
-        some, make = self.sends
-        pl.when(some)(lambda: make().wait_send())
-
-    def wait_recv(self):
-        """Wait until it has come."""
-        some, make = self.comes
-        pl.when(some)(lambda: make().wait_recv())
 
 
 class Forwarding(Packed):
@@ -54,9 +30,10 @@ class Forwarding(Packed):
 
     spreads = False
 
-    def __init__(self, peers, schedule, *given, powers_of_two=True, **settings):
+    def __init__(self, kernel, peers, schedule, *given, powers_of_two=True, **settings):
         super().__init__(peers, *given, powers_of_two=powers_of_two, **settings)
-        self.schedule, self.shares = schedule, schedule.starts is not None
+        self.kernel, self.schedule, self.steps = kernel, schedule, schedule.steps
+        self.shares = schedule.starts is not None
 
     def fault(self):
         """Return what is wrong with where slots come, on all devices alike; "" if nothing is."""
@@ -75,17 +52,16 @@ class Forwarding(Packed):
         """Return what is in each half of a slot in the end, how much farther back it comes from and
         the slot it left there, and of every move how far what it moves has come before it, and
         after it. Where offsets share slots: of each number how far it has come, and its slot."""
-        schedule, moves = self.schedule, iter(self.schedule.moves)
+        schedule, come = self.schedule, []
         first = schedule.starts or range(schedule.slots)
         held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
-        come = []
-        for hops in schedule.rounds:
-            before = dict(held)
-            made = [(way, next(moves)) for *way, count in hops for _ in range(count)]
+        moves = zip(schedule.ways, schedule.moves, strict=True)
+        for _, some in itertools.groupby(moves, lambda move: move[0][0]):
+            before, made = dict(held), list(some)
             keys = [row[-1] if self.shares else row[0] for _, row in made]
-            for key, (way, (here, there, *part)) in zip(keys, made, strict=True):
+            for key, ((_, way), (here, there, *part)) in zip(keys, made, strict=True):
                 # Of what is moved twice in a round a half goes each way; of shards always.
-                halved = self.slot.halves and (self.spreads or keys.count(key) > 1)
+                halved = schedule.halves and (self.spreads or keys.count(key) > 1)
                 for half in (int(part[0] > 0),) if halved else (0, 1):
                     offset, slot = before[key, half]
                     after = hop(offset, *way)
@@ -143,117 +119,18 @@ class Forwarding(Packed):
     def pairs(self):
         """Return the ranks of senders and of receivers, of every hop, as arrays."""
         schedule, me = self.schedule, np.arange(len(self.moves.ranks))
-        ends = [hop(schedule.place(me), *way) for hops in schedule.rounds for *way, _ in hops]
+        ends = [
+            hop(schedule.place(me), *way) for way in sorted({step.way for step in schedule.steps})
+        ]
         sender, place = np.tile(me, len(ends)), np.concatenate(ends)
         there = np.broadcast_to(schedule.is_device(place), place.shape)
         return sender[there], schedule.device(place)[there]
-
-    @functools.cached_property
-    def steps(self):
-        """What the kernel does one after another."""
-        return self.schedule.steps(self.slot.span, self.slot.chunks)
-
-    def pass_on(self, moves, slots, met, free, sent, received):
-        """Make all steps; `slots`: whatever `_push` copies from and to, the others as kernels have
-        them."""
-        me = self.schedule.place(lax.axis_index(self.peers.axes))
-        self._meet(me, met)
-
-        def copies(number, act, place=me):
-            """Act on the copies of a step; `place`: where they go, of no account to waits."""
-            step, own, device = self.steps[number], np.int32(number), self.schedule.device(place)
-
-            def one(move):
-                act(self._push(moves, slots, step, move, device, sent.at[own], received.at[own]))
-
-            each(step.end, one, step.first)
-
-        start, leave, come = map(operator.methodcaller, ("start", "wait_send", "wait_recv"))
-        for number, step in enumerate(self.steps):
-            own = free.at[np.int32(number)]
-            for other in step.left:
-                copies(other, leave)
-            if step.told:
-                self._tell(hop(me, *step.back), own)
-            for other in step.come:
-                copies(other, come)
-            if step.told:
-                self._if_there(hop(me, *step.way), lambda own=own: pl.semaphore_wait(own, 1))
-            copies(number, start, hop(me, *step.way))
-        for wait, waited in (leave, "left"), (come, "come"):
-            known = {other for step in self.steps for other in getattr(step, waited)}
-            for number in range(len(self.steps)):
-                if number not in known:
-                    copies(number, wait)
-        pl.semaphore_wait(met, self._partners(me))
-
-    def _meet(self, me, met):
-        """Tell the partners of this device that it has entered the kernel, and hear it of them; and
-        tell them that it has heard, for which they wait before they end: none of them signals again
-        before that, and so a device never holds two signals of another."""
-        barrier = pltpu.get_barrier_semaphore()
-        for partner in self.schedule.partners:
-            self._tell(hop(me, *partner), barrier)
-        pl.semaphore_wait(barrier, self._partners(me))
-        for partner in self.schedule.partners:
-            self._tell(hop(me, *partner), met)
-
-    def _partners(self, me):
-        """Return how many partners a device has."""
-        partners, schedule = self.schedule.partners, self.schedule
-        if not schedule.lines:
-            return len(partners)
-        return sum(jnp.int32(schedule.is_device(hop(me, *partner))) for partner in partners)
-
-    def _tell(self, place, semaphore):
-        """Signal the device at a place, if one is there."""
-        self._if_there(
-            place,
-            lambda: pl.semaphore_signal(
-                semaphore, 1, device_id=self.schedule.device(place), device_id_type=LOGICAL
-            ),
-        )
-
-    def _if_there(self, place, act):
-        """Act, if a device is at a place."""
-        found = self.schedule.is_device(place)
-        if found is True:
-            act()
-        else:
-            pl.when(found)(act)
-
-    def _push(self, moves, slots, step, move, receiver, sent, received):
-        """Return the copy of a move."""
-        raise NotImplementedError
 
 
 class Routed(Forwarding):
     """Slots hold pieces: places are slots."""
 
     form = "routed"
-
-    def kernel(self, moves, x, slots, met, free, sent, received):
-        """Send on what has come, step by step.
-
-        moves: the numbers of the schedule's, in SMEM; slots: in HBM, x what is in them at first;
-        met: a semaphore; of every step one of `free`, which says that what is sent finds its slots
-        free, and two DMA semaphores.
-        """
-        del x  # the same memory
-        self.pass_on(moves, slots, met, free, sent, received)
-
-    def _push(self, moves, slots, step, move, receiver, sent, received):
-        """Return the copy of a move."""
-        slot, columns = self.slot, 2 + self.slot.halves + len(self.slot.sized)
-        first = (columns + 2 * self.shares) * move
-        part = slot.part(moves, first, step.chunk)
-        read, write = (slots.at[(moves[first + side], *part)] for side in range(2))
-        to = {"device_id": receiver, "device_id_type": LOGICAL}
-        make = functools.partial(pltpu.make_async_remote_copy, read, write, sent, received, **to)
-        if not self.shares:
-            return make()
-        # The copy as a sender has it, and as a receiver.
-        return Sometimes(*((moves[first + columns + gets] > 0, make) for gets in (0, 1)))
 
     def _start(self, x, device, order):
         """Return the slots as they are at first: in each the tile of one receiver."""

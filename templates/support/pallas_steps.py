@@ -1,17 +1,13 @@
-"""Who forwards what to whom, and the steps in which a kernel does it.
+"""Who forwards what to whom: the schedule of a kernel, as its module states it.
 
 Nobody waits for a round to end. A device sends something on when that has come, and where it goes
 is free; every step has semaphores of its own, which say so.
 """
 
-import itertools
 import math
 from typing import NamedTuple
 
 from .pallas_peers import div, rem
-
-# Steps, at most, where hops and rounds are not more: semaphores are few (512 are too many).
-MOST = 64
 
 
 def hop(place, stride, extent, by):
@@ -29,6 +25,7 @@ class Step(NamedTuple):
     device that sends to it in this one that these are free.
     """
 
+    turn: int
     way: tuple[int, int, int]
     first: int
     end: int
@@ -45,32 +42,42 @@ class Step(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Who sends which slots on to whom, round by round; `pallas_schedules` makes it of what modules
-    say.
+    """Who sends which slots on to whom, step by step.
 
     `digits`: those of places: of the numbers of devices, but for `lines`, the strides of digits
-    along axes that do not wrap around (see `place`); `rounds`: of each the hops (stride, extent,
-    by, number of moves); `moves`: (slot it leaves, slot it comes to, where what is sent of it
-    begins if that may be a half, its extents); `offsets`: how much farther on, digit by digit, the
-    devices are that a slot goes to, or whose shard is wanted from as far back; `arrives`: the slots
-    in which, in the end, what comes from the devices as much farther back is; `partners`: the hops
-    to those that a device sends to or gets of; `slots`: how many there are; `starts`: where devices
-    differ in what they send over an offset, the slots in which what goes over each is at first, and
-    the moves end with its number.
+    along axes that do not wrap around (see `place`); `offsets`: how much farther on, digit by
+    digit, the devices are that a slot goes to, or whose shard is wanted from as far back; `starts`:
+    where devices differ in what they send over an offset, the slots in which what goes over each is
+    at first, and the moves end with its number; `arrives`: the slots in which, in the end, what
+    comes from the devices as much farther back is; `moves`: (slot it leaves, slot it comes to,
+    where what is sent of it begins if that may be a half (`halves`), its extents); `slots`: how
+    many there are.
 
     Kernels get rows (from, to, [begin], [extents ...], [sent ...], [got ...], [starts ...]): in
     place of the number of an offset what this device sends of a move and what it gets, or whether;
     and where that stands in shards, if it goes from there or to there."""
 
     digits: tuple[tuple[int, int], ...]
+    lines: tuple[int, ...]
     offsets: tuple[int, ...]
+    starts: tuple[int, ...] | None
     arrives: tuple[int, ...]
-    rounds: tuple[tuple[tuple[int, int, int, int], ...], ...]
     moves: tuple[tuple[int, ...], ...]
-    partners: tuple[tuple[int, int, int], ...]
+    steps: tuple[Step, ...]
     slots: int
-    starts: tuple[int, ...] | None = None
-    lines: tuple[int, ...] = ()
+    halves: bool
+
+    @property
+    def ways(self):
+        """The round of each move, and its hop."""
+        found = [(step.turn, step.way, step.first, step.end) for step in self.steps]
+        known = {n: (turn, way) for turn, way, first, end in found for n in range(first, end)}
+        return [known[number] for number in range(len(self.moves))]
+
+    @property
+    def partners(self):
+        """The hops to those that a device sends to or gets of."""
+        return sorted({hop for step in self.steps for hop in (step.way, step.back)})
 
     @property
     def places(self):
@@ -118,53 +125,3 @@ class Schedule(NamedTuple):
             digit, by = (rem(div(number, stride), extent) for number in (place, offset))
             found = found + rem(digit + extent + sign * by, extent) * stride
         return found
-
-    def steps(self, span, chunks):
-        """Return what a device does one after another; `chunks`: into how many moves are cut;
-        span(move, chunk): from where to where in its slots one goes.
-
-        All devices make the same steps in one order, and before each wait only for earlier ones:
-        so they come to their end.
-        """
-        # Of each slot: from where to where, in which step.
-        reads, writes = dict[int, list[tuple[int, int, int]]](), dict[int, list]()
-        come, left, found = set[int](), set[int](), []
-        for number, (way, first, end, chunk) in enumerate(self._each(chunks)):
-            ends = [(*move[:2], *span(move, chunk)) for move in self.moves[first:end]]
-            needed = {step for here, _, *part in ends for step in users(writes, here, part)}
-            freed = {step for _, there, *part in ends for step in users(reads, there, part)}
-            waits = tuple(sorted(needed - come)), tuple(sorted(freed - left))
-            found.append(Step(way, first, end, chunk, *waits, told=bool(freed)))
-            come, left = come | needed, left | freed
-            for here, there, *part in ends:
-                reads.setdefault(here, []).append((*part, number))
-                writes.setdefault(there, []).append((*part, number))
-        return tuple(found)
-
-    def _each(self, chunks):
-        """Yield the hop, the moves and the chunk of every step: in each round the first of every
-        hop, and the first chunk of all, so that all links have something to carry."""
-        counts, begin = [count for hops in self.rounds for *_, count in hops], 0
-        most = max(MOST, len(counts) * chunks)
-        sizes = (size for size in itertools.count(1) if chunks * count_runs(counts, size) <= most)
-        size = next(sizes)
-        for hops in self.rounds:
-            found = []
-            for place, (*way, count) in enumerate(hops):
-                for low, chunk in itertools.product(range(0, count, size), range(chunks)):
-                    moves = begin + low, begin + min(low + size, count)
-                    found.append((chunk, low, place, tuple(way), moves))
-                begin += count
-            for chunk, _, _, own, (first, end) in sorted(found):
-                yield own, first, end, chunk
-
-
-def count_runs(counts, size):
-    """Return how many runs of at most so many moves there are."""
-    return sum(-(-count // size) for count in counts)
-
-
-def users(uses, slot, part):
-    """Return the steps that use some of a part of a slot."""
-    low, high = part
-    return [step for start, end, step in uses.get(slot, ()) if start < high and low < end]

@@ -87,7 +87,6 @@ class PallasTpu(Backend):
         "pallas_reach",
         "pallas_ring",
         "pallas_routed",
-        "pallas_schedules",
         "pallas_shifts",
         "pallas_slots",
         "pallas_started",

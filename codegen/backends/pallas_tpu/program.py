@@ -18,7 +18,7 @@ from shardwright.codegen.backends.pallas_tpu.kernel_text import (
 )
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.routed.text import SLOT, function_of, schedule_lines
+from shardwright.codegen.backends.pallas_tpu.routed.text import kernel_of
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
@@ -97,8 +97,11 @@ def _libraries(form: Form) -> frozenset[str]:
             return frozenset(("pl", "pltpu"))
         case Windows():
             return frozenset(("jnp", "lax", "np", "pl", "pltpu"))
+        case Routed():
+            more = ("jnp",) if form.lines else ()
+            return frozenset(("lax", "np", "pl", "pltpu", *more))
         case _:
-            return frozenset()
+            assert_never(form)
 
 
 def _settings(sends: bool, powers_of_two: bool, ends: KernelEnds) -> list[str]:
@@ -168,7 +171,7 @@ def _form(
         case Slots():
             return _slots(form, moving, exchange, (ends.program, settings))
         case Routed():
-            return _routed(form, exchange, powers_of_two, ends)
+            return _routed(form, exchange, host, powers_of_two, ends)
         case _:
             assert_never(form)
 
@@ -295,35 +298,25 @@ def _by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def _routed(form: Routed, exchange: Exchange, powers_of_two: bool, ends: KernelEnds) -> Made:
-    name, slot = form.name.capitalize(), form.slot
-    held = [repr(slot.shape), repr(slot.held), *(["dense=True"] if slot.dense else [])]
-    held += [f"order={slot.order!r}"] if slot.turned else []
-    sized = tuple((axis, slot.units[axis]) for axis in form.sized)
-    held += [f"sized={sized!r}"] if sized else []
-    held += ["halves=True"] if form.schedule.halves else []
-    held += [f"chunks={form.chunks}"] if form.chunks > 1 else []
-    what = "the source shard as far as windows reach" if form.spreads else "the largest tile"
-    if slot.dense or form.in_place:
-        shard = "the source shard" if form.spreads else "a tile"
-        what = _granules(slot.held, slot.shape) if slot.dense else shard
+def _routed(
+    form: Routed, exchange: Exchange, host: HostText, powers_of_two: bool, ends: KernelEnds
+) -> Made:
+    keeps = host.some_local
     window = f"window={form.window!r}", "the largest tile"
     given = [
-        *((ends.own(each), "") for each in (PEERS, "SCHEDULE", SLOT)),
+        *((ends.own(each), "") for each in ("_kernel", PEERS, "SCHEDULE", "SLOT")),
         (f"view={form.view!r}", "its dimensions, in order") if form.in_place else window,
         (f"collective_id={ends.own(ID)}", ""),
         *([] if powers_of_two else [("powers_of_two=False", "all receivers are in reach")]),
         *_reaches(form, exchange),
     ]
-    lines = called(f"{ends.own(SLOT)} = Slot", held)
-    said = f"{lines[0]}  # {what}"
-    above = [f"# {what[0].upper()}{what[1:]}.", *lines]
-    slots = [said] if len(lines) == 1 and len(said) <= WIDTH else above
-    before = (*slots, *schedule_lines(form, ends.own))
-    made = _explained(f"{ends.program} = {name}", given)
-    calls: dict[str, tuple[str, ...]] = {
+    text, name = kernel_of(form, exchange, host.program_axes, ends, keeps), form.name.capitalize()
+    integers = (name for name in ("div", "multiple") if f"{name}(" in text)
+    calls = {
         "pallas_slots": ("Slot",),
         "pallas_aligned" if form.in_place else "pallas_routed": (name,),
-        "pallas_schedules": (function_of(form),),
+        "pallas_steps": ("Schedule", "Step", "hop"),
+        "pallas_peers": (*(set(SENDS) - {"far_apart"}), *integers),
     }
-    return calls, made, before, ()
+    made = _explained(f"{ends.program} = {name}", given)
+    return calls, made, (), (tuple(text.rstrip().splitlines()),)

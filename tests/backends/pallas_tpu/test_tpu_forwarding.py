@@ -137,10 +137,10 @@ def test_modules_of_large_slices_can_be_reviewed(dims: str, target: str, tmp_pat
 
 
 def said(schedule: Any) -> tuple[object, ...]:
-    """What a module makes of what it says of its schedule: of every round the hops and how many
-    moves make each, the moves, whom devices have to do with, and which slot is whose."""
+    """What a module says of its schedule: of every move the round and the hop, the moves, whom
+    devices have to do with, and which slot is whose."""
     places = schedule.offsets, schedule.starts, schedule.arrives, schedule.slots, schedule.lines
-    return schedule.rounds, schedule.moves, schedule.partners, *places
+    return schedule.ways, schedule.moves, schedule.partners, *places
 
 
 def planned(form: Routed) -> tuple[object, ...]:
@@ -155,12 +155,14 @@ def planned(form: Routed) -> tuple[object, ...]:
         return move.here, move.there, *first, *(size[axis] for axis in form.sized), *last
 
     sends = [
-        [(*numbers(sent.hop), len(sent.moves)) for sent in each.sends] for each in schedule.rounds
+        (turn, numbers(sent.hop))
+        for turn, each in enumerate(schedule.rounds)
+        for sent in each.sends
+        for _ in sent.moves
     ]
     starts = schedule.starts if schedule.is_shared else None
     places = schedule.offsets, starts, schedule.arrives, schedule.places, form.lines
-    partners = tuple(map(numbers, schedule.partners))
-    return tuple(map(tuple, sends)), tuple(map(row, schedule.moves)), partners, *places
+    return sends, tuple(map(row, schedule.moves)), [*map(numbers, schedule.partners)], *places
 
 
 def numbers(hop: Hop) -> tuple[int, int, int]:

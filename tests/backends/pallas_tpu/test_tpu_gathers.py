@@ -249,25 +249,25 @@ def checked_in_form(
 
 
 COME = """\
-            for other in step.come:
-                copies(other, come)
+        for other in step.come:
+            come(other)
 """
-SEND = "            copies(number, start, hop(me, *step.way))\n"
+SEND = "        send(number)\n"
 EARLY = r"rank \d reads 'y' of rank \d at .* while rank \d writes there"
 FAULTS = {
     # By vector clocks: what is sent on may still be written.
     "sent on before it has come": (COME, "", SEND, SEND + COME, EARLY),
     # By the boxes of the tensor.
     "out of the target shard at first": (
-        "[copies[own] for own in found]",
-        "[copies[False]]",
+        "copy(own)",
+        "copy(there)",
         "",
         "",
         rf"{EARLY}|rank \d sends \[\d+, \d+\) x \[\d+, \d+\), which has not come to it",
     ),
     "the own shard in place of what came": (
-        "[copies[own] for own in found]",
-        "[copies[True]]",
+        "copy(there)",
+        "copy(own)",
         "",
         "",
         r"rank \d sends \[\d+, \d+\) x .* of the tensor to the place of .* of rank \d",
@@ -280,23 +280,23 @@ FAULTS = {
         r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
     ),
     "an own shard that is not copied": (
-        "\n        keep.start()\n",
-        "\n",
-        "\n        keep.wait()\n",
-        "\n",
+        "    keep.start()\n",
+        "",
+        "    keep.wait()",
+        "    pass",
         r"of the result of rank 0 \d+ elements come, expected: \d+",
     ),
     # By the sums of semaphores.
     "no wait for the own shard": (
-        "\n        keep.wait()\n",
-        "\n",
+        "    keep.wait()",
+        "    pass",
         "",
         "",
         r"semaphore 'received\[\d+\]' of rank 0: gets \d+ more than it waits for",
     ),
     "no wait for what is sent": (
-        'for wait, waited in (leave, "left"), (come, "come"):',
-        'for wait, waited in ((come, "come"),):',
+        "for step in steps):\n            leave(number)\n",
+        "for step in steps):\n            pass\n",
         "",
         "",
         r"semaphore 'sent\[\d+\]' of rank 0",

@@ -190,15 +190,15 @@ def checked(made: DirectPlan, path: Path, *edits: tuple[str, str]) -> Traces:
 
 # Where slots are used again.
 SIXTEEN = planned((256, 2048), "float32", ROWS, COLUMNS, "v5e:4x4", Mesh({"x": 4, "y": 4}))
-KEEP = "            self._if_any(moves[first], keep.start)\n"
-KEPT = "            self._if_any(moves[first], keep.wait)\n"
+KEEP = "    pl.when(moves[row] > 0)(keep.start)\n"
+KEPT = "    pl.when(moves[row] > 0)(keep.wait)"
 FREE = """\
-            if step.told:
-                self._if_there(hop(me, *step.way), lambda own=own: pl.semaphore_wait(own, 1))
+        if step.told:
+            hear(number)
 """
 TELL = """\
-            if step.told:
-                self._tell(hop(me, *step.back), own)
+        if step.told:
+            tell(hop(me, *step.back), free.at[np.int32(number)])
 """
 FAULTS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     # By vector clocks: what is sent on may still be written, or read.
@@ -212,7 +212,7 @@ FAULTS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     ),
     # By the boxes of the tensor.
     "out of the source shard again": (
-        (("(read, write), held, (leaves, ends)", "(read, write), held, (True, ends)"),),
+        (("copy(before, ", "copy(leaves, "),),
         r"rank \d sends \[\d+, \d+\) x .* of the tensor to the place of .* of rank \d",
     ),
     "the tile of another device": (
@@ -224,24 +224,24 @@ FAULTS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
         r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
     ),
     "into a slot at the end": (
-        (("(read, write), held, (leaves, ends)", "(read, write), held, (leaves, False)"),),
+        ((", arrives))", ", after))"),),
         r"of the result of rank 0 \d+ elements come, expected: \d+|window outside its buffer.*|"
         r"rank \d writes 'slots' of rank \d at .*",
     ),
     "an own tile that is not copied": (
-        ((KEEP, "            pass\n"), (KEPT, "            pass\n")),
+        ((KEEP, ""), (KEPT, "    pass")),
         r"of the result of rank 0 \d+ elements come, expected: \d+",
     ),
     # By the sums of semaphores.
     "no wait for the own tile": (
-        ((KEPT, "            pass\n"),),
+        ((KEPT, "    pass"),),
         r"semaphore 'received\[\d+\]' of rank 0: gets \d+ more than it waits for",
     ),
     "a skipped step": (
         (
             (
-                "for number, step in enumerate(self.steps):",
-                "for number, step in enumerate(self.steps[1:]):",
+                "for number, step in enumerate(steps):",
+                "for number, step in enumerate(steps[1:]):",
             ),
         ),
         r"(semaphore|deadlock|rank \d).*",

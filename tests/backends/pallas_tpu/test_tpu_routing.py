@@ -260,22 +260,22 @@ def test_every_form_on_a_ring(dtype: str, tmp_path: Path) -> None:
 
 
 LEFT = """\
-            for other in step.left:
-                copies(other, leave)
+        for other in step.left:
+            leave(other)
 """
 TELL = """\
-            if step.told:
-                self._tell(hop(me, *step.back), own)
+        if step.told:
+            tell(hop(me, *step.back), free.at[np.int32(number)])
 """
 COME = """\
-            for other in step.come:
-                copies(other, come)
+        for other in step.come:
+            come(other)
 """
 HEAR = """\
-            if step.told:
-                self._if_there(hop(me, *step.way), lambda own=own: pl.semaphore_wait(own, 1))
+        if step.told:
+            hear(number)
 """
-SEND = "            copies(number, start, hop(me, *step.way))\n"
+SEND = "        send(number)\n"
 EARLY = r"rank \d \w+ 'slots' of rank \d at .* while rank"
 # All are found by the model of the protocol, on events.
 FAULTS = {
@@ -286,35 +286,35 @@ FAULTS = {
     # By vector clocks: what is sent on may still be written.
     "what has not come sent on": (COME + HEAR + SEND, HEAR + SEND + COME, EARLY),
     "a handshake the wrong way": (
-        "self._tell(hop(me, *step.back), own)",
-        "self._tell(hop(me, *step.way), own)",
+        "tell(hop(me, *step.back), free",
+        "tell(hop(me, *step.way), free",
         rf"{EARLY}|barrier: |semaphore 'free|deadlock: ",
     ),
     # By the sums of semaphores.
     "no barrier": (
-        "        pl.semaphore_wait(barrier, self._partners(me))\n",
+        "    pl.semaphore_wait(barrier, count)  # 1 from each partner\n",
         "",
         r"barrier: rank 0 writes into rank 1 after 0 of \d signals",
     ),
     "a short barrier": (
-        "pl.semaphore_wait(barrier, self._partners(me))",
-        "pl.semaphore_wait(barrier, self._partners(me) - 1)",
+        "pl.semaphore_wait(barrier, count)",
+        "pl.semaphore_wait(barrier, count - 1)",
         r"barrier: rank 0 writes into rank 1 after \d of \d signals",
     ),
     "no wait for what is sent": (
-        "if number not in known:",
-        'if number not in known and waited != "left":',
+        "for step in steps):\n            leave(number)\n",
+        "for step in steps):\n            pass\n",
         r"semaphore 'sent\[\d\]' of rank 0",
     ),
     "no wait for what comes": (
-        "if number not in known:",
-        'if number not in known and waited != "come":',
+        "for step in steps):\n            come(number)\n",
+        "for step in steps):\n            pass\n",
         r"semaphore 'received\[\d\]' of rank 0",
     ),
     "a wait skipped on the way": (COME, "", r"semaphore 'received\[\d\]' of rank 0"),
     "a partner that was not met": (
-        "copies(number, start, hop(me, *step.way))",
-        "copies(number, start, hop(me, 1, *step.way[1:]))",
+        "device = SCHEDULE.device(hop(me, *step.way))",
+        "device = SCHEDULE.device(hop(me, 1, *step.way[1:]))",
         rf"barrier: rank \d writes into rank \d, which has not told it|deadlock|{EARLY}",
     ),
 }
@@ -345,15 +345,20 @@ def test_two_calls_one_after_another(tmp_path: Path) -> None:
     mesh, ids = Mesh({"x": 16}), [5, 1, 2, 3, 4, 0, *range(6, 16)]
     sides = '[{"x"}, {}]', '[{"x"}, {}]'
     swap = planned(mesh, (1, 128), "float32", *sides, "v5e:4x4", Mesh({"x": 16}, ids))
-    once = ('WAYS = "5 0a1b 0 0"', 'WAYS = "5 0a1b 1 2"')
-    right = load(written(swap, tmp_path / "right.py", once))
+    once = (
+        ("moves=((0, 0, 0), (0, 0, 0))", "moves=((0, 1, 0), (1, 2, 0))"),
+        ("arrives=(0,)", "arrives=(2,)"),
+        ("slots=1,", "slots=3,"),
+        ("(0,), (0,), True)", "(0,), (), False)"),
+    )
+    right = load(written(swap, tmp_path / "right.py", *once))
     calls = [(number, events_of(right, 16)) for number in range(2)]
     check_deliveries(*programs_of(right), calls[0][1])
     check_halves(calls)
-    tells = "            self._tell(hop(me, *partner), met)\n"
-    waits = "        pl.semaphore_wait(met, self._partners(me))\n"
+    tells = "        tell(place, met)\n"
+    waits = "    pl.semaphore_wait(met, count)  # 1 from each partner\n"
     wrong = load(
-        written(swap, tmp_path / "wrong.py", once, (tells, "            pass\n"), (waits, ""))
+        written(swap, tmp_path / "wrong.py", *once, (tells, "        pass\n"), (waits, ""))
     )
     check_protocol(events_of(wrong, 16))
     with pytest.raises(MismatchError, match=r"^halves: rank \d writes into rank \d, which has not"):
@@ -365,10 +370,11 @@ def test_chunks_go_on_while_others_come(tmp_path: Path) -> None:
     that it waits for each has to do with its slots."""
     pytest.importorskip("jax")
     made = planned(MESH_8, (4096, 4096), "float32", ROWS, COLUMNS, RING)
-    program = load(written(made, tmp_path / "module.py"))._PROGRAM
+    program, form = load(written(made, tmp_path / "module.py"))._PROGRAM, choice_of(made).form
+    assert isinstance(form, Routed)
     steps, moves = program.steps, program.schedule.moves
-    assert program.slot.chunks > 1
-    assert sum(step.end - step.first for step in steps) == program.slot.chunks * len(moves)
+    assert form.chunks > 1
+    assert sum(step.end - step.first for step in steps) == form.chunks * len(moves)
     for step in steps:
         for other in map(steps.__getitem__, step.come):
             assert other.chunk == step.chunk
@@ -412,7 +418,7 @@ def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
     check_protocol(events)
     check_deliveries(*programs_of(right), events)
     assert right._PROGRAM.fault() == ""
-    edit = "(cut, sizes[0] - cut)", "(0, sizes[0] - cut)"
+    edit = "(9, 3, 13, 13)", "(9, 3, 0, 13)"
     wrong = load(written(ON_A_RING, tmp_path / "wrong.py", edit))
     assert right._PROGRAM.fault() != wrong._PROGRAM.fault()
     with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds what rank"):
@@ -423,21 +429,27 @@ MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("edits", "said"),
     [
-        ("3 0a1b 4 2", "3 0a1b 4 1"),
-        ("2 0b 3", "2 0a 3"),
-        ("1 1a 1; 2 0b 3; 3", "1 1a 1; 2 2 0b 3; 3 1"),
+        ([("(4, 2))", "(4, 1))"), ("arrives=(1, 3, 2)", "arrives=(1, 3, 1)")], MOVED),
+        ([("Step(0, (2, 2, 1)", "Step(0, (1, 2, 1)")], MOVED),
+        ([("(1, 3)", "(2, 3)")], MOVED),
+        (
+            [("offsets=(1, 2, 3)", "offsets=(1, 2)"), ("arrives=(1, 3, 2)", "arrives=(1, 3)")],
+            "nothing goes over offset 3, expected: a tile from rank 0 to rank 3",
+        ),
     ],
-    ids=["two tiles in one slot", "a wrong partner", "a wrong move"],
+    ids=["two tiles in one slot", "a wrong partner", "a wrong move", "a tile that has no way"],
 )
-def test_what_comes_to_a_wrong_place_is_found(old: str, new: str, tmp_path: Path) -> None:
+def test_what_comes_to_a_wrong_place_is_found(
+    edits: list[tuple[str, str]], said: str, tmp_path: Path
+) -> None:
     """At full size, without moving anything."""
     pytest.importorskip("jax")
     right = load(written(ALL_TO_ALL, tmp_path / "right.py"))
     check_deliveries(*programs_of(right), events_of(right, 4))
-    wrong = load(written(ALL_TO_ALL, tmp_path / "wrong.py", (old, new)))
-    with pytest.raises(MismatchError, match=f"^{MOVED}$"):
+    wrong = load(written(ALL_TO_ALL, tmp_path / "wrong.py", *edits))
+    with pytest.raises(MismatchError, match=f"^{said}$"):
         check_deliveries(*programs_of(wrong), events_of(wrong, 4))
 
 

@@ -42,24 +42,24 @@ SHARED_FAULTS = {
         f"{EARLY}|{UNMET}",
     ),
     "what is sent taken for what comes": (
-        "moves[first + columns + gets] > 0, make",
-        "moves[first + columns + 1 - gets] > 0, make",
+        "moves[row + 4] > 0",
+        "moves[row + 3] > 0",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "a wait for what does not come": (
-        "        pl.when(some)(lambda: make().wait_recv())",
-        "        make().wait_recv()",
+        "pl.when(moves[row + 4] > 0)(lambda: wait_for(part, own))",
+        "wait_for(part, own)",
         r"semaphore 'received\[\d+\]' of rank \d",
     ),
     # At the ends of lines.
     "a signal to a device that is not there": (
-        "pl.when(found)(act)",
-        "act()",
+        "pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, SCHEDULE.device(place)))",
+        "signal(semaphore, SCHEDULE.device(place))",
         r"semaphore '(barrier|met|free\[\d+\])' of rank \d|deadlock: |barrier: ",
     ),
     "as many partners at an end": (
-        "if not schedule.lines:\n            return len(partners)",
-        "if schedule.lines:\n            return len(partners)",
+        "count = sum(jnp.int32(SCHEDULE.is_device(place)) for place in partners)",
+        "count = len(partners)",
         r"semaphore '(barrier|met)' of rank \d|deadlock: |barrier: ",
     ),
     "lines that go on": (
@@ -74,7 +74,9 @@ SHARED_FAULTS = {
 def test_less_than_a_tile_is_found_at_full_size(dense: bool, tmp_path: Path) -> None:
     """Where both ends are told too little, so that semaphores agree."""
     pytest.importorskip("jax")
-    old, new = "span = begin + low, high - low", "span = begin + low, high - low - unit"
+    old, new = "multiple(moves[row + 2], 128)", "multiple(moves[row + 2] - 128, 128)"
+    if dense:
+        old, new = "pl.ds(0, moves[row + 2])", "pl.ds(0, moves[row + 2] - 1)"
     shape, dtype = ((257, 386), "int8") if dense else ((1021, 1544), "float32")
     made = planned(MESH_8, shape, dtype, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
     (choice, *_) = (

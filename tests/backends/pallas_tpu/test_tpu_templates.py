@@ -7,28 +7,36 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
-from lone import alone
+from lone import alone, alone_in_form
 from places import ROOT
 
 from shardwright.codegen.backends.pallas_tpu import kernel_text, uniform
+from shardwright.codegen.backends.pallas_tpu.routed import text as forwarding
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.strategy import choices
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard
+from shardwright.ir.plan import direct_of
 
 CONDITIONS = 8
 """A template with what it includes has no more."""
 
-COMMENTS = ("source", "target", "tile_bytes", "shard_bytes")
+COMMENTS = (
+    *("source", "target", "tile_bytes", "shard_bytes", "move_bytes", "whole_bytes"),
+    *("about_slot", "about_offsets", "about_moves"),
+)
 """Fields that are words."""
 
-COMPUTE = {"div", "rem", "minimum", "maximum", "floor_to"}
-"""The functions that expressions call."""
+COMPUTE = {"div", "rem", "minimum", "maximum", "floor_to", "multiple", "pl.ds", "slice"}
+"""The functions that expressions call: of numbers, and of ranges of these."""
 
 TEMPLATES = ROOT / "templates" / "pallas_tpu"
-PRINTING = (kernel_text, uniform)
+PRINTING = (kernel_text, uniform, forwarding)
 """The modules that render templates."""
 
 FOUR, EIGHT, MANY = Mesh({"x": 4}), Mesh({"x": 2, "y": 4}), Mesh({"x": 32})
@@ -58,9 +66,18 @@ CASES = {
     ),
     "more than are written out": between((1024, 4096), '[{"x"}, {}]', '[{}, {"x"}]', MANY),
 }
+FORWARDED = {
+    "slots and tiles": between((512, 1024), ROWS, '[{}, {"x", "y"}]', EIGHT),
+    "some send": between((129, 130), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', EIGHT),
+    "shards": between((64, 128), '[{"x"}, {}]', "[{}, {}]", FOUR),
+    "a vector": between((1 << 16,), '[{"x", "y"}]', '[{"y", "x"}]', EIGHT),
+    "large": between((8192, 4096), ROWS, '[{}, {"x", "y"}]', EIGHT),
+}
+"""Over a v5e, in every form that forwards."""
 
 
-def contexts(patch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+@cache
+def contexts() -> list[tuple[str, Any]]:
     """The name of the template and the context of each kernel."""
     found: list[tuple[str, Any]] = []
 
@@ -68,10 +85,17 @@ def contexts(patch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         found.append((template, context))
         return render(template, context)
 
-    for module in PRINTING:
-        patch.setattr(module, "render", kept)
-    for reshard in CASES.values():
-        alone(plan(reshard, "direct"), "pallas_tpu")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in PRINTING:
+            patch.setattr(module, "render", kept)
+        for reshard in CASES.values():
+            alone(plan(reshard, "direct"), "pallas_tpu")
+        for reshard in FORWARDED.values():
+            topology = "v5e:2x2" if reshard.source.mesh.size == 4 else "v5e:2x4"
+            made = direct_of(plan(reshard, "direct", topology=topology))
+            for choice in choices(made):
+                if isinstance(choice.form, Routed):
+                    alone_in_form(made, choice)
     return found
 
 
@@ -100,20 +124,27 @@ def is_plain(name: str, text: str) -> bool:
         return False
     calls = (node.func for node in nodes if isinstance(node, ast.Call))
     flow = ast.IfExp | ast.comprehension | ast.Lambda | ast.NamedExpr | ast.BoolOp
-    return all(isinstance(f, ast.Name) and f.id in COMPUTE for f in calls) and not any(
+    return all(ast.unparse(f) in COMPUTE for f in calls) and not any(
         isinstance(node, flow) for node in nodes
     )
 
 
-def test_contexts_hold_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contexts_hold_no_statement() -> None:
     """And each optional part of the templates is in one of them."""
-    found = contexts(monkeypatch)
+    found = contexts()
     assert [each for _, context in found for each in breaches("", context)] == []
     uniforms = [context for _, context in found if isinstance(context, uniform.UniformText)]
     assert {bool(context.rounds.listed) for context in uniforms} == {True, False}
     assert {template for template, _ in found} == {
-        f"pallas_tpu/{each}.py.jinja" for each in ("uniform", "kept", "direct", "slots", "windows")
+        f"pallas_tpu/{each}.py.jinja"
+        for each in (
+            *("uniform", "kept", "direct", "slots", "windows"),
+            *("routed", "gathered", "relayed"),
+        )
     }
+    forwards = [context.forward for _, context in found if hasattr(context, "forward")]
+    assert {each.shared for each in forwards} == {each.chunks > 1 for each in forwards}
+    assert {bool(each.lines) for each in forwards} == {True, False}
     moving = [context.moving for _, context in found if hasattr(context, "moving")]
     assert {(each.sends, each.keeps) for each in moving} >= {
         (True, True),
@@ -133,10 +164,8 @@ def test_contexts_hold_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
         ("in_y", "(0, 0)\n        barrier()"),
     ],
 )
-def test_a_statement_in_a_context_is_found(
-    part: str, planted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, first = next(each for each in contexts(monkeypatch) if each[0].endswith("uniform.py.jinja"))
+def test_a_statement_in_a_context_is_found(part: str, planted: str) -> None:
+    _, first = next(each for each in contexts() if each[0].endswith("uniform.py.jinja"))
     context = replace(first, **{part: planted})
     assert [each.partition("=")[0] for each in breaches("", context)] == [part]
 

@@ -1,6 +1,9 @@
-"""The steps in which devices make the moves of a schedule, as `pallas_steps` of emitted modules
-takes them: what each waits for, and what links carry of it. A device waits only for what it sends
-or gets itself: where not all send over all offsets, steps may use one place on other devices."""
+"""The steps in which devices make the moves of a schedule: what each waits for, and what links
+carry of it.
+
+All devices make the same steps in one order, and wait only for earlier ones: so they come to their
+end. A device waits only for what it sends or gets itself: where not all send over all offsets,
+steps may use one place on other devices."""
 
 from __future__ import annotations
 
@@ -54,8 +57,7 @@ class _Uses:
             self.known.setdefault(part.place, []).append((part, step))
 
 
-@dataclass(frozen=True)
-class _Burst:
+class Burst(NamedTuple):
     """Moves that follow one another, over one hop, or one chunk of each."""
 
     turn: int
@@ -64,7 +66,18 @@ class _Burst:
     chunk: int
 
 
-def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[_Burst]:
+class Waits(NamedTuple):
+    """A step. `come`: earlier ones that a device now waits for as their receiver, since this one
+    sends that on; `left`: those it waits for as their sender, since what comes in this one takes
+    their places; `told`: whether a device tells the one that sends to it that these are free."""
+
+    run: Burst
+    come: tuple[int, ...]
+    left: tuple[int, ...]
+    told: bool
+
+
+def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
     """Yield what steps send, round by round: first of all the first moves of each hop, of their
     first chunk; so many moves at a time that steps are few."""
     counts = [len(sent.moves) for each in schedule.rounds for sent in each.sends]
@@ -75,7 +88,7 @@ def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[_Burst]:
         found = []
         for place, moves in enumerate(len(sent.moves) for sent in each.sends):
             for low, chunk in product(range(0, moves, size), range(chunks)):
-                run = _Burst(turn, begin + low, begin + min(low + size, moves), chunk)
+                run = Burst(turn, begin + low, begin + min(low + size, moves), chunk)
                 found.append(((chunk, low, place), run))
             begin += moves
         yield from (run for _, run in sorted(found, key=lambda pair: pair[0]))
@@ -86,27 +99,40 @@ def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
     ids = form.numbering.by_place(ids)
     made = list(form.schedule.made(form.digits))
     found: list[list[Step]] = [[] for _ in form.schedule.rounds]
+    for run, come, left, _ in _in_order(form, made, ids.size):
+        flows = _flows(form, made[run.first : run.end], run.chunk, ids)
+        found[run.turn].append(Step(flows, come, left, 1 / form.chunks))
+    return tuple(map(tuple, found))
+
+
+def waits_of(form: Routed) -> tuple[Waits, ...]:
+    """Return the steps as modules have them, whatever devices send: all wait for the same."""
+    sends = (sent for each in form.schedule.rounds for sent in each.sends)
+    nobody = np.arange(1)
+    made = [(0, sent.hop, move, nobody) for sent in sends for move in sent.moves]
+    return tuple(_in_order(form, made, 1))
+
+
+def _in_order(form: Routed, made: list[Made], devices: int) -> Iterator[Waits]:
     reads, writes, come, left = _Uses(), _Uses(), set[int](), set[int]()
     for number, run in enumerate(runs(form.schedule, form.chunks)):
-        own = made[run.first : run.end]
-        taken, landed = _parts(form, own, run.chunk, ids.size)
+        taken, landed = _parts(form, made[run.first : run.end], run.chunk, devices)
         needed, freed = writes.of(taken), reads.of(landed)
-        waits = tuple(sorted(needed - come)), tuple(sorted(freed - left))
-        found[run.turn].append(Step(_flows(form, own, run.chunk, ids), *waits, 1 / form.chunks))
+        yield Waits(run, tuple(sorted(needed - come)), tuple(sorted(freed - left)), bool(freed))
         come, left = come | needed, left | freed
         reads.add(taken, number)
         writes.add(landed, number)
-    return tuple(map(tuple, found))
 
 
 def _parts(
     form: Routed, made: list[Made], chunk: int, devices: int
 ) -> tuple[list[_Part], list[_Part]]:
-    """Return what moves read where, and write where."""
+    """Return what moves read where, and write where; of one device, which stands for all, both."""
     taken: list[_Part] = []
     landed: list[_Part] = []
     for _, hop, move, senders in made:
-        ends = (move.here, senders, taken), (move.there, hop.to(senders), landed)
+        receivers = hop.to(senders) if devices > 1 else senders
+        ends = (move.here, senders, taken), (move.there, receivers, landed)
         for place, where, parts in ends:
             on = np.zeros(devices, dtype=np.bool_)
             on[where] = True

@@ -1,118 +1,321 @@
-"""What emitted modules say of a schedule: of tiles the way of each, of source shards how far they
-go. `pallas_schedules` of the support text makes the schedule of it."""
+"""What the templates of kernels that forward are given: the schedule as literal tables, and the
+parts of slots and shards that a move takes, as expressions of its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain, count, product
-from textwrap import wrap
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from shardwright.codegen.backends.pallas_tpu.memory import round_up
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
+from shardwright.codegen.backends.pallas_tpu.routed.steps import Waits, waits_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
+from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Lines
+from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.emit.context import constant_lines
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.emit.python_text import exploded
+from shardwright.codegen.emit.templates import render
+from shardwright.ir.exchange import Exchange
 
-ABOUT_SHARDS = ("# How much farther on, digit by digit, the devices are that source shards go to.",)
-ABOUT_HOPS = ("# Hops a, b, ...: to the device whose digit (stride, extent) is so much higher.",)
-ABOUT_WAYS = (
-    '# A row is for the receiver so much farther on, digit by digit: "3 0a1b 4 2" goes over hop a',
-    "# in round 0, into slot 4, and over b in round 1, into slot 2. See `of_tiles`.",
-)
-ABOUT_STARTS = ("# A number before the way is the slot that the tile is in at first.",)
-ABOUT_SIZES = ("# Numbers after the slots say how much of a slot is sent.",)
-LETTERS = "abcdefghijkmnpqrstuvwxyz"
-"""Of the names of hops: not those that look like digits."""
+FLAT_TILE = 4096
+"""Elements of a tile of memory of one dimension: of bytes, a multiple of those of wider ones."""
 
 
-SLOT = "SLOT"
-"""The constant that says how slots hold tiles, or shards."""
+@dataclass(frozen=True)
+class StepText:
+    """A step: what `Step` of the support takes, in its order."""
+
+    turn: int
+    way: tuple[int, int, int]
+    first: int
+    end: int
+    chunk: int
+    come: tuple[int, ...]
+    left: tuple[int, ...]
+    told: bool
+
+    @staticmethod
+    def of(form: Routed, waits: Waits) -> StepText:
+        """Return a step of a form."""
+        run, sends = waits.run, form.schedule.rounds[waits.run.turn].sends
+        hops = [sent.hop for sent in sends for _ in sent.moves]
+        begin = sum(len(each.moves) for each in form.schedule.rounds[: run.turn])
+        hop = hops[run.first - begin]
+        way = hop.stride, hop.extent, hop.by
+        return StepText(run.turn, way, *run[1:], waits.come, waits.left, waits.told)
 
 
-def function_of(form: Routed) -> str:
-    """Return the function of the support text that makes the schedule of a form."""
-    return "of_shards" if form.spreads else "of_tiles"
+@dataclass(frozen=True)
+class ForwardText:
+    """What all kernels that forward are given. `part`: the part of a slot, or of a source shard
+    that goes as a whole, that a move takes, of its numbers from `row` on, of which there are
+    `columns`; `sends`, `gets`: which of them say whether this device sends it and gets it, where
+    not all do (`shared`); `extent`, `unit`: how much a move takes along the first dimension, and
+    what divides that, where moves are cut into chunks; `count`: of steps."""
+
+    name: str
+    slot: str
+    kernel: str
+    source: str
+    target: str
+    axes: str
+    shape: tuple[int, ...]
+    held: tuple[int, ...]
+    dense: bool
+    order: tuple[int, ...] | None
+    digits: Digits
+    lines: Lines
+    offsets: str
+    starts: str
+    arrives: str
+    moves: str
+    steps: tuple[StepText, ...]
+    slots: int
+    halves: bool
+    shared: bool
+    columns: int
+    sends: int
+    gets: int
+    chunks: int
+    extent: str
+    unit: int
+    part: str
+    about_slot: str
+    about_offsets: str
+    about_moves: str
+    move_bytes: str
+    whole_bytes: str
+
+    @property
+    def count(self) -> int:
+        """How many steps there are."""
+        return len(self.steps)
 
 
-def schedule_lines(form: Routed, own: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the constants of a form's schedule, SCHEDULE the last; `own`: how a constant is named
-    in its module."""
-    digits = constant_lines(own("DIGITS"), [repr(pair) for pair in form.digits])
-    tables, given = (_shards if form.spreads else _tiles)(form, own)
-    return *digits, *tables, *called(f"{own('SCHEDULE')} = {function_of(form)}", given)
+@dataclass(frozen=True)
+class RoutedText:
+    """A kernel that sends slots."""
+
+    forward: ForwardText
 
 
-def _shards(form: Routed, own: Callable[[str], str]) -> tuple[list[str], list[str]]:
-    """Return the lines of the other constants, and what the function is given."""
-    if form.lines:
-        raise AssertionError("shards along lines: not all devices have as many receivers")
-    offsets, orders, name, digits = form.schedule.offsets, form.schedule.orders, "OFFSETS", "DIGITS"
-    ends = range(offsets[0], offsets[-1] + 1)
-    listed = constant_lines(own(name), [*map(str, offsets)])
-    table = [f"{own(name)} = {ends}"] if len(offsets) == len(ends) > 1 else listed
-    order = f"({own(digits)},)" if orders == (form.digits,) else repr(orders)
-    return [*ABOUT_SHARDS, *table], [own(digits), own(name), f"orders={order}", f"slot={own(SLOT)}"]
+@dataclass(frozen=True)
+class GatheredText:
+    """A kernel that sends parts of target shards; `in_y`: where a move comes to, and `whole_in_y`
+    where the device's own part does."""
+
+    forward: ForwardText
+    in_y: str
+    whole_in_y: str
 
 
-def _tiles(form: Routed, own: Callable[[str], str]) -> tuple[list[str], list[str]]:
-    """Return the lines of the other constants, and what the function is given."""
-    names = dict(zip(form.schedule.hops, hop_names(), strict=False))
-    hops = [str((hop.stride, hop.extent, hop.by)) for hop in names]
-    starts = [*form.schedule.starts] != [*range(len(form.schedule.starts))]
-    about = ABOUT_WAYS + ABOUT_STARTS * starts + ABOUT_SIZES * bool(form.slot.sizes)
-    ways = text_lines(own("WAYS"), [*_ways(form, names)])
-    given = [*map(own, ("DIGITS", "HOPS", "WAYS", SLOT))]
-    given += [f"lines={form.lines!r}"] if form.lines else []
-    given += ["shared=True"] if form.schedule.is_shared else []
-    return [*ABOUT_HOPS, *constant_lines(own("HOPS"), hops), *about, *ways], given
+@dataclass(frozen=True)
+class RelayedText:
+    """A kernel that sends tiles from shard to shard. `in_x`, `in_y`, `in_slots`: where a move is in
+    each; `whole_in_x`, `whole_in_y`: where the tile is that the device keeps, if any does
+    (`keeps`), whose numbers begin at `last_row`; `first_arrived`, `first_slot`: the first places
+    that are of y, and that are slots."""
+
+    forward: ForwardText
+    in_x: str
+    in_y: str
+    in_slots: str
+    whole_in_x: str
+    whole_in_y: str
+    keeps: bool
+    last_row: int
+    first_arrived: int
+    first_slot: int
 
 
-def text_lines(name: str, items: list[str]) -> list[str]:
-    """Return `name = "a; b"`, over as few lines as it takes."""
-    if len(line := f'{name} = "{"; ".join(items)}"') <= WIDTH:
-        return [line]
-    words = "; ".join(item.replace(" ", NO_BREAK) for item in items)
-    filled = wrap(
-        words,
-        WIDTH,
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
+@dataclass(frozen=True)
+class _Parts:
+    """The expressions of a form."""
+
+    form: Routed
+
+    @property
+    def first(self) -> int:
+        """The number of a move after those of its ends, that says how much of it is sent."""
+        return 2 + self.form.schedule.halves
+
+    @property
+    def columns(self) -> int:
+        """How many numbers a move has before those of where it starts in shards."""
+        return self.first + len(self.form.sized) + 2 * self.form.schedule.is_shared
+
+    def extent(self, axis: int) -> str:
+        """Return how much a move takes along a dimension of which not all is always sent."""
+        return f"moves[row + {self.first + self.form.sized.index(axis)}]"
+
+    def _span(self, axis: int) -> tuple[str, str]:
+        """Return where what a move takes begins in a slot along such a dimension, and its size."""
+        form = self.form
+        begin, size = "moves[row + 2]" if form.schedule.halves else "", self.extent(axis)
+        if axis > 0:
+            begin = ""
+        elif form.chunks > 1:
+            begin, size = f"{begin} + low" if begin else "low", "high - low"
+        unit = form.slot.units[axis]
+        return _multiple(begin, unit), _multiple(size, unit)
+
+    def part(self) -> list[str]:
+        """Return the part of a slot that a move takes."""
+        found = ["slice(None)"] * len(self.form.slot.shape)
+        for axis in self.form.sized:
+            begin, size = self._span(axis)
+            found[axis] = f"pl.ds({begin or 0}, {size})"
+        return found
+
+    def inside(self, split: Sequence[int], first: int, *, whole: bool = False) -> list[str]:
+        """Return the part of a shard that a move takes, or all of it: along dimensions with several
+        in the shard, numbers from `first` on say where it starts."""
+        shape = self.form.slot.shape
+        found = ["slice(None)"] * len(shape) if whole else self.part()
+        for column, axis in enumerate(split):
+            begin, size = (
+                f"multiple(moves[row + {first + column}], {shape[axis]})",
+                str(shape[axis]),
+            )
+            if axis in self.form.sized and not whole:
+                more, size = self._span(axis)
+                begin += f" + {more}" if more else ""
+            found[axis] = f"pl.ds({begin}, {size})"
+        return found
+
+    def split(self, local: tuple[int, ...]) -> list[int]:
+        """Return the dimensions of a shard, in the tensor's order, along which it has several."""
+        pairs = zip(self.form.view, self.form.slot.shape, strict=True)
+        return [place for place, (axis, own) in enumerate(pairs) if local[axis] != own]
+
+
+def _multiple(index: str, unit: int) -> str:
+    return f"multiple({index}, {unit})" if index and unit > 1 else index
+
+
+def _at(ref: str, items: list[str]) -> str:
+    """Return a part of a buffer, over as few lines as it takes; what is whole is left out."""
+    while len(items) > 1 and items[-1] == "slice(None)":
+        items = items[:-1]
+    return "\n".join(exploded(f"{'.' * 24}{ref}.at", items, "[]")).lstrip(".")
+
+
+def kernel_of(form: Routed, exchange: Exchange, axes: str, ends: KernelEnds, keeps: bool) -> str:
+    """Return the constants and the kernel of a form, rendered."""
+    name = form.name if form.in_place else "routed"
+    return render(f"pallas_tpu/{name}.py.jinja", context_of(form, exchange, axes, ends, keeps))
+
+
+def context_of(
+    form: Routed, exchange: Exchange, axes: str, ends: KernelEnds, keeps: bool
+) -> RoutedText | GatheredText | RelayedText:
+    """Return what the template of a form is given."""
+    parts, x, y = _Parts(form), list[int](), list[int]()
+    first = parts.columns
+    if form.in_place:
+        x, y = (parts.split(side.local_shape) for side in (exchange.source, exchange.target))
+    match form.name:
+        case "gathered":
+            more, slot = len(y), _at("x", parts.part())
+        case "relayed":
+            more, slot = len(x) + len(y), ""
+        case _:
+            more, slot = 0, _at("slots", ["slot", *parts.part()])
+    forward = _forward(parts, first + more, slot, axes, ends)
+    if form.name == "gathered":
+        where = (_at("y", parts.inside(y, first, whole=whole)) for whole in (False, True))
+        return GatheredText(forward, *where)
+    if form.name != "relayed":
+        return RoutedText(forward)
+    count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
+    if len(shape) > 1:
+        in_slots = ["place", *part]
+    else:  # one after another: the slot's number would be an index along a tiled dimension
+        begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
+        more_in, size = parts._span(0) if form.sized else ("", str(shape[0]))
+        in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
+    return RelayedText(
+        forward,
+        in_x=_at("x", parts.inside(x, first)),
+        in_y=_at("y", parts.inside(y, first + len(x))),
+        in_slots=_at("slots", in_slots),
+        whole_in_x=_at("x", parts.inside(x, first, whole=True)),
+        whole_in_y=_at("y", parts.inside(y, first + len(x), whole=True)),
+        keeps=keeps,
+        last_row=forward.columns * len(form.schedule.moves),
+        first_arrived=count,
+        first_slot=2 * count,
     )
-    return [f'{name} = """', *(line.replace(NO_BREAK, " ") for line in filled), '"""']
 
 
-NO_BREAK = "\N{NO-BREAK SPACE}"
+def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds) -> ForwardText:
+    form = parts.form
+    schedule, slot, shared = form.schedule, form.slot, form.schedule.is_shared
+    itemsize = min(form.itemsize, 4)  # 64-bit elements are moved in two halves
+    nbytes = f"{math.prod(slot.shape) * itemsize:,}"
+    named = ["from", "to", *(["begin"] if schedule.halves else [])]
+    named += [f"extent along {axis}" for axis in form.sized]
+    goes = "source shards go to" if form.spreads else "tiles go to"
+    return ForwardText(
+        name=ends.own("SCHEDULE"),
+        slot=ends.own("SLOT"),
+        kernel=ends.own("_kernel"),
+        source=ends.said("source shard"),
+        target=ends.said("target shard"),
+        axes=axes,
+        shape=slot.shape,
+        held=slot.held,
+        dense=slot.dense,
+        order=slot.order if slot.turned else None,
+        digits=form.digits,
+        lines=form.lines,
+        offsets=_listed(map(str, schedule.offsets)),
+        starts=_listed(map(str, schedule.starts)) if shared else "None",
+        arrives=_listed(map(str, schedule.arrives)),
+        moves=_listed(str(_row(form, move)) for move in schedule.moves),
+        steps=tuple(StepText.of(form, each) for each in waits_of(form)),
+        slots=schedule.places,
+        halves=schedule.halves,
+        shared=shared,
+        columns=columns,
+        sends=parts.columns - 2,
+        gets=parts.columns - 1,
+        chunks=form.chunks,
+        extent=parts.extent(0) if form.chunks > 1 else "0",
+        unit=slot.units[0],
+        part=part,
+        about_slot=_about_slot(form),
+        about_offsets=f"the devices are that {goes}",
+        about_moves=f"Moves: {', '.join([*named, *(['number of the offset'] if shared else [])])}.",
+        move_bytes=f"{'up to ' * bool(form.sized)}{nbytes} bytes of each",
+        whole_bytes=nbytes,
+    )
 
 
-def hop_names() -> Iterator[str]:
-    """Yield the names of hops: letters, then pairs of letters, and so on."""
-    words = (map("".join, product(LETTERS, repeat=length)) for length in count(1))
-    return chain.from_iterable(words)
+def _about_slot(form: Routed) -> str:
+    slot = form.slot
+    if slot.dense:
+        granule = math.prod(slot.shape[1:])
+        return f"Granules of 512 bytes: ceil({math.prod(slot.held)} / {granule})."
+    if form.in_place:
+        return "The source shard." if form.spreads else "A tile."
+    if form.spreads:
+        return "The source shard as far as windows reach."
+    return "The largest tile."
 
 
-def _ways(form: Routed, names: dict[Hop, str]) -> Iterator[str]:
-    """Yield of each offset where it is at first, if that is not the slot of its number, its way,
-    the slots that it comes to, and what is sent if that is less than a slot."""
-    schedule = form.schedule
-    ways, slots = (["" for _ in schedule.offsets], [list[int]() for _ in schedule.offsets])
-    for turn, each in enumerate(schedule.rounds):
-        over: dict[int, dict[int, tuple[Hop, Push]]] = {}
-        for hop, move in ((sent.hop, move) for sent in each.sends for move in sent.moves):
-            over.setdefault(move.number, {}).update(dict.fromkeys(move.halves, (hop, move)))
-        for number, halves in over.items():
-            ends = {(move.here, move.there) for _, move in halves.values()}
-            if len(halves) != len(WHOLE) or len(ends) > 1:
-                raise AssertionError(f"halves of offset {number} are in two slots")
-            (first, move), (second, _) = (halves[half] for half in WHOLE)
-            more = f"/{names[second]}" if second != first else ""
-            ways[number] += f"{turn}{names[first]}{more}"
-            slots[number].append(move.there)
-    rows = zip(schedule.offsets, schedule.starts, ways, slots, strict=True)
-    for number, (offset, start, way, places) in enumerate(rows):
-        size = form.slot.size(number)
-        sent = [size[axis] for axis in form.sized] if size != form.slot.shape else []
-        begin = [] if start == number else [start]
-        yield " ".join(map(str, (offset, *begin, way, *places, *sent)))
+def _row(form: Routed, move: Push) -> tuple[int, ...]:
+    """Return the numbers of a move."""
+    schedule, slot = form.schedule, form.slot
+    begin, extent = slot.part(move.number, move.halves)
+    size = (extent, *slot.size(move.number)[1:])
+    first = (begin,) if schedule.halves else ()
+    last = (move.number,) if schedule.is_shared else ()
+    return move.here, move.there, *first, *(size[axis] for axis in form.sized), *last
+
+
+def _listed(items: Iterable[str]) -> str:
+    """Return a tuple, over as few lines as it takes."""
+    lines = "\n".join(constant_lines("a" * 12, list(items)))
+    return lines.removeprefix("a" * 12 + " = ").removesuffix("  # fmt: skip")
