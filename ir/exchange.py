@@ -183,3 +183,8 @@ def same_devices(a: Mesh, b: Mesh) -> bool:
     if isinstance(a.device_ids, range) and isinstance(b.device_ids, range):
         return a.device_ids == b.device_ids
     return a.size == b.size and bool(np.array_equal(ids_of(a), ids_of(b)))
+
+
+def same_ids(a: Mesh, b: Mesh) -> bool:
+    """Return whether two meshes have the same devices, in whatever order."""
+    return same_devices(a, b) or bool(np.array_equal(np.sort(ids_of(a)), np.sort(ids_of(b))))

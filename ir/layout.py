@@ -38,6 +38,8 @@ from shardwright.ir.sharding import Sharding
 
 Split = Literal["flat", "nested"]
 
+Digits = tuple[Digit, ...]
+
 
 def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
     """Return neighbouring digits of a position (major to minor) as one where they are
@@ -77,6 +79,24 @@ def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...
     return tuple(
         _digit(weight, size, number) for size, weight in zip(sizes, weights(sizes), strict=True)
     )
+
+
+def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
+    """Return the digits of a position that are among others, and the rest, both major to minor; one
+    that is so in part is cut where that can be, else it is in the rest."""
+    shared, rest = [], []
+    for digit in digits:
+        end = digit.stride * digit.size
+        for other in others:
+            low, high = max(digit.stride, other.stride), min(end, other.stride * other.size)
+            both = digit, other
+            apart = any(low % each.stride or each.stride * each.size % high for each in both)
+            if low < high and not (apart or high % low):
+                rest.append(Digit(high, end // high))
+                shared.append(Digit(low, high // low))
+                end = low
+        rest.append(Digit(digit.stride, end // digit.stride))
+    return merge_digits(tuple(shared)), merge_digits(tuple(rest))
 
 
 def _digit(stride: Value, size: Value, number: Number) -> Number:

@@ -25,7 +25,7 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, SimpleNamespace
@@ -640,13 +640,13 @@ def symmetric(rank: int, case: dict) -> dict:
 
     own.processes.puller = slow
     shard = given(module, device, case)
-    buffer = own.processes.symmetric_buffer(dist.group.WORLD, torch.device("cpu"))
+    buffer = module._MEMORY.source_buffer(dist.group.WORLD, torch.device("cpu"))
     size = 0 if shard is None else shard.nbytes
     inside = None if shard is None else buffer[:size].view(shard.dtype).view(shard.shape)
     refused, wanted = "", torch.Size(module.LOCAL_TARGET_SHAPE).numel() * own.itemsize
     if own.exchange.ranks == [*own.exchange.target.ids] and wanted <= len(buffer):
         out = buffer[:wanted].view(own.dtype).view(module.LOCAL_TARGET_SHAPE)
-        own.processes._of(dist.group.WORLD)[None] = "cpu", "symmetric"
+        own.processes.kept(dist.group.WORLD)[None] = "cpu", "symmetric"
         refused = said(lambda: module.reshard(shard, out=out))
     results, copied = [], []
     for mine in (shard, shard, inside):
@@ -692,8 +692,8 @@ def sharing(rank: int, case: dict, group: Any) -> dict:
     one, other = beside(case["modules"])
     memory = on_files(rank, case, one, other)
     shard = given(one, rank, case)
-    ours = one._HOST.processes._of(group)["shared"]
-    assert other._HOST.processes._of(group)["shared"] is ours
+    ours = one._HOST.processes.kept(group)["shared"]
+    assert other._HOST.processes.kept(group)["shared"] is ours
     x = given(other, rank, {"shards": case["others"]})
     found = {
         "one": bits(one.reshard(shard, group)),
@@ -750,19 +750,17 @@ def pushed(rank: int, case: dict) -> dict:
     memory = on_files(rank, case, module)
     own = module._HOST.phases[-1].processes
     device = own.exchange.ranks[rank]
-    pusher, pushes = own.pusher, []
+    push, pushes = own.features["push"], []
 
-    def slow(*given):  # type: ignore[no-untyped-def]
-        push = pusher(*given)
-
-        def run(outs: list) -> None:
+    def slow(place: Any, launch: Callable[[], None], number: int) -> Iterator[None]:
+        def run() -> None:
             time.sleep(case["slow"] * rank)
             pushes.append(device)
-            push(outs)
+            launch()
 
-        return run
+        return push.between(place, run, number)
 
-    own.pusher = slow
+    own.features["push"] = push._replace(between=slow)
     torch.cuda.current_device = lambda: 0
     out = module.symmetric_result()
     assert module.symmetric_result() is out
@@ -819,7 +817,7 @@ def captured(rank: int, case: dict) -> dict:
     one, other = beside(case["modules"])
     on_files(rank, case, one, other)
     processes, group = one._HOST.processes, dist.group.WORLD
-    ours, support = processes._of(group)["shared"], one.__name__.split(".")[0] + "._support."
+    ours, support = processes.kept(group)["shared"], one.__name__.split(".")[0] + "._support."
     users = [sys.modules[support + n] for n in USERS]
     shard = given(one, rank, case)
     out, graphs = torch.empty(one.target_shape(rank)), []

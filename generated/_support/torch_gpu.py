@@ -133,24 +133,30 @@ class Reshard:
             return lambda outs: None
         if self.exchange.is_empty(self.exchange.target_position(device_id)):
             return lambda outs: outs[0].fill_(self.empty_value)
-        start = math.gcd(LINE, *addresses[0], out.data_ptr()) // self.itemsize or 1
-        block, places = self.tiles.block(start), self.places(device_id)
+        launch = self.launcher(self.kernel, self.tiles, addresses[0], out, programs)
+        places = self.places(device_id)
+        return lambda outs: launch(*outs, *places)
+
+    def launcher(self, kernel, tiles, addresses, shard, programs):
+        """Return a function that launches a kernel which moves so many tiles between a shard and
+        those at some addresses. It takes a shard, and positions."""
+        start = math.gcd(LINE, *addresses, shard.data_ptr()) // self.itemsize or 1
+        block = tiles.block(start)
         number, options = block.number, {}
         if programs is not None and programs < number:
             from .torch_few import few  # when it is used
 
-            block, number, options = few(self.tiles, start, programs)
+            block, number, options = few(tiles, start, programs)
         if "remembered" in self.features:
-            launch = self.features["remembered"].launch(self.kernel, number, **options)
+            launch = self.features["remembered"].launch(kernel, number, **options)
         else:
-            launch = functools.partial(self.kernel[(number,)], **options)
-        with on(out.device):
-            peers = table(addresses[0], out.device)
+            launch = functools.partial(kernel[(number,)], **options)
+        with on(shard.device):
+            peers = table(addresses, shard.device)
 
-        def run(outs):
-            (out,) = outs
-            with on(out.device):
-                launch(peers, self.units(out, block), *places, block)
+        def run(shard, *places):
+            with on(shard.device):
+                launch(peers, self.units(shard, block), *places, block)
 
         return run
 

@@ -58,8 +58,8 @@ class Processes(PeerMemory):
     by listed rows; `features`: by name, what calls can do besides."""
 
     def __init__(self, moves, plan, puller=None, names=("",), features=()):
-        super().__init__(moves, puller or self.listed_puller, names)
-        self.plan, self.features = plan, dict(features)
+        super().__init__(moves, puller or self.listed_puller, names, features=features)
+        self.plan = plan
         self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
@@ -142,11 +142,11 @@ class Processes(PeerMemory):
             fault, home = in_a_line(error), None
             cause = None if isinstance(error, ValueError) else error
         rank, transport = dist.get_rank(group), asked.transport
-        kind, by = self._of(group).get(transport, (None, None))
+        kind, by = self.kept(group).get(transport, (None, None))
         if asked.check or kind is None or (home is not None and home.type != kind):
             pushes = home is not None and self.result_place(shards, outs, group) is not None
             by = self._agree(group, fault, home, transport, wants_gradient, pushes)
-            self._of(group)[transport] = home.type, by
+            self.kept(group)[transport] = home.type, by
             if by == "exchange":
                 connect(home, group)
         elif fault:
@@ -184,7 +184,7 @@ class Processes(PeerMemory):
         (home,) = homes
         if transport == "symmetric" and home.type != "cuda":
             raise ValueError(f"transport 'symmetric': got a shard on {home}, expected one on a GPU")
-        buffer = None if transport == "exchange" else self._of(group).get("buffer")
+        buffer = None if transport == "exchange" else self.kept(group).get("buffer")
         if buffer and any(overlap(out, buffer.held) for out in outs or () if out is not None):
             raise ValueError("out shares memory with `symmetric_source`, which others still read")
         return home
@@ -246,7 +246,7 @@ class Processes(PeerMemory):
         """Return a function that sends tiles, exactly those that the plan moves, packed but where
         they are in place, and copies the own ones meanwhile."""
         wire = self._wire(device_id, home, by_pairs(home, group))
-        kept, place = self._of(group), (home, stream(home))
+        kept, place = self.kept(group), (home, stream(home))
         if place not in kept and not capturing(home):
             kept[place] = wire.buffers()
         packed, arrived = wire.buffers() if capturing(home) else kept[place]

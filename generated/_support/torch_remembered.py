@@ -22,7 +22,7 @@ class Remembered:
         """Return what prepares a call unless it is remembered."""
 
         def prepare(shards, group, outs, asked, *more):
-            calls, given = processes._of(group)["calls"], facts_of(asked, shards, outs)
+            calls, given = processes.kept(group)["calls"], facts_of(asked, shards, outs)
             try:
                 run = calls.get(given)
             except TypeError:  # what was asked is of a kind that cannot be, as `_prepared` says

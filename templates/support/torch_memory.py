@@ -1,6 +1,63 @@
 """Memory that callers share with peers: source shards that are read, and results that are written,
 where they are."""
 
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .boxes import volume
+from .torch_graphs import keep
+from .torch_symmetric import in_group, placed, shared, symmetric
+from .torch_tensors import capturing, check, table
+
+
+class Push(NamedTuple):
+    """How tiles are pushed: the module's kernel, its function that launches that between barriers,
+    and how many tiles a source shard is cut into at most, those of all replicas."""
+
+    kernel: Any
+    between: Callable
+    tiles: int
+
+    def pushing(self, own, shards, place, device_id, programs):
+        """Return a function that writes tiles to the results of all ranks once these expect it."""
+        (move,), exchange = own.moves, own.exchange
+        ranks = [exchange.ranks.index(target) for target in exchange.target.ids]
+        addresses = [place.addresses[rank] for rank in ranks]
+        push = self.pusher(move, shards[0], addresses, device_id, programs)
+        if capturing(shards[0].device):
+            keep(place)
+
+        def run(shards, outs, group, number):
+            return self.between(place, functools.partial(push, *shards, *outs), number)
+
+        return run
+
+    def pusher(self, move, shard, addresses, device_id, programs=None):
+        """Return a function that copies tiles of a source shard to the target shards at these
+        addresses, and fills that of the device if it is of a term without a value."""
+        exchange, launch = move.exchange, None
+        positions = [exchange.source_position(device_id)]
+        if "homes" in self.kernel.arg_names:
+            homes = map(exchange.source_position, exchange.target.ids)
+            positions.append(table(homes, shard.device))
+        if shard.numel():
+            tiles = move.tiles._replace(number=self.tiles)
+            launch = move.launcher(self.kernel, tiles, addresses, shard, programs)
+        is_empty = exchange.is_empty(exchange.target_position(device_id))
+
+        def run(shard, out):
+            if launch is not None:
+                launch(shard, *positions)
+            if is_empty:
+                out.fill_(move.empty_value)
+
+        return run
+
 
 class SharedMemory:
     """The functions of a module for the memory of its host."""
@@ -18,7 +75,28 @@ class SharedMemory:
         `reshard` different ones wait in vain for each other. It is kept as long as the group.
         Raises RuntimeError on every rank for one that has no such memory, or a wrong shard.
         """
-        return self._first.source_memory(group, shard)
+        group, own = in_group(group), self._first
+        (move,), device_id = own.moves, own.exchange.ranks[dist.get_rank(group)]
+
+        def given():
+            move.check_source(shard, device_id)
+            return shard
+
+        if shard is not None:
+            return shared(group).offer(given, group)
+        buffer = self.source_buffer(group, _gpu())
+        if own.exchange.source_position(device_id) < 0:
+            return None
+        return _as(buffer, move.source_shape(device_id), move)
+
+    def source_buffer(self, group, home):
+        """Return memory of this module alone that holds any device's source shards and that every
+        rank can read; made once a group."""
+        kept = self._first.kept(group)
+        if "buffer" not in kept:
+            kept["buffer"] = placed(lambda: symmetric(self._first.starts[-1], home), group)
+            kept["calls"].clear()
+        return kept["buffer"].held
 
     def symmetric_result(self, group=None, out=None):
         """Return memory for this device's target shard into which the other ranks write: given to
@@ -30,4 +108,34 @@ class SharedMemory:
         When `reshard` is called again, what reads the result is over, or before that on the stream.
         Raises ValueError for sums, and where some devices are in one mesh only.
         """
-        return self._last.result_memory(group, out)
+        own = self._last
+        (move,), target = own.moves, own.exchange.target
+        if "push" not in own.features or move.reduces:
+            why = "terms are reduced" if move.reduces else "a device is in one mesh only"
+            raise ValueError(f"symmetric_result: {why}, so that tiles are pulled")
+        group = in_group(group)
+        device_id, kept = own.exchange.ranks[dist.get_rank(group)], own.kept(group)
+        shape = move.target_shape(device_id)
+
+        def given():
+            check(out, shape, move.dtype, f"out of device {device_id}")
+            return out
+
+        def made():
+            most = max(volume(target.box(position)) for position in range(len(target.ids)))
+            return _as(symmetric(move.itemsize * most, _gpu()), shape, move)
+
+        if out is not None:
+            return kept["shared"].offer(given, group)
+        if "result" not in kept:
+            kept["result"] = kept["shared"].offer(made, group)
+        return kept["result"]
+
+
+def _gpu():
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _as(memory, shape, move):
+    """Return the first bytes of memory as a shard."""
+    return memory[: move.itemsize * math.prod(shape)].view(move.dtype).view(shape)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import shardwright as sw
 from shardwright.ir import Digit, Mesh
 from shardwright.ir.algebra.index import Index, evaluate
-from shardwright.ir.layout import DimLayout, Layout, merge_digits
+from shardwright.ir.layout import DimLayout, Layout, digits_apart, merge_digits
 from shardwright.ir.tiles import DimTiles
 
 
@@ -212,3 +212,15 @@ def test_a_nested_split_of_few_elements_is_emitted(sizes: tuple[int, ...], targe
         sides = mesh.sharding('[{"x", "y", "z"}]'), mesh.sharding(target)
         reshard = sw.Reshard((extent,), "int8", *sides, source_split="nested")
         assert sw.emit(reshard, ("jax_xla", "triton_gpu")).files("case")
+
+
+def test_digits_that_others_have() -> None:
+    """Wholly, in part, or not at all; where they do not divide, they are others."""
+    whole = (Digit(1, 24),)
+    assert digits_apart(whole, (Digit(4, 6),)) == ((Digit(4, 6),), (Digit(1, 4),))
+    assert digits_apart(whole, (Digit(12, 2), Digit(2, 3))) == (
+        (Digit(12, 2), Digit(2, 3)),
+        (Digit(6, 2), Digit(1, 2)),
+    )
+    assert digits_apart((Digit(1, 6),), (Digit(1, 4),)) == ((), (Digit(1, 6),))
+    assert digits_apart((Digit(4, 6),), ()) == ((), (Digit(4, 6),))

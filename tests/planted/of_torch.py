@@ -53,7 +53,7 @@ TORCH = {
         "        self._forget()\n        self.offered", "        self.offered", WAITS,
     ),
     "calls remembered when there is a symmetric source": _torch(
-        "turn", "torch_peers.py", '            kept["calls"].clear()\n', "", WAITS,
+        "turn", "torch_memory.py", '            kept["calls"].clear()\n', "", WAITS,
     ),
     "calls known by their source alone": _torch(
         "turn", "torch_remembered.py",
@@ -65,18 +65,18 @@ TORCH = {
         "address(held) - handle.buffer_ptrs[dist.get_rank(group)]", "0", NOBODY,
     ),
     "pushed before others expect it": _torch(
-        "turn", "torch_peers.py",
+        "turn", "triton_gpu.py",
         "place.meet(number)  # nobody reads what was there before", "pass", ORDER,
     ),
     "read before others have pushed": _torch(
-        "turn", "torch_peers.py", "place.meet(number)  # what all have pushed is there", "pass", "",
+        "turn", "triton_gpu.py", "place.meet(number)  # what all have pushed is there", "pass", "",
     ),
     "pushed to the first target shard": _torch(
-        "swap", "torch_peers.py", "into = target.box(piece.receiver)", "into = target.box(0)", "",
+        "swap", "triton_gpu.py", "shard_at(peers, receiver,", "shard_at(peers, 0,", "pushed",
     ),
     "all tensors staged at the start": _torch(
         "both", "torch_peers.py",
-        "                start = self._starts[number]\n", "                start = 0\n", VALUES,
+        "                start = self.starts[number]\n", "                start = 0\n", VALUES,
     ),
     "two calls at once": _torch(
         "turn", "torch_processes.py",

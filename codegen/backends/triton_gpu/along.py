@@ -18,6 +18,25 @@ from shardwright.ir.algebra.index import Index, Integers, Value, maximum, minimu
 from shardwright.ir.cuts import unnamed
 from shardwright.ir.tiles import DimTiles
 
+
+@dataclass(frozen=True)
+class Words:
+    """What a kernel calls what it computes. `own`, `met`: where the device's own shard begins, and
+    the one that its tile meets, whose number is `number`; `held`, `wanted`: the extents of the
+    shard that is met, and of its own; `own_side`, `met_side`: before names of their parts."""
+
+    own: str = "to"
+    met: str = "from"
+    number: str = "a"
+    held: str = "held"
+    wanted: str = "wanted"
+    own_side: str = "target_"
+    met_side: str = "source_"
+
+
+PULLED = Words()
+PUSHED = Words("from", "to", "b", "wanted", "held", "source_", "target_")
+
 Condition = tuple[Value, Value]
 """Two values of which the first is less than the second."""
 
@@ -94,17 +113,26 @@ class Along:
     inside: tuple[Condition, ...]
 
 
-def along(dim: DimTiles, axis: int, receiver: Index, turn: Value, body: FunctionBody) -> Along:
-    """Return how the tiles of a receiver lie along a dimension; `body` takes what is named."""
+def along(
+    dim: DimTiles,
+    axis: int,
+    receiver: Index,
+    turn: Value,
+    body: FunctionBody,
+    words: Words = PULLED,
+) -> Along:
+    """Return how the tiles of a receiver lie along a dimension; `body` takes what is named. For a
+    sender give the dimension with its sides exchanged."""
     met = Candidates.of(dim)
-    target_low, target_high = _target_ends(dim, axis, receiver, met, body)
+    target_low, target_high = _target_ends(dim, axis, receiver, met, body, words)
     if all(map(np.array_equal, dim.source.intervals, dim.target.intervals)):
         return _whole(dim, axis, receiver, target_low, target_high, body)
     let = unnamed if dim.source.is_flat else body.named(axis, "first_")
-    source = body.let(f"a{axis}", dim.source.owner(target_low, let) + turn)
-    if getattr(source, "name", "") == f"a{axis}":  # past the last shard where the tile is empty
+    number = f"{words.number}{axis}"
+    source = body.let(number, dim.source.owner(target_low, let) + turn)
+    if getattr(source, "name", "") == number:  # past the last shard where the tile is empty
         source = Index(source.name, dim.source.parts)
-    source_low, source_high = _source_ends(dim, axis, source, body)
+    source_low, source_high = _source_ends(dim, axis, source, body, words)
     if (met.source_low >= met.target_low).all():
         low = source_low
     elif (met.target_low >= met.source_low).all():
@@ -126,8 +154,8 @@ def along(dim: DimTiles, axis: int, receiver: Index, turn: Value, body: Function
         read=simplify(low - source_low),
         write=simplify(low - target_low),
         width=width,
-        held=body.let(f"held{axis}", dim.source.size if dim.source.is_even else held),
-        wanted=body.let(f"wanted{axis}", dim.target.size if dim.target.is_even else wanted),
+        held=body.let(f"{words.held}{axis}", dim.source.size if dim.source.is_even else held),
+        wanted=body.let(f"{words.wanted}{axis}", dim.target.size if dim.target.is_even else wanted),
         inside=_inside(dim, met, source, low, high),
     )
 
@@ -143,12 +171,12 @@ def _whole(
 
 
 def _target_ends(
-    dim: DimTiles, axis: int, receiver: Index, met: Candidates, body: FunctionBody
+    dim: DimTiles, axis: int, receiver: Index, met: Candidates, body: FunctionBody, words: Words
 ) -> tuple[Value, Value]:
     index = dim.target.index(receiver)
     if not dim.target.is_flat:
-        return dim.target.interval(index, body.named(axis, "target_"))
-    low = body.let(f"to{axis}", index * dim.target.size)
+        return dim.target.interval(index, body.named(axis, words.own_side))
+    low = body.let(f"{words.own}{axis}", index * dim.target.size)
     high = low + dim.target.size
     if (met.target_high < met.target_low + dim.target.size).any():
         high = minimum(high, dim.target.extent)
@@ -156,13 +184,13 @@ def _target_ends(
 
 
 def _source_ends(
-    dim: DimTiles, axis: int, source: Value, body: FunctionBody
+    dim: DimTiles, axis: int, source: Value, body: FunctionBody, words: Words
 ) -> tuple[Value, Value]:
     """Return the ends of a source shard; that of a flat split may be beyond the extent, but no tile
     is."""
     if not dim.source.is_flat:
-        return dim.source.interval(source, body.named(axis, "source_"))
-    low = body.let(f"from{axis}", source * dim.source.size)
+        return dim.source.interval(source, body.named(axis, words.met_side))
+    low = body.let(f"{words.met}{axis}", source * dim.source.size)
     return low, simplify(low + dim.source.size)
 
 

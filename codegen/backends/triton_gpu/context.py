@@ -10,6 +10,7 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.phases import BOTH, PullPhase, exchanges_of, phases_of
+from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
 from shardwright.codegen.emit.context import ModuleText, Said, quoted, refuse_common, text_of
 from shardwright.codegen.emit.docstring import (
     part_lines,
@@ -105,9 +106,20 @@ class TritonText:
     @property
     def entries(self) -> tuple[str, ...]:
         """The templates of entries beside `reshard` and `reshard_local`."""
-        shares = any(each.name == "symmetric" for each in self.extras)
-        found = ["shared"] * shares + ["dtensor"] * (self.dtensor is not None)
+        found = ["shared"] * self.shares + ["dtensor"] * (self.dtensor is not None)
         return tuple(f"triton_gpu/{name}.py.jinja" for name in found)
+
+    @property
+    def _shared(self) -> list[tuple[str, str]]:
+        """What the memory takes that callers share, if they can."""
+        names = ["SharedMemory"] if self.shares else []
+        names += ["Push"] if self.phases[-1].push else []
+        return [("torch_memory", ", ".join(sorted(names)))] if names else []
+
+    @property
+    def shares(self) -> bool:
+        """Whether callers share memory with peers."""
+        return any(not each.in_host for each in self.extras)
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...]:
@@ -128,7 +140,8 @@ class TritonText:
             *([("cuts", "Cut")] if cut else []),
             *([("torch_dtensor", "DTensors")] if self.dtensor else []),
             *([("torch_gradient", "Gradient")] if self.gradient else []),
-            *((each.file, each.adds) for each in self.extras),
+            *((each.file, each.adds) for each in self.extras if each.in_host),
+            *self._shared,
             *hosts,
             *(("triton_lines", name) for name in lines),
             ("triton_rows", ", ".join([*both, "Tiles", *sorted(rows.difference(lines))])),
@@ -151,6 +164,9 @@ def render(request: Request) -> str:
 def _module(request: Request) -> TritonText:
     plan = request.plan if request.like is None else reduced_like(request.plan, request.like)
     reshard, phases = plan.reshard, phases_of(plan)
+    if "symmetric" in request.features:
+        pushing = replace(phases[-1], push=PushKernel.of(phases[-1].kernel))
+        phases = (*phases[:-1], pushing)
     said = Said(title(plan), tuple(_facts(plan, phases)))
     functions, ends = phases[0].exchange.once(box_functions), _ends(plan)
     if len(phases) > 1:
@@ -226,10 +242,12 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
     if reshard.places and reshard.target.operator != "sum":
         more.append(f"empty={neutral_text(reshard.dtype, reshard.target.operator)}")
     known = [each for each in EXTRAS if each.in_host and each.name in request.features]
-    features = ", ".join(f'"{each.name}": {each.adds}' for each in known)
+    features = [f'"{each.name}": {each.adds}' for each in known]
+    if push := phases[-1].push:
+        features.append(f'"push": Push(push_kernel, push, {push.tiles})')
     constants, kept = [], []
-    if known:
-        constants, kept = [f"FEATURES = {{{features}}}"], ["features=FEATURES"]
+    if features:
+        constants, kept = [f"FEATURES = {{{', '.join(features)}}}"], ["features=FEATURES"]
     constants += [line for phase in phases for line in phase.constants]
     if len(phases) == 1:
         name, given = phases[0].host([*more, *kept])

@@ -17,7 +17,7 @@ import sympy
 
 from shardwright.codegen.backends.lines import FITS, conjunction, pruned
 from shardwright.codegen.backends.peers import Peers
-from shardwright.codegen.backends.triton_gpu.along import Along, Candidates, along
+from shardwright.codegen.backends.triton_gpu.along import PULLED, Along, Candidates, Words, along
 from shardwright.codegen.backends.triton_gpu.kernel_text import (
     DigitText,
     DimText,
@@ -87,9 +87,24 @@ class Kernel:
         return (*(1 for _ in range(self.hidden)), *met)
 
     @property
+    def here(self) -> Index:
+        """The position of the device whose tiles they are."""
+        return self.peers.receiver
+
+    @property
+    def shares(self) -> int:
+        """How often each of its tiles is moved at most: once for each piece of it."""
+        return self.exchange.rule.pieces
+
+    @property
+    def copy(self) -> str:
+        """The support function that copies a block of rows."""
+        return "copy_some_lines" if self.moves.form == "mixed" else "copy_rows"
+
+    @property
     def tiles(self) -> int:
         """How many tiles, or pieces of tiles, make up a target shard at most."""
-        return math.prod(self.counts) * self.exchange.rule.pieces
+        return math.prod(self.counts) * self.shares
 
     @property
     def outer(self) -> tuple[int, ...]:
@@ -101,13 +116,8 @@ class Kernel:
     @cached_property
     def text(self) -> PullText:
         """The context of the kernel's template."""
-        body, digits, owners = FunctionBody(), self._digits(), dict[str, int]()
-        tiles = [self._hidden(axis) for axis in range(self.hidden)]
-        for axis in range(self.hidden, len(self.exchange.dims)):
-            known, turn = len(body.lines), self._turn(axis, digits[axis])
-            dim, number = self.exchange.dims[axis], axis - self.hidden
-            tiles.append(along(dim, number, self.peers.receiver, turn, body))
-            owners |= {line.name: axis for line in body.lines[known:]}
+        body, digits = FunctionBody(), self.digits()
+        tiles, owners = self.tiles_along(digits, body)
         sources = tuple(tile.source for tile in tiles)
         holder = simplify(self.exchange.holder(sources, self.peers.receiver, digits[-1]))
         named = [*body.lines, Assignment("sender", holder)]
@@ -115,8 +125,8 @@ class Kernel:
         held = conjunction(self.peers.held(sources), "&", room) if self.peers.tells_held else ""
         piece = None
         if self.exchange.rule.pieces > 1:
-            tiles, piece = self._cut(tiles, digits[-1])
-        inside, rows = self._rows(tiles)
+            tiles, piece = self.cut(tiles, digits[-1])
+        inside, rows = self.rows(tiles, [])
         moved = (*astuple(rows), *(astuple(piece) if piece else ()))
         *kept, sender = pruned(named, ["sender", held, inside, *map(str, moved)])
         positions = ["receiver", "me"] if self.peers.knows_me else ["receiver"]
@@ -124,18 +134,32 @@ class Kernel:
             positions=str(positions).replace("'", '"'),
             parameters=tuple(PositionText(name, POSITIONS[name]) for name in positions),
             wide=self.wide,
-            digits=tuple(self._taken()),
-            dims=tuple(self._dims(kept, owners)),
-            sender=_broken(sender, 12 if self.reduces else 8),
+            digits=tuple(self.taken()),
+            dims=tuple(self.texts(kept, owners)),
+            sender=broken_value(sender, 12 if self.reduces else 8),
             held=held,
             me=self.peers.me.name,
             piece=piece,
             inside=inside,
             deeper=4 if inside else 0,
             rows=rows,
-            has_ends=self.moves.form == "mixed",
+            copy=self.copy,
             reduced=ReducedText.of(self.exchange, self.dtype) if self.reduces else None,
         )
+
+    def tiles_along(
+        self, digits: tuple[Value, ...], body: FunctionBody, words: Words = PULLED
+    ) -> tuple[list[Along], dict[str, int]]:
+        """Return the tile of these digits along each dimension, and of which dimension each name is
+        that `body` takes."""
+        owners = dict[str, int]()
+        tiles = [self._hidden(axis) for axis in range(self.hidden)]
+        for axis in range(self.hidden, len(self.exchange.dims)):
+            known, turn = len(body.lines), self._turn(axis, digits[axis])
+            dim, number = self.exchange.dims[axis], axis - self.hidden
+            tiles.append(along(dim, number, self.here, turn, body, words))
+            owners |= {line.name: axis for line in body.lines[known:]}
+        return tiles, owners
 
     def meets(self, axis: int) -> str:
         """Return how many source shards meet a target shard along a dimension, in words."""
@@ -143,7 +167,7 @@ class Kernel:
         every = "" if Candidates.of(dim).full.all() else "up to "
         return "one" if count == 1 else f"{every}{count}"
 
-    def _dims(self, assignments: list[Assignment], owners: dict[str, int]) -> Iterator[DimText]:
+    def texts(self, assignments: list[Assignment], owners: dict[str, int]) -> Iterator[DimText]:
         """Yield the assignments of each dimension; `owners`: whose each name is."""
         for axis in dict.fromkeys(owners[each.name] for each in assignments):
             dim, several = self.exchange.dims[axis], self.counts[axis] > 1
@@ -154,10 +178,10 @@ class Kernel:
             values = (each for each in assignments if owners[each.name] == axis)
             yield DimText(
                 f"{met[0].upper()}{met[1:]}{order}.",
-                tuple(Named(each.name, _broken(each, 8)) for each in values),
+                tuple(Named(each.name, broken_value(each, 8)) for each in values),
             )
 
-    def _taken(self) -> Iterator[DigitText]:
+    def taken(self) -> Iterator[DigitText]:
         """Yield tile and outer indices, as they are taken off the place in the loop."""
         widest = {g[0]: w for g, w in zip(self.moves.groups, self.moves.widest, strict=True)}
         sizes = {"number": self.tiles} if self.tiles > 1 else {}
@@ -167,10 +191,10 @@ class Kernel:
             yield DigitText(name, left, size)
             left = "block"
 
-    def _digits(self) -> tuple[Value, ...]:
+    def digits(self) -> tuple[Value, ...]:
         """Return the digit of the tile's number along each dimension, and that of its piece."""
         number, found, weight = Index("number", self.tiles), [], 1
-        for count in reversed((*self.counts, self.exchange.rule.pieces)):
+        for count in reversed((*self.counts, self.shares)):
             found.append(mod(floor_div(number, weight), count))
             weight *= count
         return tuple(reversed(found))
@@ -180,7 +204,7 @@ class Kernel:
         count = self.counts[axis]
         if count == 1:
             return 0
-        own = self.exchange.source.dims[axis].index(self.peers.receiver)
+        own = self.exchange.source.dims[axis].index(self.here)
         return mod(digit + own + int(self._ends_with_own(axis)), count)
 
     def _ends_with_own(self, axis: int) -> bool:
@@ -194,12 +218,12 @@ class Kernel:
         """Return the tile along a hidden dimension: the receiver's own term, or each in turn."""
         dim, one = self.exchange.dims[axis], sympy.Integer(1)
         # Of new terms the first alone gets anything, and that is of the one term of the source.
-        term: Value = dim.target.index(self.peers.receiver) if dim.source.parts > 1 else 0 * one
+        term: Value = dim.target.index(self.here) if dim.source.parts > 1 else 0 * one
         if self.reduces and axis == 0:
             term = Index("term", dim.source.parts)
         return Along(term, 0 * one, 0 * one, one, one, one, ())
 
-    def _cut(self, tiles: list[Along], piece: Value) -> tuple[list[Along], PieceText]:
+    def cut(self, tiles: list[Along], piece: Value) -> tuple[list[Along], PieceText]:
         """Return the tiles with that of the cut dimension replaced by its piece, and what finds
         that."""
         axis = self.exchange.rule.cut
@@ -225,8 +249,9 @@ class Kernel:
         )
         return [*tiles[:axis], piece_of, *tiles[axis + 1 :]], text
 
-    def _rows(self, tiles: list[Along]) -> tuple[str, RowsText]:
-        """Return what holds unless a tile, or a piece of one, is empty, and it as rows."""
+    def rows(self, tiles: list[Along], more: list[str]) -> tuple[str, RowsText]:
+        """Return what holds unless a tile, or a piece of one, is empty, and it as rows; `more`:
+        tests besides."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []
@@ -250,6 +275,7 @@ class Kernel:
             write_stride = write_stride * tiles[axis].wanted * inner
         read_row, write_row = apart[1] if len(groups) > 1 else (sympy.Integer(0),) * 2
         tests = [f"{TRITON.text(a)} < {TRITON.text(b)}" for a, b in dict.fromkeys(conditions)]
+        tests = [*more, *tests]
         room = LOOPED - 4 * (2 if tests else 1)
         rows = RowsText(
             read=_offset(reads, room - len("read=,")),
@@ -269,7 +295,7 @@ class Kernel:
         return TRITON.text(simplify(math.prod(widths, start=sympy.Integer(1))))
 
 
-def _broken(assignment: Assignment, indent: int) -> str:
+def broken_value(assignment: Assignment, indent: int) -> str:
     """Return the value of an assignment that is indented so far."""
     return broken(TRITON, assignment.value, WIDTH - indent - len(f"{assignment.name} = "))
 

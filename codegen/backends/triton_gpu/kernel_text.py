@@ -78,7 +78,7 @@ class PullText:
     anything is to be computed; `sender`: whose shard has the tile; `held`: where devices that hold
     it copy their own, whether this one, at position `me` of the source mesh, does; `inside`: what
     holds unless the tile is empty, "" where none is, and the copy is indented by `deeper`;
-    `has_ends`: whether rows have ends that are no whole lines of 16 bytes.
+    `copy`: the function that copies a block of rows.
     """
 
     positions: str
@@ -93,5 +93,29 @@ class PullText:
     inside: str
     deeper: int
     rows: RowsText
-    has_ends: bool
+    copy: str
     reduced: ReducedText | None
+
+
+@dataclass(frozen=True)
+class PushText:
+    """What the template of a kernel that pushes prints, as `PullText`. `receiver`: whose shard gets
+    the tile; `sends`: what holds if this device is the one that sends it there; `homes`: how
+    many positions of receivers in the source mesh a table has, of which `me` is one, 0 without it;
+    the `number` of a piece is that of this device's.
+    """
+
+    parameters: tuple[PositionText, ...]
+    wide: bool
+    digits: tuple[DigitText, ...]
+    dims: tuple[DimText, ...]
+    receiver: str
+    homes: int
+    held: str
+    sends: str
+    me: str
+    piece: PieceText | None
+    inside: str
+    deeper: int
+    rows: RowsText
+    copy: str

@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
+from shardwright.codegen.backends.triton_gpu.kernel_text import PullText, PushText
+from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
 from shardwright.codegen.backends.triton_gpu.rows import Moves, together
 from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.python_text import called
@@ -63,23 +65,28 @@ NAMES = {
 
 @dataclass(frozen=True)
 class PullPhase:
-    """An exchange with its kernel. `ends`: its sides as the module states them."""
+    """An exchange with its kernel. `ends`: its sides as the module states them; `push`: what pushes
+    its tiles as well, if anything."""
 
     names: Names
     kernel: Kernel
     ends: tuple[str, str]
+    push: PushKernel | None = None
 
     @property
-    def template(self) -> str:
-        """The template of its kernel."""
-        return f"triton_gpu/{'reduce' if self.kernel.reduces else 'pull'}.py.jinja"
+    def kernels(self) -> tuple[tuple[str, PullText | PushText], ...]:
+        """The template of each of its kernels, with what that prints."""
+        name = "reduce" if self.kernel.reduces else "pull"
+        found: list[tuple[str, PullText | PushText]] = [(name, self.kernel.text)]
+        found += [("push", self.push.text)] if self.push else []
+        return tuple((f"triton_gpu/{name}.py.jinja", text) for name, text in found)
 
     @property
     def imported(self) -> set[str]:
         """The support functions that its kernel calls."""
         if self.kernel.reduces:
             return {"rows_at", "read_once"}
-        return {"copy_some_lines" if self.kernel.text.has_ends else "copy_rows"}
+        return {self.kernel.copy}
 
     @property
     def exchange(self) -> Exchange:

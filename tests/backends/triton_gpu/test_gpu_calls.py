@@ -103,7 +103,7 @@ def test_few_calls_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         kept = [torch.empty(4, 6) for _ in range(3)]
         for out in kept:
             module.reshard(x, group, out=out)
-    assert 0 < len(processes._of(group)["calls"]) <= 64
+    assert 0 < len(processes.kept(group)["calls"]) <= 64
 
 
 @pytest.mark.usefixtures("alone")

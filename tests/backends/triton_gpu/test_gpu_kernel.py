@@ -132,9 +132,9 @@ def test_shards_that_lie_anywhere(tmp_path: Path) -> None:
     ]
 
 
-def assembly(module: ModuleType, start: int | None = None) -> str:
+def assembly(module: ModuleType, start: int | None = None, push: Any = None) -> str:
     """The kernel for sm_90, as the module launches it for shards that begin at multiples of so many
-    elements, by default of 16 bytes."""
+    elements, by default of 16 bytes; that of `push`, if it is given."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -142,8 +142,11 @@ def assembly(module: ModuleType, start: int | None = None) -> str:
     from shardwright.codegen.backends.triton_gpu.compile import launch
 
     made, own = module.pull_kernel, module._HOST
-    names, given = made.arg_names, launch.types(module)
-    block = own.tiles.block(start)
+    given, tiles = launch.types(module), own.tiles
+    if push is not None:
+        made, tiles = push.kernel, tiles._replace(number=push.tiles)
+        given |= {"shard": given["out"], "sender": "i32", "homes": "*i64"}
+    names, block = made.arg_names, tiles.block(start)
     if start is not None:
         given["out"] = f"*i{8 * own.itemsize * block.width}"
     values = {"BLOCK": block}

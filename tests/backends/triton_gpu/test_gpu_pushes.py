@@ -53,13 +53,13 @@ def turned(bits: str) -> str:
     return bytes(byte ^ 1 for byte in bytes.fromhex(bits)).hex()
 
 
-def check_pushes(reshards: list[Reshard], folder: Path, interpreted: str) -> None:
+def check_pushes(reshards: list[Reshard], folder: Path) -> None:
     """Every call gives the shards of its own values; nothing but results is in shared memory."""
     cases = [
         case_of(each, folder / f"case{number}.py", {}, slow=0, late=0)
         for number, each in enumerate(reshards)
     ]
-    ranks = run_group(4, [case for case, _ in cases], folder, interpreted=interpreted == "1")
+    ranks = run_group(4, [case for case, _ in cases], folder, interpreted=True)
     for number, (reshard, (_, wanted)) in enumerate(zip(reshards, cases, strict=True)):
         for found in (lines[number] for lines in ranks):
             first = wanted[found["device"]]
@@ -71,17 +71,32 @@ def check_pushes(reshards: list[Reshard], folder: Path, interpreted: str) -> Non
 
 def test_tiles_are_pushed_into_results(tmp_path: Path) -> None:
     """Uneven shards, of which some are empty, devices in another order, replicas that share."""
-    check_pushes([TURNED, UNEVEN, ORDERED, GATHER, *RANDOM[:2]], tmp_path, "1")
+    check_pushes([TURNED, UNEVEN, ORDERED, GATHER, *RANDOM[:2]], tmp_path)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("interpreted", ["0", "1"])
-def test_random_pushes(interpreted: str, tmp_path: Path) -> None:
-    """Last run whole on 2026-11-24."""
-    check_pushes(RANDOM, tmp_path, interpreted)
+def test_random_pushes(tmp_path: Path) -> None:
+    """Last run whole on 2026-11-27."""
+    check_pushes(RANDOM, tmp_path)
 
 
-NEXT = {"tuple(addresses), programs": "(*addresses[1:], addresses[0]), programs"}
+def test_push_kernels_compile(tmp_path: Path) -> None:
+    """For each way to name the sender; tiles of whole lines are loaded and stored in such."""
+    from test_gpu_kernel import assembly, widths
+    from test_torch_support import module_of
+
+    turned = Mesh({"x": 2, "y": 2}, [3, 1, 0, 2])
+    rows = {"x": 2, "y": 2}, (64, 64), '[{"x"}, {}]'
+    for number, reshard in enumerate(
+        (make(*rows, '[{}, {"y"}]'), make(*rows, '[{}, {"y"}]', turned), make(*rows, "[{}, {}]"))
+    ):
+        module, _ = module_of(reshard, tmp_path / str(number))
+        found = widths(assembly(module, push=module._HOST.features["push"]))
+        assert {*found[1]} == {16}
+        assert ("homes" in module.push_kernel.arg_names) == (number == 1)
+
+
+NEXT = {"shards[0], addresses, device_id": "shards[0], addresses[1:] + addresses[:1], device_id"}
 
 
 @pytest.mark.slow

@@ -16,13 +16,15 @@ from sums import SHARED, in_two, placing, reduction, shared
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.matmul.context import layout_of
-from shardwright.codegen.backends.triton_gpu.kernel_text import Named, PullText
+from shardwright.codegen.backends.triton_gpu.kernel_text import Named, PullText, PushText
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
-from shardwright.codegen.backends.triton_gpu.phases import phases_of
+from shardwright.codegen.backends.triton_gpu.phases import PullPhase, phases_of
+from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.ir import Mesh
 from shardwright.ir.matmul import SIDES
 
 CONDITIONS = 8
@@ -36,14 +38,29 @@ COMPUTE = {"min", "max", "float"}
 """The functions that expressions call."""
 
 
-def texts() -> Iterator[PullText]:
-    """The contexts of kernels of each form: copies, also wide and in pieces, and reductions."""
+def phases() -> Iterator[PullPhase]:
+    """Exchanges with kernels of each form: copies, also wide and in pieces, and reductions."""
     wide = make({"x": 2}, (2**17, 2**16), '[{"x"}, {}]', '[{}, {"x"}]', dtype="int8")
     reshards = [*CASES.values(), wide, *map(reduction, range(4)), *map(placing, range(4))]
     plans = [plan(reshard, "direct") for reshard in reshards]
     plans += [*map(in_two, SHARED.values()), *filter(None, map(shared, range(4)))]
     for made in plans:
-        yield from (phase.kernel.text for phase in phases_of(made))
+        yield from phases_of(made)
+
+
+def texts() -> Iterator[PullText]:
+    """The contexts of kernels that pull."""
+    yield from (phase.kernel.text for phase in phases())
+
+
+def pushed() -> Iterator[PushText]:
+    """And of those that push, where devices come in another order as well."""
+    turned = Mesh({"x": 2, "y": 2}, [3, 1, 0, 2])
+    ordered = make({"x": 2, "y": 2}, (6, 5), '[{"x"}, {}]', '[{}, {"y"}]', turned)
+    for phase in (*phases(), *phases_of(plan(ordered, "direct"))):
+        kernel = PushKernel.of(phase.kernel)
+        if kernel is not None:
+            yield kernel.text
 
 
 MATMULS = (
@@ -104,8 +121,12 @@ def test_contexts_hold_no_statement() -> None:
     """And each optional part of the templates is in one of them."""
     found = list(texts())
     assert [each for text in found for each in breaches("", text)] == []
-    for part in ("wide", "held", "piece", "inside", "has_ends", "reduced"):
+    for part in ("wide", "held", "piece", "inside", "reduced"):
         assert {bool(getattr(text, part)) for text in found} == {True, False}, part
+    pushes = list(pushed())
+    assert [each for text in pushes for each in breaches("", text)] == []
+    for part in ("wide", "homes", "held", "piece", "inside"):
+        assert {bool(getattr(text, part)) for text in pushes} == {True, False}, part
     matmuls = matmul_texts()
     assert [each for text in matmuls for each in breaches("", text)] == []
     for part in ("moved", "adds", "a_mask", "b_mask", "described", "widens", "pushes", "neutral"):
@@ -152,7 +173,7 @@ def test_templates_of_matmuls_print_contexts_alone() -> None:
     assert len(re.findall(r"\{[%{][^%}]*\b(?:if|elif) ", "".join(texts))) <= CONDITIONS
 
 
-@pytest.mark.parametrize("name", ["pull", "reduce"])
+@pytest.mark.parametrize("name", ["pull", "push", "reduce"])
 def test_templates_print_contexts_alone(name: str) -> None:
     """Of a phase they use its names only; and with the frame around them they choose little."""
     text, frame = (

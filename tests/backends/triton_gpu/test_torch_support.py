@@ -132,12 +132,11 @@ def test_symmetric_source_of_other_meshes(tmp_path: Path, monkeypatch: pytest.Mo
     made: list[int] = []
     rank = SimpleNamespace(number=0)
 
-    def symmetric_buffer(group: object, home: object) -> torch.Tensor:
+    def source_buffer(group: object, home: object) -> torch.Tensor:
         made.append(rank.number)
         return torch.empty(64, dtype=torch.uint8)
 
-    processes = module._HOST.processes
-    monkeypatch.setattr(processes, "symmetric_buffer", symmetric_buffer)
+    monkeypatch.setattr(module._MEMORY, "source_buffer", source_buffer)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda group: rank.number)
     shapes = []

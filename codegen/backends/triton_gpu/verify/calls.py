@@ -60,7 +60,7 @@ def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool =
     """
     for name, way in WAYS.items():
         shares = way.in_place or any(way.pushed)
-        pushes = not any(way.pushed) or module._HOST.phases[-1].processes.pushes
+        pushes = not any(way.pushed) or "push" in module._HOST.phases[-1].features
         lacks = shares and "symmetric_source" not in module.__all__
         runs = (interpreted or not way.kernels) and pushes and not lacks
         later = way.later and "async" in module._HOST.features

@@ -67,7 +67,7 @@ def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
     check_script(module, values, PULLED, "symmetric", noted=noted)
     if {*host.exchange.source.ids} == {*host.exchange.ranks}:
         check_script(module, values, OFFERED, "symmetric", noted=noted)
-    if host.phases[-1].processes.pushes:
+    if "push" in host.phases[-1].features:
         check_script(module, values, PUSHED, "symmetric", noted=noted)
     else:
         _check_refused(module)

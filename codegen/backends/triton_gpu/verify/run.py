@@ -58,11 +58,12 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     if case.derivative:
         with compare.said_of("the derivative"):
             _transpose(module, case, execution)
+    pushed = _push(module, case, execution)
     bounded = _bounded(module, case)
     derivative = ("derivative",) if case.derivative else ()
     # Last, so that what running it shows is said in those words.
     copies = check_copies(compare.named(module, "_HOST").phases)
-    return (*CHECKS, *bounded, *derivative, *copies, *check_among_ranks(module, case))
+    return (*CHECKS, *bounded, *derivative, *pushed, *copies, *check_among_ranks(module, case))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
@@ -162,6 +163,31 @@ def _run_once(module: ModuleType, case: Case, execution: Run, programs: int | No
         return {name: moved(shards) for name, shards in given.items()}
 
     _move_at_once([_Move.of(case, execution)], reshard)
+
+
+def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
+    """Let every device push its tiles, where a kernel does that; the name of the check."""
+    phases = compare.named(module, "_HOST").phases
+    host, programs = phases[-1], (None, FEW)
+    if "push" not in host.features:
+        return ()
+
+    def pushed(given: dict[str, list[Any]], programs: int | None) -> dict[str, Any]:
+        ((name, shards),) = given.items()
+        for phase in phases[:-1]:
+            shards = phase.reshard_local(shards)
+        exchange = host.exchange
+        outs = {device: host.empty(device, "cpu") for device in sorted(exchange.target.ids)}
+        addresses = [outs[device].data_ptr() for device in exchange.target.ids]
+        for device, shard in zip(sorted(exchange.source.ids), shards, strict=True):
+            push = host.features["push"].pusher(host, shard, addresses, device, programs)
+            push(shard, outs[device])
+        return {name: [*outs.values()]}
+
+    with compare.said_of("pushed"):
+        for most in programs:
+            _move_at_once([_Move.of(case, execution)], partial(pushed, programs=most))
+    return ("pushed",)
 
 
 def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:

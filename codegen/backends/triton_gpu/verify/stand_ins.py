@@ -57,6 +57,8 @@ class StandIns:
         for listed in {vars(each)["Listed"] for each in inside if "Listed" in vars(each)}:
             replaced.append((listed, "__init__", _on_cpu(listed.__init__)))
             replaced.append((listed, "copier", self._copier(listed.copier)))
+        for push in {vars(each)["Push"] for each in inside if "Push" in vars(each)}:
+            replaced.append((push, "pusher", self._pusher(inside)))
         if self._on_gpus:  # where a kernel asserts, which comes after what it waits for
             wires = {vars(each)["Wire"] for each in inside if "Wire" in vars(each)}
             replaced += [(wire, "check", lambda *given: None) for wire in wires]
@@ -147,6 +149,35 @@ class StandIns:
                     self._ranks.me.note(every(each), every(out))
 
         return unpacked
+
+    def _pusher(self, inside: Sequence[Any]) -> Callable[..., Any]:
+        """Return `Push.pusher` by boxes: kernels that push are run elsewhere, one after another."""
+        listing = next(vars(each) for each in inside if "entries_of" in vars(each))
+
+        def pusher(
+            push: Any, move: Any, shard: Any, addresses: Any, device: int, programs: Any = None
+        ) -> Any:
+            exchange = move.exchange
+            sender, to = exchange.source_position(device), exchange.target_position(device)
+            held = exchange.source.box(sender)
+            entries = [
+                entry
+                for piece in exchange.outgoing(sender)
+                for entry in listing["entries_of"](
+                    piece.box, held, exchange.target.box(piece.receiver),
+                    move.itemsize, 0, piece.receiver,
+                )
+            ]  # fmt: skip
+            listed = listing["Listed"](entries, shard.device)
+
+            def run(shard: Any, out: Any) -> None:
+                listed.copy((shard.data_ptr(),), addresses)
+                if exchange.is_empty(to):
+                    out.fill_(move.empty_value)
+
+            return run
+
+        return pusher
 
     def _copier(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return `Listed.copier`, which notes the bytes of entries before it copies them."""
