@@ -48,20 +48,21 @@ GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 .PHONY: demo test later gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
+# Of the files of torch and jax few are imported, and Python compiles those when they are.
 $(STAMP): pyproject.toml constraints.txt
 	@test -n '$(PYTHON)' || { echo "no Python 3.11 or later on PATH: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(TRUST); $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	$(TRUST); $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
 $(LATER)/.installed: $(STAMP)
-	$(TRUST); $(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(LATER) \
+	$(TRUST); $(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $(LATER) \
 		triton==$(LATER_TRITON)
 	touch $@
 
 $(LATER_VENV)/.installed: pyproject.toml
 	$(LATER_PYTHON) -m venv $(LATER_VENV)
-	$(TRUST); $(LATER_VENV)/bin/python -m pip install --quiet -e '.[jax]' jax==$(LATER_JAX)
+	$(TRUST); $(LATER_VENV)/bin/python -m pip install --quiet --no-compile -e '.[jax]' jax==$(LATER_JAX)
 	touch $@
 
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
