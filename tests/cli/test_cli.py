@@ -15,7 +15,6 @@ from xml.etree import ElementTree
 
 import pytest
 from commands import TABLES, described, files, flags, mistake, ok, run
-from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.emit.support import support_files
@@ -264,7 +263,8 @@ def test_the_demo_without_torch(tables: Path, tmp_path: Path) -> None:
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-@pytest.mark.parametrize("command", sampled(["emit", "plan", "show", "verify"], "emit"))
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["emit", "plan", "show", "verify"])
 def test_the_locale_makes_no_difference(command: str, tmp_path: Path) -> None:
     """Texts beyond ASCII are read, printed and written as UTF-8; nothing else of the machine's
     settings is needed than where programs are."""

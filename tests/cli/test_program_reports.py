@@ -166,6 +166,7 @@ def test_what_others_move_needs_a_page(home: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_why_xla_cannot_be_asked_is_said(home: Path) -> None:
     """Here the function raises where there are eight devices, as in the process that compiles."""
     given = replaced(

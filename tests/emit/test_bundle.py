@@ -113,6 +113,7 @@ def test_the_header_is_the_command_of_the_bundle() -> None:
         assert command in bundle.files("a")[name]
 
 
+@pytest.mark.slow
 def test_hash_seeds_do_not_matter() -> None:
     program = (
         "import shardwright as sw, sys;"

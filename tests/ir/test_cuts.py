@@ -72,7 +72,7 @@ def values(expression: Any, symbol: Index, extent: int) -> list[int]:
     return [int(each) for each in found]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cuts())
 def test_closed_forms(case: tuple[Cut, list[list[int]]]) -> None:
     cut, shards = case

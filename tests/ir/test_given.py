@@ -259,7 +259,7 @@ def placed(draw: st.DrawFn, sizes: tuple[int, ...], rank: int, strided: bool) ->
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_placements_are_where_torch_puts_them(tensor: Any, data: st.DataObject) -> None:
     """By what torch says of every rank's shard, for extents that divide and that do not; as

@@ -39,7 +39,7 @@ def elements(stored: Stored) -> dict[int, set[int]]:
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(relayouts())
 def test_bytes(relayout: sw.Relayout) -> None:
     check_bytes(relayout)

@@ -402,6 +402,7 @@ def test_the_page_shows_some_of_many_devices_and_pieces() -> None:
     assert "… and 8 more of 24 devices." in page
 
 
+@pytest.mark.slow
 def test_the_same_text_whatever_the_hash_seed() -> None:
     code = (
         "import hashlib, shardwright as sw;"

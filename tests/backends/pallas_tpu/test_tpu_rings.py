@@ -192,10 +192,10 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
     "rounded_each_time": ({"wide = jnp.float32 if": "wide = dtype if"}, "sums in the order .*"),
 }
 """By name: patterns of a module with what stands there instead, and what is said."""
-SWEPT = ("twice", "rounded_each_time")
+KEPT = ("freed_too_soon", "nobody_meets")
 
 
-@pytest.mark.parametrize("name", sampled(FAULTS, *(name for name in FAULTS if name not in SWEPT)))
+@pytest.mark.parametrize("name", sampled(FAULTS, *KEPT))
 def test_planted_faults(name: str, tmp_path: Path) -> None:
     edits, expected = FAULTS[name]
     which = SHARED["narrow" if name == "rounded_each_time" else "few"]

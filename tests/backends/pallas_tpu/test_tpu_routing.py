@@ -582,6 +582,7 @@ print(there._PROGRAM.form, back._PROGRAM.form, there.COLLECTIVE_ID != back.COLLE
 """
 
 
+@pytest.mark.slow
 def test_two_modules_and_each_twice_in_one_program(tmp_path: Path) -> None:
     """All of the next call waits for all of this one, whatever device comes first."""
     pytest.importorskip("jax")

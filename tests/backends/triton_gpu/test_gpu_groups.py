@@ -98,7 +98,10 @@ print(len(launches))
 """
 
 
-@pytest.mark.parametrize(("which", "interpreted"), [("apart", "1"), ("among", "0")])
+@pytest.mark.parametrize(
+    ("which", "interpreted"),
+    [pytest.param("apart", "1", marks=pytest.mark.slow), ("among", "0")],
+)
 def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
     reshards, module = refits[which]
     cases = tmp_path / "cases.json"
@@ -143,7 +146,10 @@ def checked(folder: Path) -> tuple[str, str, int]:
     return run.stdout, run.stderr, run.returncode
 
 
-@pytest.mark.parametrize(("which", "interpreted"), [("apart", "0"), ("among", "1")])
+@pytest.mark.parametrize(
+    ("which", "interpreted"),
+    [("apart", "0"), pytest.param("among", "1", marks=pytest.mark.slow)],
+)
 def test_one_exchange_a_rank(refits: Refits, which: str, interpreted: str, tmp_path: Path) -> None:
     reshards, module = refits[which]
     given = {name: sides(reshard) for name, reshard in reshards.items()}

@@ -120,6 +120,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_shards_that_lie_anywhere(tmp_path: Path) -> None:
     """Inputs, results, or both begin off 16 bytes; one launch a device, into the tensors given."""
     names = ["heads", "rows", "bytes"]

@@ -130,6 +130,7 @@ def test_replicas_of_a_product_have_the_same_bits(runner: Runner, tmp_path: Path
     assert report.verdict == "ok", report.detail
 
 
+@pytest.mark.slow
 def test_gradients(runner: Runner, tmp_path: Path) -> None:
     given = matmul(*KINDS["gather and scatter"], 1)
     report = runner.run(written(given, "m", tmp_path, gradient=True))

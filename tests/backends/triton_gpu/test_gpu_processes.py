@@ -299,6 +299,7 @@ def test_hosts_that_share_memory(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_backend_of_symmetric_memory_stays_as_it_was_set(tmp_path: Path) -> None:
     """By matmuls too: another than CUDA's is an error on every rank, and is not changed."""
     split = '[{"x"}, {}]', '[{}, {"x"}]', '[{}, {"x"}]'

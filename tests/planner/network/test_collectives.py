@@ -109,6 +109,7 @@ def test_flows_are_the_transfers(rule: HolderRule | None) -> None:
     assert expected.sum() > 0
 
 
+@pytest.mark.slow
 def test_thousands_of_devices_are_routed() -> None:
     """All pairs of 4096 devices, 16 million transfers, on a torus of 16x16x16."""
     mesh = Mesh({"x": 64, "y": 64})
