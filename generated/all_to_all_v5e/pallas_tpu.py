@@ -207,7 +207,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
         remote_copy(read, write, sent, received, device).start()
 
     def taken(row, step):  # as much as a move takes
-        return part_of(0, row, step)
+        return part_of(np.int32(0), row, step)
 
     steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
 

@@ -46,7 +46,17 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_meshes import Sharded
 from .._support.jax_orders import TwoOrders
-from .._support.pallas_peers import each, far_apart, minimum, operand, remote_copy, signal, wait_for
+from .._support.pallas_peers import (
+    div,
+    each,
+    far_apart,
+    maximum,
+    minimum,
+    operand,
+    remote_copy,
+    signal,
+    wait_for,
+)
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
@@ -142,7 +152,8 @@ SLOT = Slot((1, 2, 128), (3, 3), dense=True)
 
 def _at(slots, place, box):
     """Return the granules that a tile, of a tensor box, takes of a slot."""
-    return slots.at[operand(place), pl.ds(0, SLOT.granules(box)), :, :]
+    size = maximum(box[1] - box[0], 0) * 3
+    return slots.at[operand(place), pl.ds(0, div(size + 255, 256)), :, :]
 
 
 def _kernel(order, x, y, copied, sent, received):

@@ -183,7 +183,8 @@ SLOT = Slot((1, 1, 128), (4, 4, 8), dense=True)
 
 def _at(slots, place, box):
     """Return the granules that a tile, of a tensor box, takes of a slot."""
-    return slots.at[operand(place), pl.ds(0, SLOT.granules(box)), :, :]
+    size = maximum(box[1] - box[0], 0) * 32
+    return slots.at[operand(place), pl.ds(0, div(size + 127, 128)), :, :]
 
 
 def _kernel(order, x, y, copied, sent, received):

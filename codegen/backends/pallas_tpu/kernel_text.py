@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
-from shardwright.codegen.backends.pallas_tpu.memory import View
+from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.windows import SLOTS, Windows
 from shardwright.codegen.emit.templates import render
@@ -97,15 +98,19 @@ class DirectText:
 
 @dataclass(frozen=True)
 class SlotsText:
-    """A kernel of slots. `numbers`: of the pieces of a tile."""
+    """A kernel of slots. `numbers`: of the pieces of a tile; `inner`: elements of a tile beside its
+    extent along the first dimension; `granule`: elements of 512 bytes."""
 
     moving: Moving
     numbers: tuple[int, ...]
+    inner: int
+    granule: int
 
     @staticmethod
-    def of(moving: Moving) -> SlotsText:
-        """Return the context."""
-        return SlotsText(moving, tuple(range(moving.pieces)))
+    def of(form: Slots, moving: Moving) -> SlotsText:
+        """Return the context of a form."""
+        inner, granule = math.prod(form.window[1:]), form.packed * LANES
+        return SlotsText(moving, tuple(range(moving.pieces)), inner, granule)
 
 
 @dataclass(frozen=True)

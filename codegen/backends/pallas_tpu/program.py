@@ -270,9 +270,9 @@ def _slots(form: Slots, moving: Moving, exchange: Exchange, given: Given) -> Mad
     ]
     calls = {
         "pallas_slots": ("Slot", "Slots", "slot_number"),
-        "pallas_peers": ("operand", *(SENDS if moving.sends else ())),
+        "pallas_peers": ("div", "maximum", "operand", *(SENDS if moving.sends else ())),
     }
-    kernels = printed("slots", SlotsText.of(moving))
+    kernels = printed("slots", SlotsText.of(form, moving))
     return calls, _explained(f"{program} = Slots", arguments), before, kernels
 
 
