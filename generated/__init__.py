@@ -32,6 +32,7 @@ MODULES = {
     "moe_experts_ep_to_tp": "moe_experts_ep_to_tp",
     "move_four_axes": "move_four_axes",
     "move_major_2x2x2": "move_major_2x2x2",
+    "packed_qkv": "packed_qkv",
     "reduce_scatter_2x4": "reduce_scatter_2x4",
     "reduce_scatter_ring": "reduce_scatter_ring",
     "reversed_devices": "reversed_devices",
@@ -47,6 +48,7 @@ MODULES = {
     "transpose_5x2_uneven": "transpose_5x2_uneven",
     "uneven_both_sides": "uneven_both_sides",
     "xla_15207": "xla_15207",
+    "zigzag_sequence": "zigzag_sequence",
 }
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.mesh import Mesh
@@ -105,8 +106,8 @@ class RelayoutPlan:
         """Bytes that all devices receive."""
         return sum(self.received.values())
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the bytes as plain data."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return bytes and relays as plain data."""
         return {
             "bytes": {
                 "received_max": self.received_max,
@@ -116,11 +117,15 @@ class RelayoutPlan:
             "received": {str(device): count for device, count in self.received.items()},
             "sent": {str(device): count for device, count in self.sent.items()},
             "tensors": dict(self.tensors),
+            "relays": [_listed(relay) for relay in self.relays],
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as text."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
+        """Return `to_dict` as text, a line for each relay."""
+        said = self.to_dict()
+        relays = ",\n    ".join(map(json.dumps, said.pop("relays")))
+        text = json.dumps(said, indent=2).removesuffix("\n}")
+        return f'{text},\n  "relays": [\n    {relays}\n  ]\n}}\n'
 
     def __str__(self) -> str:
         tensors = (f"  {name:20} {count:>18,}" for name, count in self.tensors.items())
@@ -132,6 +137,18 @@ class RelayoutPlan:
                 *tensors,
             ]
         )
+
+
+def _listed(relay: Relay) -> dict[str, object]:
+    """Return a relay as plain data; places are the number of a buffer and of an element in it."""
+    return {
+        "tensor": relay.tensor,
+        "sender": relay.sender,
+        "receiver": relay.receiver,
+        "source": list(relay.source),
+        "targets": list(map(list, relay.targets)),
+        "loops": [[loop.times, *loop.steps] for loop in relay.loops],
+    }
 
 
 def plan_relayout(relayout: Relayout) -> RelayoutPlan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -23,8 +23,6 @@ from shardwright.ir.stored import Stored
 from shardwright.ir.walks import FactorView, Nest, Ranges, View, crossed, walks_of
 
 Shape: TypeAlias = tuple[int, ...]
-Shapes: TypeAlias = Callable[[BoundBuffer, int], Shape]
-"""Gives the shape of a buffer in the memory of a mesh position."""
 
 
 class InBuffer(NamedTuple):
@@ -53,9 +51,12 @@ class Relay(NamedTuple):
         return math.prod(loop.times for loop in self.loops)
 
 
-def exact(buffer: BoundBuffer, position: int) -> Shape:
-    """Return the shape that a buffer has at a position."""
-    return buffer.shape(position)
+def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
+    """Return the shapes of a buffer by mesh position; `padded`: each the least that holds all."""
+    shapes = [buffer.shape(position) for position in range(stored.mesh.size)]
+    if not padded:
+        return shapes
+    return [tuple(map(max, zip(*shapes, strict=True)))] * len(shapes)
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ class _StoredBox:
     views: tuple[View, ...]
 
 
-def relays_of(source: Stored, target: Stored, shapes: Shapes = exact) -> tuple[Relay, ...]:
-    """Return everything that moves between two stored layouts, or stays on a device."""
-    sides = [list(_parts(each, shapes)) for each in (source, target)]
+def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[Relay, ...]:
+    """Return everything that moves between two stored layouts, or stays on a device; `padded`:
+    buffers are as large on every device."""
+    sides = [list(_parts(each, padded)) for each in (source, target)]
     sent = dict.fromkeys(source.mesh.device_ids, 0)
     found: list[Relay] = []
     for tensor, shape in source.tensors.items():
@@ -82,11 +84,12 @@ def relays_of(source: Stored, target: Stored, shapes: Shapes = exact) -> tuple[R
     return tuple(found)
 
 
-def _parts(stored: Stored, shapes: Shapes) -> Iterator[tuple[str, _StoredBox]]:
+def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, _StoredBox]]:
     """Yield what every device has, with the name of the tensor."""
+    buffers = [(each, shapes_of(stored, each, padded)) for each in stored.bound.values()]
     for position, device in enumerate(stored.mesh.device_ids):
-        for number, buffer in enumerate(stored.bound.values()):
-            shape = shapes(buffer, position)
+        for number, (buffer, shapes) in enumerate(buffers):
+            shape = shapes[position]
             steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
             for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
                 rank = len(stored.tensors[part.tensor])

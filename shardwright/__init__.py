@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.matmul import MatmulBundle
     from shardwright.codegen.emit.program import ProgramBundle
+    from shardwright.codegen.emit.relayout import RelayoutBundle
     from shardwright.codegen.learn.compare import Comparison, compare
     from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
@@ -71,6 +72,7 @@ _HOMES = {
     "shardwright.codegen.emit.emit": ("Bundle", "emit"),
     "shardwright.codegen.emit.matmul": ("MatmulBundle",),
     "shardwright.codegen.emit.program": ("ProgramBundle",),
+    "shardwright.codegen.emit.relayout": ("RelayoutBundle",),
     "shardwright.codegen.emit.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
@@ -115,6 +117,7 @@ __all__ = [
     "Problem",
     "ProgramBundle",
     "Relayout",
+    "RelayoutBundle",
     "RelayoutPlan",
     "Report",
     "Reshard",

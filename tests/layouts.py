@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from hypothesis import strategies as st
 
-from shardwright.codegen.verify.oracle.layouts import (
-    BufferSaid,
-    CutSaid,
-    Numbers,
-    PartSaid,
-    stored_numbers,
-)
+import shardwright as sw
+from shardwright.codegen.verify.oracle.layouts import Numbers
+from shardwright.codegen.verify.relayout_case import StoredSaid
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.factors import Factors
@@ -25,34 +20,9 @@ from shardwright.ir.text.layout_text import parse_layout
 MESHES = ({"a": 2, "b": 3}, {"a": 4}, {"a": 2, "b": 2, "c": 2}, {"a": 1}, {"a": 6, "b": 2})
 
 
-def cut_said(cut: DimCut) -> CutSaid:
-    axes = tuple((ref.name, ref.pre, ref.size) for ref in cut.axes)
-    return CutSaid(axes, cut.rule, cut.numbers, cut.into, cut.reversed, cut.table, cut.window)
-
-
-def part_said(part: TensorPart, shape: tuple[int, ...]) -> PartSaid:
-    names = [f"f{dim}" for dim in range(len(shape))]
-    before: Any = tuple(((name, extent),) for name, extent in zip(names, shape, strict=True))
-    after = tuple((name,) for name in names)
-    if part.factors is not None:
-        after = part.factors.after
-        before = tuple(
-            tuple(
-                (name, size or extent // math.prod(s for _, s in group if s))
-                for name, size in group
-            )
-            for group, extent in zip(part.factors.before, shape, strict=True)
-        )
-    return PartSaid(part.tensor, before, after, tuple(map(cut_said, part.dims)))
-
-
 def numbers_of(stored: Stored, buffer: str) -> dict[int, Numbers]:
     """Of each device, the numbers of the elements that it stores in a buffer."""
-    layout, shapes = stored.buffers[buffer], stored.tensors
-    stack = layout if isinstance(layout, Stack) else Stack(0, (layout,))
-    parts = tuple(part_said(part, shapes[part.tensor]) for part in stack.parts)
-    said = BufferSaid(stack.dim, parts, None if stack.cut is None else cut_said(stack.cut))
-    return stored_numbers(stored.mesh.axes, tuple(stored.mesh.device_ids), shapes, said)
+    return StoredSaid.of(stored).numbers(stored.tensors)[buffer]
 
 
 @st.composite
@@ -138,5 +108,21 @@ def buffers(draw: st.DrawFn, mesh: Mesh) -> tuple[dict[str, tuple[int, ...]], Bu
 
 def sizes(factors: Factors, shape: tuple[int, ...]) -> dict[str, int]:
     """Of each factor its size."""
-    groups = part_said(TensorPart("x", (), factors), shape).before
-    return {name: size for group in groups for name, size in group}
+    return {
+        name: size or extent // math.prod(other for _, other in group if other)
+        for group, extent in zip(factors.before, shape, strict=True)
+        for name, size in group
+    }
+
+
+@st.composite
+def relayouts(draw: st.DrawFn) -> sw.Relayout:
+    """Two buffers of the same tensors, on one mesh or two; the source has every element beside."""
+    meshed = draw(meshes())
+    shapes, target = draw(buffers(meshed))
+    other = draw(st.sampled_from([meshed, draw(meshes())]))
+    source = {name: f"{name}[{{{other.names[0]}}} balanced]" for name in shapes}
+    rest = {f"{name}!": name for name in shapes}
+    on_target = Stored(meshed, shapes, {"it": target, **rest}, "int16")
+    first = Stored(other, shapes, source, "int16")
+    return sw.Relayout(*draw(st.sampled_from([(first, on_target), (on_target, first)])))

@@ -100,6 +100,7 @@ class Contract:
     `matmul`: the names of a matmul's module; none where there are no such. `exported`: each
     function that modules may export, and the check that exercises it; `exported_by_groups` and
     `exported_by_matmuls`: those of other modules.
+    `pads`: whether a shard is as large on every device, padded at its ends.
     `has_phases`: whether `_HOST` lists its exchanges, where there may be several.
     `collective`: whether kernels meet by collective ids, of which no two operations share one.
     """
@@ -112,5 +113,6 @@ class Contract:
     grouped: tuple[str, ...] = ()
     matmul: tuple[str, ...] = ()
     stacks_terms: bool = True
+    pads: bool = True
     has_phases: bool = False
     collective: bool = False

@@ -11,9 +11,10 @@ from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.written import written
 from shardwright.codegen.spec.config import Config
+from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
-from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
@@ -154,7 +155,7 @@ def _emitted(given: Flags, description: Operation, plans: "dict[str, Plan]") -> 
     from shardwright.codegen.emit.emit import emit_described
 
     try:
-        if isinstance(description, MatmulDescription | ProgramDescription):
+        if not isinstance(description, Description):
             return emit_described(description).files(description.name)
         bundle = emit_described(description)
         plans[description.name] = bundle.plan

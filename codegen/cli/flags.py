@@ -35,6 +35,7 @@ from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.program import FIELDS as PROGRAM_FIELDS
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import FIELDS as RELAYOUT_FIELDS
 from shardwright.ir.errors import InputError, one_of
 
 _OVERRIDES = (
@@ -235,6 +236,8 @@ class Flags(ABC):
         reshards = tuple(map(self._overridden, chosen.reshards))
         matmuls = tuple(map(self._overridden_matmul, chosen.matmuls))
         programs = tuple(map(self._overridden_program, chosen.programs))
+        for each in chosen.relayouts:
+            self._check_keys(each.name, "relayout", "backends")
         return replace(chosen, reshards=reshards, matmuls=matmuls, programs=programs)
 
     @property
@@ -265,7 +268,7 @@ class Flags(ABC):
         if isinstance(found, Description):
             return found
         raise InputError(
-            f"a matmul or a program of {self.chosen.path} is given, and a reshard is wanted",
+            f"{self.chosen.path} gives another operation, and a reshard is wanted",
             argument="--name",
             got=found.name,
             expected="the name of a reshard",
@@ -287,7 +290,7 @@ class Flags(ABC):
             )
         count = len(chosen.operations)
         if count > 1:
-            what = "operations" if chosen.matmuls or chosen.programs else "reshards"
+            what = "reshards" if count == len(chosen.reshards) else "operations"
             raise InputError(
                 f"{chosen.path} describes {count} {what}, and one is wanted",
                 argument="--name",
@@ -351,18 +354,21 @@ class Flags(ABC):
 
     def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
         """Return a program as flags change it, as matmuls are."""
+        self._check_keys(description.name, "program", "topology", "backends")
+        if "topology" not in self.fields:
+            return description
+        return replace(description, topology=self._read("topology", read_topology))
+
+    def _check_keys(self, name: str, what: str, *taken: str) -> None:
+        """Raise InputError for flags that an operation asked for by its name does not take."""
         for key in self.fields:
-            if key not in ("name", "topology", "backends") and description.name in self.names:
+            if key not in ("name", *taken) and name in self.names:
                 raise InputError(
-                    "a key that a program does not take",
+                    f"a key that a {what} does not take",
                     argument=flag(key),
-                    got=description.name,
+                    got=name,
                     expected=f"no {flag(key)}",
                 )
-        changes: dict[str, Any] = {}
-        if "topology" in self.fields:
-            changes["topology"] = self._read("topology", read_topology)
-        return replace(description, **changes)
 
     def _read(self, key: str, read: Callable[[object], Any]) -> Any:
         try:
@@ -373,7 +379,7 @@ class Flags(ABC):
     def located(self, error: InputError, name: str) -> InputError:
         """Return an error that came up after the description was read, said of a flag or of the
         file."""
-        known = (*FIELDS, *MATMUL_FIELDS, *PROGRAM_FIELDS, "members")
+        known = (*FIELDS, *MATMUL_FIELDS, *PROGRAM_FIELDS, *RELAYOUT_FIELDS, "members")
         if error.argument is None:
             return error
         if error.argument not in known:  # such as an argument of a program's function

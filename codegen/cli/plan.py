@@ -15,6 +15,7 @@ from shardwright.codegen.cli.totals import print_totals
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ class PlanCommand(Flags):
         if isinstance(asked, ProgramDescription):
             self._print_program(asked)
             return
+        if isinstance(asked, RelayoutDescription):
+            self._print_relayout(asked)
+            return
         description = asked
         try:
             if self.relabel:
@@ -128,6 +132,25 @@ class PlanCommand(Flags):
             sys.stdout.write(planned.to_json(transfers=True if self.transfers else None))
             return
         print_matmul(planned)
+
+    def _print_relayout(self, description: RelayoutDescription) -> None:
+        """Print what a relayout moves."""
+        from shardwright.ir.relayout import plan_relayout
+
+        for given, option in (
+            (self.compare, "--compare"),
+            (self.explain, "--explain"),
+            (self.relabel, "--relabel"),
+        ):
+            if given:
+                raise InputError(
+                    "an option of reshards",
+                    argument=option,
+                    got=f"the relayout {description.name}",
+                    expected=f"no {option}",
+                )
+        planned = plan_relayout(description.relayout())
+        sys.stdout.write(planned.to_json() if self.json else f"{planned}\n")
 
     def _print_program(self, description: ProgramDescription) -> None:
         """Print the communications of a program, over its budget too, which is an error then."""

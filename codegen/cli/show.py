@@ -20,6 +20,7 @@ from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class ShowCommand(Flags):
             return
         if isinstance(asked, ProgramDescription):
             self._show_program(asked)
+            return
+        if isinstance(asked, RelayoutDescription):
+            self._show_relayout(asked)
             return
         if self.svg is not None:
             written(self.svg, self._picture(asked), "--svg")
@@ -178,6 +182,24 @@ class ShowCommand(Flags):
             written(self.html, page, "--html")
         if self.svg is None and self.html is None:
             print(text)
+
+    def _show_relayout(self, description: RelayoutDescription) -> None:
+        """Print the review page of a relayout."""
+        from shardwright.codegen.emit.relayout import emit_relayout
+
+        for given, option in ((self.svg, "--svg"), (self.html, "--html")):
+            if given is not None:
+                raise InputError(
+                    "relayouts have no pictures",
+                    argument=option,
+                    got=description.name,
+                    expected=f"no {option}, which prints the page",
+                )
+        try:
+            bundle = emit_relayout(description.relayout())
+        except InputError as error:
+            raise self.located(error, description.name) from None
+        print(bundle.files(description.name)["README.md"], end="")
 
     def _show_matmul(self, description: MatmulDescription) -> None:
         """Print the plan of a matmul, or write its picture, or the page of its movements."""

@@ -39,6 +39,7 @@ from shardwright.codegen.spec.manifest import (
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.paths import located
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
 
 # Above this many characters only the first differing line is shown: a diff takes quadratic time.
@@ -190,7 +191,9 @@ def _listed(entry: Entry | GroupEntry) -> FolderSaid:
     return FolderSaid(entry.what, entry.also if isinstance(entry, Entry) else ())
 
 
-def _emitted(config: Config, said: Description | MatmulDescription | Group) -> dict[str, str]:
+def _emitted(
+    config: Config, said: Description | MatmulDescription | RelayoutDescription | Group
+) -> dict[str, str]:
     """Return the files of a bundle or a group as they would be emitted now."""
     if not isinstance(said, Group):
         return emit_described(said).files(said.name)

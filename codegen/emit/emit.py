@@ -9,7 +9,7 @@ from typing import overload
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING, RELAYING
 from shardwright.codegen.emit.choice import checked, executed_by, takes_none
 from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.docstring import title
@@ -17,6 +17,7 @@ from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul,
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.program import ProgramBundle, emit_program, partition_described
+from shardwright.codegen.emit.relayout import RelayoutBundle, emit_relayout
 from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
@@ -37,10 +38,12 @@ from shardwright.codegen.spec.description import (
 from shardwright.codegen.spec.features import feature_lines, read_features
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
+from shardwright.ir.relayout import Relayout, RelayoutPlan
 from shardwright.ir.reshard import Reshard
 
 
@@ -186,8 +189,12 @@ def emit(
 ) -> MatmulBundle: ...
 @overload
 def emit(what: Partitioned, *, topology: str | None = None) -> ProgramBundle: ...
+@overload
 def emit(
-    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned,
+    what: Relayout | RelayoutPlan, backends: tuple[str, ...] | None = None
+) -> RelayoutBundle: ...
+def emit(
+    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned | Relayout | RelayoutPlan,
     backends: tuple[str, ...] | None = None,
     strategy: str = "auto",
     topology: str | None = None,
@@ -198,10 +205,12 @@ def emit(
     single_file: bool = False,
     collective_id: int | None = None,
     features: Iterable[str] = (),
-) -> Bundle | MatmulBundle | ProgramBundle:
-    """Return the bundle of a reshard, of a matmul, of a plan of one, or of a partitioned function.
+) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle:
+    """Return the bundle of a reshard, a matmul or a relayout, of a plan, or of a partitioned
+    function.
 
-    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`. `gradient`: with the
+    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul or a relayout
+    `jax_xla`. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
     tensor that requires a gradient. `single_file`: with support modules in each module that has
     any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
@@ -216,6 +225,10 @@ def emit(
     gradient = gradient or "gradient" in asked
     if isinstance(what, Partitioned):
         return emit_program(what, topology)
+    if isinstance(what, Relayout | RelayoutPlan):
+        given = {"topology": topology, "loop": loop, "gradient": gradient or None}
+        takes_none("relayout", strategy=strategy, memory_limit=memory_limit, **given)
+        return emit_relayout(what, RELAYING if backends is None else backends)
     if isinstance(what, Matmul | MatmulPlan):
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         return emit_matmul(
@@ -283,8 +296,14 @@ def emit_described(description: Description) -> Bundle: ...
 def emit_described(description: MatmulDescription) -> MatmulBundle: ...
 @overload
 def emit_described(description: ProgramDescription) -> ProgramBundle: ...
-def emit_described(description: Operation) -> Bundle | MatmulBundle | ProgramBundle:
+@overload
+def emit_described(description: RelayoutDescription) -> RelayoutBundle: ...
+def emit_described(
+    description: Operation,
+) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle:
     """Return the bundle of a description."""
+    if isinstance(description, RelayoutDescription):
+        return emit_relayout(description.relayout(), description.backends)
     if isinstance(description, ProgramDescription):
         return emit_program(partition_described(description), description.topology)
     if isinstance(description, MatmulDescription):

@@ -16,7 +16,6 @@ from shardwright.codegen.measure.price import Price, price_of
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.paths import described
-from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.verify.case import Case
 from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import missing
@@ -105,7 +104,8 @@ def _modules(
         (description, root / name / f"{backend}.py", backend)
         for backend in chosen
         for (root, name), description in bundles
-        if not isinstance(description, ProgramDescription) and backend in description.backends
+        if isinstance(description, Description | MatmulDescription)
+        and backend in description.backends
     ]
     progress(0, len(jobs), None)
     modules: list[Measured] = []

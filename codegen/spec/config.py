@@ -24,6 +24,8 @@ from shardwright.codegen.spec.matmul import SHARED as SHARED_BY_MATMULS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_matmul
 from shardwright.codegen.spec.program import SHARED as SHARED_BY_PROGRAMS
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
+from shardwright.codegen.spec.relayout import SHARED as SHARED_BY_RELAYOUTS
+from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.spec.toml_tables import Table
 from shardwright.ir.errors import InputError, one_of, unknown
 
@@ -31,8 +33,11 @@ FILE = "shardwright.toml"
 OUT = "generated"
 """The folder of bundles where a file says nothing of it."""
 
-AnOperation = TypeVar("AnOperation", Description, MatmulDescription, ProgramDescription)
+AnOperation = TypeVar(
+    "AnOperation", Description, MatmulDescription, ProgramDescription, RelayoutDescription
+)
 
+_KINDS = ("reshards", "matmuls", "programs", "relayouts")
 _GROUP = ("name", "tensors", *SHARED, "collective_id")
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -69,8 +74,8 @@ def _values(table: Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Config:
-    """The reshards, matmuls, programs and groups of one folder of bundles, `out`, and the tables
-    that say each.
+    """The reshards, matmuls, programs, relayouts and groups of one folder of bundles, `out`, and
+    the tables that say each.
 
     `path` is the file, `root` its document; a manifest is read as a config that has no tables.
     `folders`: the folder of each operation, by name, of those that are not in one of their own
@@ -86,11 +91,12 @@ class Config:
     folders: Mapping[str, str] = field(default_factory=dict)
     matmuls: tuple[MatmulDescription, ...] = ()
     programs: tuple[ProgramDescription, ...] = ()
+    relayouts: tuple[RelayoutDescription, ...] = ()
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What there is a bundle of: the reshards, the matmuls, then the programs."""
-        return (*self.reshards, *self.matmuls, *self.programs)
+        """What there is a bundle of: reshards, matmuls, programs, then relayouts."""
+        return (*self.reshards, *self.matmuls, *self.programs, *self.relayouts)
 
     def folder(self, name: str) -> str:
         """Return the name of the folder of an operation or a group."""
@@ -101,7 +107,7 @@ class Config:
         return {name: self.folder(name) for name in self.names()}
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the reshards, matmuls and programs, then of the groups."""
+        """Return the names of all operations, then of the groups."""
         return (*(each.name for each in self.operations), *(each.name for each in self.groups))
 
     def select(self, names: Iterable[str], argument: str | None = None) -> Config:
@@ -115,10 +121,11 @@ class Config:
                 )
         groups = tuple(each for each in self.groups if each.name in wanted)
         wanted |= {member for group in groups for member in group.members}
-        kept = tuple(each for each in self.reshards if each.name in wanted)
-        matmuls = tuple(each for each in self.matmuls if each.name in wanted)
-        programs = tuple(each for each in self.programs if each.name in wanted)
-        return replace(self, reshards=kept, groups=groups, matmuls=matmuls, programs=programs)
+        kept: dict[str, Any] = {
+            kind: tuple(each for each in getattr(self, kind) if each.name in wanted)
+            for kind in _KINDS
+        }
+        return replace(self, groups=groups, **kept)
 
     def located(self, error: InputError, name: str | None = None) -> InputError:
         """Return an error about a key of an operation, or of the file, with where it is said."""
@@ -126,13 +133,9 @@ class Config:
             return error if self.root is None else self.root.located(error)
         if name in self.origins:
             return self.origins[name].located(error)
-        kinds = (
-            ("group", self.groups),
-            ("matmul", self.matmuls),
-            ("program", self.programs),
-        )
-        found = (kind for kind, listed in kinds for each in listed if each.name == name)
-        kind = next(found, "reshard")
+        kinds = ("groups", *_KINDS)
+        found = (kind for kind in kinds for each in getattr(self, kind) if each.name == name)
+        kind = next(found, "reshards").removesuffix("s")
         return error.named(f"{self.path}, {kind} {name!r}, {error.argument}")
 
 
@@ -159,23 +162,34 @@ def read_config(path: str | Path) -> Config:
     files = config_files(Path(path))
     meshes = _meshes(files)
     reshards: list[_Said] = [each for file in files for each in _reshards(file, meshes)]
-    matmuls = [each for file in files for each in _matmuls(file, meshes)]
+    matmuls = [
+        each
+        for file in files
+        for each in _others(file, meshes, "matmul", SHARED_BY_MATMULS, describe_matmul)
+    ]
     programs = [each for file in files for each in _programs(file, meshes)]
+    relayouts = [
+        each
+        for file in files
+        for each in _others(file, meshes, "relayout", SHARED_BY_RELAYOUTS, describe_relayout)
+    ]
     groups: list[tuple[Group, Origin]] = []
     for file in files:
         for table in file.root.many("group", "group"):
             group, tensors = _grouped(table, file, meshes)
             reshards += tensors
             groups.append((group, Origin((table,))))
-    if not reshards and not matmuls and not programs:
+    others: list[tuple[Operation, Origin]] = [*matmuls, *programs, *relayouts]
+    if not reshards and not others:
         raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
-    origins = _origins([*reshards, *matmuls, *programs, *groups])
+    origins = _origins([*reshards, *others, *groups])
     named = {description.name: description for description, _ in reshards}
     for group, _ in groups:
         _check_members(group, named, origins)
     products = tuple(description for description, _ in matmuls)
     partitioned = tuple(description for description, _ in programs)
-    folders = shared((*named.values(), *products, *partitioned))
+    relaid = tuple(description for description, _ in relayouts)
+    folders = shared((*named.values(), *products, *partitioned, *relaid))
     try:
         named, listed, products = allocated(
             named, [group for group, _ in groups], folders, products
@@ -183,7 +197,7 @@ def read_config(path: str | Path) -> Config:
     except InputError as error:
         raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())
-    said = (origins, root, folders, products, partitioned)
+    said = (origins, root, folders, products, partitioned, relaid)
     return Config(Path(path), _out(root), found, listed, *said)
 
 
@@ -241,14 +255,18 @@ def _reshards(file: ConfigFile, meshes: Mapping[str, str]) -> Iterator[_Said]:
         yield _described(origin, origin.fields(), meshes, describe_collective), origin
 
 
-def _matmuls(
-    file: ConfigFile, meshes: Mapping[str, str]
-) -> Iterator[tuple[MatmulDescription, Origin]]:
-    """Yield the matmuls of a file; what its defaults say of backends is of reshards."""
-    for table in file.root.many("matmul", "matmul"):
-        shared_keys = tuple(key for key in SHARED_BY_MATMULS if key != "backends")
-        origin = Origin((table, *file.defaults), shared_keys)
-        yield _described(origin, origin.fields(), meshes, describe_matmul), origin
+def _others(
+    file: ConfigFile,
+    meshes: Mapping[str, str],
+    what: str,
+    keys: tuple[str, ...],
+    read: Callable[[Mapping[str, object]], AnOperation],
+) -> Iterator[tuple[AnOperation, Origin]]:
+    """Yield the matmuls or relayouts of a file; what its defaults say of backends is of
+    reshards."""
+    for table in file.root.many(what, what):
+        origin = Origin((table, *file.defaults), tuple(key for key in keys if key != "backends"))
+        yield _described(origin, origin.fields(), meshes, read), origin
 
 
 def _programs(

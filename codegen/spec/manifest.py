@@ -14,6 +14,7 @@ from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group, read_group
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_operation
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.spec.toml_tables import read_text
 from shardwright.ir.errors import InputError
 
@@ -239,6 +240,7 @@ def listing(path: Path) -> Config:
     reshards = tuple(each for each in every if isinstance(each, Description))
     matmuls = tuple(each for each in every if isinstance(each, MatmulDescription))
     programs = tuple(each for each in every if isinstance(each, ProgramDescription))
+    relayouts = tuple(each for each in every if isinstance(each, RelayoutDescription))
     groups = tuple(entry.group for entry in found.groups)
     folders = found.modules()
     return Config(
@@ -249,6 +251,7 @@ def listing(path: Path) -> Config:
         folders=folders,
         matmuls=matmuls,
         programs=programs,
+        relayouts=relayouts,
     )
 
 

@@ -25,6 +25,7 @@ from shardwright.codegen.spec.description import (
 )
 from shardwright.codegen.spec.features import read_features
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
+from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.matmul import Matmul
 
@@ -136,7 +137,7 @@ OWN = ("name", "lhs", "rhs", "out", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
 """What a matmul may have in common with other tables."""
 
-Operation = Description | MatmulDescription | ProgramDescription
+Operation = Description | MatmulDescription | ProgramDescription | RelayoutDescription
 """What a bundle may be of."""
 
 
@@ -151,6 +152,8 @@ def describe_operation(given: Mapping[str, object]) -> Operation:
     """Return the description of fields as a manifest has them."""
     if "function" in given:
         return describe_program(given)
+    if "tensors" in given:
+        return describe_relayout(given)
     return describe_matmul(given) if "lhs" in given else describe(given)
 
 

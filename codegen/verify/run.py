@@ -19,12 +19,14 @@ from shardwright.codegen.spec.manifest import read_manifest
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.paths import described, grouped
 from shardwright.codegen.spec.program import ProgramDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
 from shardwright.codegen.verify.matmul import report_matmul
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.program import report_program
+from shardwright.codegen.verify.relayout import report_relayout
 from shardwright.codegen.verify.report import Progress, Report
 
 
@@ -77,6 +79,20 @@ class GroupJob:
 
 
 @dataclass(frozen=True)
+class RelayoutJob:
+    """One module of a relayout's bundle."""
+
+    description: RelayoutDescription
+    backend: str
+    root: Path
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """Return the verdict on the module."""
+        module = self.root / self.description.name / f"{self.backend}.py"
+        return report_relayout(self.description, self.backend, module, runner)
+
+
+@dataclass(frozen=True)
 class ProgramJob:
     """The module of a program, which runs beside the function that it was made of."""
 
@@ -91,7 +107,7 @@ class ProgramJob:
         return report_program(self.description, self.root / self.description.name, home, time_limit)
 
 
-Job = BundleJob | MatmulJob | GroupJob
+Job = BundleJob | MatmulJob | GroupJob | RelayoutJob
 
 
 def verify_bundles(
@@ -147,8 +163,12 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
     return jobs
 
 
-def _job(described: Description | MatmulDescription, backend: str, root: Path) -> Job:
+def _job(
+    described: Description | MatmulDescription | RelayoutDescription, backend: str, root: Path
+) -> Job:
     """Return what a report on the module of a bundle is about."""
+    if isinstance(described, RelayoutDescription):
+        return RelayoutJob(described, backend, root)
     if isinstance(described, MatmulDescription):
         return MatmulJob(described, backend, root)
     return BundleJob(described, backend, root)
@@ -195,6 +215,8 @@ def _devices(job: Job) -> int:
     if isinstance(job, MatmulJob):
         size = job.description.matmul().mesh.size
         return size if size <= MAX_DEVICES else 0
+    if isinstance(job, RelayoutJob):
+        return min(job.description.devices, MAX_DEVICES)
     reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
     return min(count, MAX_DEVICES)

@@ -21,9 +21,13 @@ from shardwright.codegen.verify.cover import covered, covered_group
 from shardwright.codegen.verify.exported import Exported
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import exchanged, phases_agree, routes, says_what_moves
 from shardwright.codegen.workers.serve import Answer, serve
+
+AnyCase = Case | GroupCase | MatmulCase | RelayoutCase
+"""What a line may be."""
 
 
 def main(backend: str) -> None:
@@ -60,9 +64,11 @@ def _unfit(backend: str) -> str:
     return f"nothing can be verified with {versions}: {missed}"
 
 
-def plain_case(line: str) -> Case | GroupCase | MatmulCase:
+def plain_case(line: str) -> AnyCase:
     """Return the case of a line."""
     data = json.loads(line)
+    if "tensors" in data:
+        return RelayoutCase.from_data(data)
     return MatmulCase.from_data(data) if "placements" in data else case_of(line)
 
 
@@ -70,7 +76,7 @@ def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
     return {"verdict": "failed", "detail": detail, "checks": [], "fresh": fresh}
 
 
-def _verdict(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> dict[str, object]:
+def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
     """Run one case. `fresh` asks for a new process: after an exception state is unknown."""
     try:
         checks = _passed(runner, case)
@@ -82,11 +88,14 @@ def _verdict(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> dict[st
     return {"verdict": "ok", "detail": detail, "checks": checks, "fresh": False}
 
 
-def _passed(runner: ModuleType, case: Case | GroupCase | MatmulCase) -> tuple[str, ...]:
+def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
     """Return the names of the checks that a module passes, which exercise all that it exports,
     unless nothing is executed. Raises MismatchError."""
     module, contract = load(case.module), registry.contract(case.backend)
     compare.names(module, ("__all__",))
+    if isinstance(case, RelayoutCase):
+        relayout: tuple[str, ...] = runner.run_relayout(module, case)
+        return relayout
     if isinstance(case, GroupCase):
         compare.names(module, contract.grouped)
         exported = Exported(module, contract.exported_by_groups)

@@ -43,7 +43,7 @@ def test_generated_is_what_would_be_emitted_now() -> None:
 def test_generated_holds_the_corpus_and_the_examples() -> None:
     manifest = json.loads((GENERATED / "manifest.json").read_text())
     assert manifest["config"] == "../shardwright.toml"
-    sources = (ROOT / "corpus" / f"{name}.toml" for name in ("reshards", "examples"))
+    sources = (ROOT / "corpus" / f"{name}.toml" for name in ("reshards", "examples", "relayouts"))
     assert {d.name for path in sources for d in read_config(path).operations} == set(NAMES)
     assert sorted(manifest["bundles"]) == sorted(NAMES)
 

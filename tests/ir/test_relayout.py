@@ -9,25 +9,11 @@ import numpy as np
 import pytest
 from cases import random_reshard
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from layouts import buffers, meshes, numbers_of
+from layouts import numbers_of, relayouts
 from strategies import exactly, message
 
 import shardwright as sw
 from shardwright.ir.stored import Stored
-
-
-@st.composite
-def relayouts(draw: st.DrawFn) -> sw.Relayout:
-    """Two buffers of the same tensors, on one mesh or two; the source has every element beside."""
-    meshed = draw(meshes())
-    shapes, target = draw(buffers(meshed))
-    other = draw(st.sampled_from([meshed, draw(meshes())]))
-    source = {name: f"{name}[{{{other.names[0]}}} balanced]" for name in shapes}
-    rest = {f"{name}!": name for name in shapes}
-    on_target = Stored(meshed, shapes, {"it": target, **rest}, "int16")
-    first = Stored(other, shapes, source, "int16")
-    return sw.Relayout(*draw(st.sampled_from([(first, on_target), (on_target, first)])))
 
 
 def elements(stored: Stored) -> dict[int, set[int]]:

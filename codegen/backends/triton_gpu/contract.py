@@ -23,5 +23,6 @@ CONTRACT = Contract(
     grouped=("NAMES", "_HOST", "reshard_local"),
     matmul=TORCH_MATMULS,
     stacks_terms=False,
+    pads=False,
     has_phases=True,
 )

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 
 from shardwright.codegen.backends.jax_xla.verify import matmul, ragged
-from shardwright.codegen.verify import compare
+from shardwright.codegen.verify import compare, jax_relayout
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.jax_devices import Execution, to_bits, wide_types
 from shardwright.codegen.verify.jax_group import executed
 from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.report import BY_DEFINITION
 
 CHECKS = ("values", "padding", "pad", "unpad")
@@ -54,6 +55,11 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
     """Execute the module of a group on every bit plane of every member; the checks passed."""
     return executed(module, group)
+
+
+def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
+    """Execute the module of a relayout; the names of the checks passed."""
+    return jax_relayout.executed(module, case)
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:

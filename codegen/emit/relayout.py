@@ -1,0 +1,278 @@
+"""Emission of relayouts: from a relayout or a description to the files of its bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.registry import RELAYING
+from shardwright.codegen.emit.context import id_lines, quoted
+from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.python_text import WIDTH, wrapped
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.parts import BufferLayout, Stack
+from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
+from shardwright.ir.relays import Relay, relays_of, shapes_of
+from shardwright.ir.stored import Stored
+
+MOST_RELAYS = 1 << 14
+"""A module lists every relay: with more it is no reading, and takes long to trace."""
+MOST_ELEMENTS = 2**31 - 1
+"""Places in a buffer are numbers of 32 bits."""
+
+
+@dataclass(frozen=True)
+class RelayoutBundle:
+    """What is emitted for a relayout: a module for each backend, which stands alone."""
+
+    plan: RelayoutPlan
+    backends: tuple[str, ...] = RELAYING
+
+    def description(self, name: str) -> RelayoutDescription:
+        """Return all that it takes to emit this bundle again under a name."""
+        return RelayoutDescription.of(self.plan.relayout, name, self.backends)
+
+    def files(self, name: str) -> dict[str, str]:
+        """Return the text of every file of the bundle, by file name."""
+        description = self.description(name)
+        page = RelayoutPage(self.plan, name, description.command())
+        return {
+            **{
+                f"{backend}.py": render(
+                    f"{backend}/relayout.py.jinja",
+                    RelayoutText(self.plan, backend, description.command()),
+                )
+                for backend in self.backends
+            },
+            "README.md": render("common/relayout.md.jinja", page),
+            "__init__.py": render(
+                "common/package.py.jinja", BundlePackage("relayout", False, self.backends)
+            ),
+            "plan.json": self.plan.to_json(),
+        }
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
+        manifest beside that folder. The files that changed, removed ones too; nothing is written
+        on an error."""
+        folder = bundle_folder(path, "generated/packed_qkv")
+        given = ((self.description(folder.name), self.files(folder.name)),)
+        return write_bundles(folder.parent, given)
+
+
+def emit_relayout(
+    what: Relayout | RelayoutPlan, backends: tuple[str, ...] = RELAYING
+) -> RelayoutBundle:
+    """Return the bundle of a relayout. Raises InputError for more than a module can list."""
+    for name in registry.listed(backends):
+        if name not in RELAYING:
+            raise InputError(
+                f"{name} has no modules of relayouts",
+                argument="backends",
+                got=name,
+                expected=one_of(RELAYING),
+            )
+    plan = plan_relayout(what) if isinstance(what, Relayout) else what
+    if len(plan.relays) > MOST_RELAYS:
+        raise InputError(
+            "a module lists everything that moves",
+            argument="target",
+            got=f"{len(plan.relays)} strided boxes",
+            expected=f"at most {MOST_RELAYS}",
+        )
+    return RelayoutBundle(plan, backends)
+
+
+@dataclass(frozen=True)
+class RelayoutPage:
+    """What the review page says."""
+
+    plan: RelayoutPlan
+    name: str
+    command: str
+
+    @property
+    def stored(self) -> tuple[tuple[str, Stored], ...]:
+        """Both sides."""
+        return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
+
+    @property
+    def rows(self) -> list[str]:
+        """What each device sends and receives."""
+        sent, received = self.plan.sent, self.plan.received
+        return [
+            f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
+            for device in sorted({*sent, *received})
+        ]
+
+
+@dataclass(frozen=True)
+class SideOfRelayout:
+    """One side, as a module has it. `padded`: buffers are as large on every device."""
+
+    name: str  # SOURCE or TARGET
+    stored: Stored
+    padded: bool
+
+    @property
+    def mesh(self) -> str:
+        """The mesh, as a Python literal."""
+        return quoted(str(self.stored.mesh))
+
+    @property
+    def id_lines(self) -> list[str]:
+        """The ids of the devices."""
+        return id_lines(f"{self.name}_IDS", self.stored.mesh)
+
+    @property
+    def axes(self) -> str:
+        """The axes of the mesh."""
+        listed = (f'"{name}": {size}' for name, size in self.stored.mesh.axes)
+        return f"{{{', '.join(listed)}}}"
+
+    @property
+    def buffer_lines(self) -> list[str]:
+        """Of each buffer its layout and its shapes."""
+        lines: list[str] = []
+        for name, layout in self.stored.buffers.items():
+            found = shapes_of(self.stored, self.stored.bound[name], self.padded)
+            shapes = _repeated(list(map(str, found)))
+            lines += [f"{quoted(name)}: (", f"    {quoted(str(layout))},", f"    {shapes},", "),"]
+        return lines
+
+    @property
+    def spec_lines(self) -> list[str]:
+        """Of each buffer the axes of the mesh that each dimension is concatenated over."""
+        lines = []
+        for name, layout in self.stored.buffers.items():
+            rank = len(self.stored.bound[name].parts[0].axes)
+            dims = (", ".join(_entry(names)) for names in _axes(layout, rank))
+            lines.append(f"{quoted(name)}: P({', '.join(dims)}),")
+        return lines
+
+
+def _entry(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield what a dimension is concatenated over, as jax has it."""
+    listed = [f'"{name}"' for name in names]
+    yield "None" if not listed else listed[0] if len(listed) == 1 else f"({', '.join(listed)})"
+
+
+def _axes(layout: BufferLayout, rank: int) -> list[tuple[str, ...]]:
+    """Return the axes that cut each dimension in any part, an axis at the first one only."""
+    parts = layout.parts if isinstance(layout, Stack) else (layout,)
+    cuts = [(dim, cut) for part in parts for dim, cut in enumerate(part.dims)]
+    if isinstance(layout, Stack) and layout.cut is not None:
+        cuts.append((layout.dim, layout.cut))
+    found: dict[str, int] = {}
+    for dim, cut in cuts:
+        for ref in cut.axes:
+            found.setdefault(ref.name, dim)
+    return [tuple(name for name, at in found.items() if at == dim) for dim in range(rank)]
+
+
+@dataclass(frozen=True)
+class RelayoutText:
+    """Everything that the template of a module prints."""
+
+    plan: RelayoutPlan
+    backend: str
+    command: str
+
+    @property
+    def title(self) -> str:
+        """What the module does, in a line or two."""
+        relayout = self.plan.relayout
+        listed = ", ".join(
+            f"{name} {'x'.join(map(str, shape)) or '()'}"
+            for name, shape in relayout.source.tensors.items()
+        )
+        said = f'"""Move {self.dtype} {listed} from one stored layout to another.'
+        return "\n".join(wrapped(said))[3:]
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What else its docstring says."""
+        plan = self.plan
+        return (
+            f"The busiest device receives {plan.received_max:,} bytes, the least possible, and",
+            f"sends at most {plan.sent_max:,}; all receive {plan.total:,}.",
+        )
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return self.plan.relayout.source.dtype
+
+    @property
+    def received(self) -> int:
+        """Bytes of the busiest device."""
+        return self.plan.received_max
+
+    @property
+    def devices(self) -> int:
+        """How many devices there are on both sides."""
+        return RelayoutDescription.of(self.plan.relayout, "any").devices
+
+    @property
+    def padded(self) -> bool:
+        """Whether buffers are as large on every device."""
+        return registry.contract(self.backend).pads
+
+    @property
+    def sides(self) -> tuple[SideOfRelayout, SideOfRelayout]:
+        """Source and target."""
+        relayout = self.plan.relayout
+        return (
+            SideOfRelayout("SOURCE", relayout.source, self.padded),
+            SideOfRelayout("TARGET", relayout.target, self.padded),
+        )
+
+    @cached_property
+    def _relays(self) -> tuple[Relay, ...]:
+        relayout = self.plan.relayout
+        return relays_of(relayout.source, relayout.target, padded=self.padded)
+
+    @cached_property
+    def _forms(self) -> dict[tuple[object, ...], int]:
+        return {form: n for n, form in enumerate(dict.fromkeys(map(_form, self._relays)))}
+
+    @property
+    def unformatted(self) -> str:
+        """What keeps a formatter away from tables with long lines."""
+        lines = (*self.form_lines, *self.relay_lines)
+        return "  # fmt: skip" if any(len(line) + 4 > WIDTH for line in lines) else ""
+
+    @property
+    def form_lines(self) -> list[str]:
+        """What relays have in common."""
+        return [f"{form}," for form in self._forms]
+
+    @property
+    def relay_lines(self) -> list[str]:
+        """Everything that moves."""
+        return [
+            f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"
+            for relay in sorted(self._relays, key=lambda relay: (relay.sender, relay.receiver))
+        ]
+
+
+def _form(relay: Relay) -> tuple[object, ...]:
+    loops = tuple((loop.times, *loop.steps) for loop in relay.loops)
+    return relay.source.buffer, tuple(place.buffer for place in relay.targets), loops
+
+
+def _starts(relay: Relay) -> tuple[int, ...]:
+    return relay.source.start, *(place.start for place in relay.targets)
+
+
+def _repeated(items: Sequence[str]) -> str:
+    """Return a list as Python has it; one of equal items as a product."""
+    if len({*items}) == 1 and len(items) > 1:
+        return f"[{items[0]}] * {len(items)}"
+    return f"[{', '.join(items)}]"

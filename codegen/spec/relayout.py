@@ -1,0 +1,178 @@
+"""Descriptions of relayouts, as a [[relayout]] table has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from shardwright.codegen.backends.registry import RELAYING
+from shardwright.codegen.spec.description import (
+    check_name,
+    listed_command,
+    read_backends,
+    read_mesh,
+    read_text,
+    toml_value,
+)
+from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.relayout import Relayout
+from shardwright.ir.stored import Stored
+
+REQUIRED = ("name", "mesh", "dtype", "tensors", "source", "target")
+FIELDS = (*REQUIRED, "target_mesh", "backends")
+"""The keys of a table."""
+SHARED = ("mesh", "target_mesh", "dtype", "backends")
+"""What a relayout may have in common with other tables."""
+
+Texts: TypeAlias = tuple[tuple[str, str], ...]
+"""The layout of each buffer, by its name."""
+
+
+@dataclass(frozen=True)
+class RelayoutDescription:
+    """A named relayout: logical tensors of one dtype, and the layouts of buffers on both sides."""
+
+    name: str
+    mesh: str
+    dtype: str
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    source: Texts
+    target: Texts
+    target_mesh: str | None = None
+    backends: tuple[str, ...] = RELAYING
+
+    @staticmethod
+    def of(
+        relayout: Relayout, name: str, backends: tuple[str, ...] = RELAYING
+    ) -> RelayoutDescription:
+        """Return the description of a relayout; `describe_relayout` gives an equal one."""
+        source, target = relayout.source, relayout.target
+        return RelayoutDescription(
+            check_name(name),
+            str(source.mesh),
+            source.dtype,
+            tuple(source.tensors.items()),
+            _texts(source),
+            _texts(target),
+            None if target.mesh == source.mesh else str(target.mesh),
+            backends,
+        )
+
+    def relayout(self) -> Relayout:
+        """Return the relayout that is described."""
+        return _relayout(self.to_dict())
+
+    @property
+    def devices(self) -> int:
+        """How many devices there are on both sides."""
+        meshes = (self.mesh, self.target_mesh or self.mesh)
+        return len({each for mesh in meshes for each in Mesh.parse(mesh).device_ids})
+
+    @property
+    def supported(self) -> tuple[str, ...]:
+        """No support modules are imported: each module stands alone."""
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a [[relayout]] table has them, without those that are None."""
+        found: dict[str, Any] = {"name": self.name, "mesh": self.mesh}
+        found |= {} if self.target_mesh is None else {"target_mesh": self.target_mesh}
+        return found | {
+            "dtype": self.dtype,
+            "tensors": {name: list(shape) for name, shape in self.tensors},
+            "source": dict(self.source),
+            "target": dict(self.target),
+            "backends": list(self.backends),
+        }
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the fields as TOML has them, a line each."""
+        return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
+
+    def command(self) -> str:
+        """Return the command line that emits this bundle again."""
+        return listed_command(self.name)
+
+
+def _texts(stored: Stored) -> Texts:
+    return tuple((name, str(layout)) for name, layout in stored.buffers.items())
+
+
+def _inline(value: object) -> str:
+    """Return a value as TOML has it in a line."""
+    if not isinstance(value, dict):
+        return toml_value(value)
+    keys = (key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key) for key in value)
+    pairs = zip(keys, map(toml_value, value.values()), strict=True)
+    return "{" + ", ".join(f"{key} = {each}" for key, each in pairs) + "}"
+
+
+def describe_relayout(given: Mapping[str, object]) -> RelayoutDescription:
+    """Return the description of fields as a user gives them; an error names the field."""
+    for key in given:
+        if key not in FIELDS:
+            raise unknown("unknown key", key, FIELDS, key)
+    for key in REQUIRED:
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    backends = read_backends(given.get("backends", RELAYING))
+    return RelayoutDescription.of(_relayout(given), read_text("name", given["name"]), backends)
+
+
+def _relayout(given: Mapping[str, Any]) -> Relayout:
+    mesh = read_mesh("mesh", given["mesh"])
+    target_mesh = given.get("target_mesh")
+    tensors = given["tensors"]
+    if not isinstance(tensors, Mapping) or not tensors:
+        raise InputError(
+            "the tensors are a table of shapes",
+            argument="tensors",
+            got=tensors,
+            expected="tensors = {q = [32, 16], k = [8, 16]}",
+        )
+    source, target = (
+        _stored(side, on, tensors, given)
+        for side, on in (
+            ("source", mesh),
+            ("target", mesh if target_mesh is None else read_mesh("target_mesh", target_mesh)),
+        )
+    )
+    return Relayout(source, target)
+
+
+def _stored(
+    side: str, mesh: object, tensors: Mapping[str, Any], given: Mapping[str, Any]
+) -> Stored:
+    """Return the stored layout of a side; parts in a list are stacked along dimension 0."""
+    said = given[side]
+    if isinstance(said, str):
+        said = {"": said}
+    if not isinstance(said, Mapping) or not said:
+        raise InputError(
+            "a side is the layout of its buffer, or a table of layouts by buffer",
+            argument=side,
+            got=said,
+            expected=f"{side} = {{qkv = 'stack(0, q[{{tp}}], k[{{tp}}])'}}",
+        )
+    layouts = {
+        name: f"stack(0, {', '.join(map(str, each))})" if isinstance(each, list) else each
+        for name, each in said.items()
+    }
+    try:
+        return Stored(mesh, tensors, layouts, given["dtype"])
+    except InputError as error:
+        if error.argument in ("dtype", "mesh"):
+            raise
+        buffer = error.argument if error.argument in layouts else None
+        raise InputError(
+            error.rule if not buffer else f"buffer {buffer}: {error.rule}",
+            argument=side if buffer or error.argument in ("", "layout", None) else "tensors",
+            got=error.got,
+            expected=error.expected,
+            text=error.text,
+            span=error.span,
+        ) from None

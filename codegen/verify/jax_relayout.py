@@ -1,0 +1,71 @@
+"""Run an emitted JAX module of a relayout on forced CPU devices."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
+from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, StoredSaid, compare_held
+
+
+def executed(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
+    """Execute the module; the names of the checks passed."""
+    ids = case.devices()
+    meshes = [_mesh(side, ids) for side in (case.source, case.target)]
+    with wide_types(case.dtype):
+        for given, wanted in case.runs():
+            arrays = _arrays(module, case, given, meshes[0])
+            before = {name: np.asarray(to_bits(x)) for name, x in arrays.items()}
+            results = module.reshard(arrays, meshes[0], target_mesh=meshes[1])
+            compare_held({name: _held(y, ids) for name, y in results.items()}, wanted)
+            for name, x in arrays.items():
+                compare.expect(f"{name} kept", np.array_equal(to_bits(x), before[name]), True)
+            for name, sharding in module.target_sharding(meshes[1]).items():
+                same = results[name].sharding.is_equivalent_to(sharding, results[name].ndim)
+                compare.expect(f"{name} has the target sharding", same, True)
+    return ("values", "padding", "inputs kept")
+
+
+def _mesh(side: StoredSaid, ids: tuple[int, ...]) -> jax.sharding.Mesh:
+    devices = [jax.devices()[ids.index(each)] for each in side.device_ids]
+    names, sizes = zip(*side.axes, strict=True)
+    return jax.sharding.Mesh(np.array(devices).reshape(sizes), names)
+
+
+def _arrays(
+    module: ModuleType, case: RelayoutCase, given: Held, mesh: jax.sharding.Mesh
+) -> dict[str, Any]:
+    """Return the arrays of buffers, ones in the padding beyond a buffer."""
+    found = {}
+    for name, sharding in module.source_sharding(mesh).items():
+        shape = module.SOURCE[name][1][0]
+        shards = []
+        for device, id_ in zip(mesh.devices.flat, case.source.device_ids, strict=True):
+            bits = given[name][id_]
+            padded = np.ones(shape, bits.dtype)
+            padded[tuple(map(slice, bits.shape))] = bits
+            shards.append(jax.device_put(to_jax(padded, case.dtype), device))
+        spec = (*sharding.spec, *[None] * (len(shape) - len(sharding.spec)))
+        whole = tuple(
+            size * int(np.prod([mesh.shape[axis] for axis in np.atleast_1d(names)]))
+            if names is not None
+            else size
+            for size, names in zip(shape, spec, strict=True)
+        )
+        make = jax.make_array_from_single_device_arrays
+        found[name] = make(whole, sharding, shards)
+    return found
+
+
+def _held(array: Any, ids: tuple[int, ...]) -> dict[int, Any]:
+    """Return what each device has of an array, as bits."""
+    places = {device: number for number, device in enumerate(jax.devices())}
+    return {
+        ids[places[shard.device]]: np.asarray(to_bits(shard.data))
+        for shard in array.addressable_shards
+    }

@@ -1,0 +1,330 @@
+"""Move bfloat16 q 32x16, k 8x16, v 8x16 from one stored layout to another.
+
+The busiest device receives 512 bytes, the least possible, and
+sends at most 576; all receive 2,048.
+
+Made by
+    shardwright emit manifest.json --name packed_qkv  # in the folder above this one
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+__all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
+
+DTYPE = "bfloat16"
+SOURCE_MESH = '<["fsdp"=5]>'
+SOURCE_IDS = range(5)
+# Of each buffer its layout, and its shape on every device.
+SOURCE = {
+    "qkv": (
+        'cut(0, {"fsdp"}, stack(0, q, k, v))',
+        [(10, 16)] * 5,
+    ),
+}
+TARGET_MESH = '<["tp"=4], device_ids=[5, 6, 7, 8]>'
+TARGET_IDS = range(5, 9)
+# Of each buffer its layout, and its shape on every device.
+TARGET = {
+    "qkv": (
+        'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])',
+        [(16, 16)] * 4,
+    ),
+}
+# What relays have in common: the number of the source buffer, those of the target buffers, and
+# nested loops: how often each goes round, and by how many elements in each buffer, source first.
+FORMS = [
+    (0, (0,), ((32, 1, 1),)),
+    (0, (0,), ((96, 1, 1),)),
+    (0, (0,), ((64, 1, 1),)),
+    (0, (0,), ((128, 1, 1),)),
+]
+# Sender, receiver, form, and the first element in each buffer.
+RELAYS = [
+    (0, 5, 3, 0, 0),
+    (0, 6, 0, 128, 0),
+    (1, 6, 1, 0, 32),
+    (1, 7, 2, 96, 0),
+    (2, 7, 2, 0, 64),
+    (2, 8, 1, 64, 0),
+    (3, 5, 2, 32, 128),
+    (3, 6, 2, 32, 128),
+    (3, 7, 2, 96, 128),
+    (3, 8, 0, 0, 96),
+    (3, 8, 2, 96, 128),
+    (4, 5, 2, 0, 192),
+    (4, 6, 2, 0, 192),
+    (4, 7, 2, 64, 192),
+    (4, 8, 2, 64, 192),
+]
+RECEIVED = 512  # bytes that arrive at the busiest device from others, the least possible
+# Axes of the mesh, and the axes that dimensions of each buffer are concatenated over.
+SOURCE_AXES = {"fsdp": 5}
+SOURCE_SPECS = {
+    "qkv": P("fsdp", None),
+}
+# Axes of the mesh, and the axes that dimensions of each buffer are concatenated over.
+TARGET_AXES = {"tp": 4}
+TARGET_SPECS = {
+    "qkv": P("tp", None),
+}
+ONE_ORDER = tuple(SOURCE_IDS) == tuple(TARGET_IDS)
+# Places of devices in a row: as the meshes list them, or by id where these differ.
+ORDER = SOURCE_IDS if ONE_ORDER else sorted({*SOURCE_IDS, *TARGET_IDS})
+RANKS = {each: rank for rank, each in enumerate(ORDER)}
+
+
+def reshard(buffers, mesh, *, target_mesh=None):
+    """Return the target buffers of source buffers, both a dict of arrays by name.
+
+    A buffer is one array, sharded as `source_sharding(mesh)` says, in which devices have what they
+    store, padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]`
+    is the device of SOURCE_IDS[i]; `target_mesh` is by default of the same devices, in one order.
+    Usable under `jax.jit` where both meshes list the same devices in one order.
+
+    Raises ValueError for other names, shapes, dtypes or axes.
+    """
+    if target_mesh is None:
+        if not ONE_ORDER:
+            raise ValueError("target_mesh: the target is on other devices, or in another order")
+        target_mesh = Mesh(mesh.devices.reshape([*TARGET_AXES.values()]), [*TARGET_AXES])
+    meshes = _checked(mesh, SOURCE_AXES, "mesh"), _checked(target_mesh, TARGET_AXES, "target_mesh")
+    if buffers.keys() != SOURCE.keys():
+        raise ValueError(f"buffers: got {[*buffers]}, expected {[*SOURCE]}")
+    given = [buffers[name] for name in SOURCE]
+    for name, x in zip(SOURCE, given, strict=True):
+        shape = _global_shape(SOURCE[name], SOURCE_SPECS[name], SOURCE_AXES)
+        if (tuple(x.shape), x.dtype) != (shape, DTYPE):
+            raise ValueError(f"{name}: got {x.dtype}{[*x.shape]}, expected {DTYPE}{[*shape]}")
+    if not ONE_ORDER and any(isinstance(x, jax.core.Tracer) for x in given):
+        raise ValueError("reshard: one jit cannot have both meshes, call it outside")
+    move = _within if ONE_ORDER else _eager
+    return dict(zip(TARGET, move(given, *meshes), strict=True))
+
+
+def source_sharding(mesh):
+    """Return how `reshard` takes each buffer, by name."""
+    return {name: NamedSharding(mesh, spec) for name, spec in SOURCE_SPECS.items()}
+
+
+def target_sharding(mesh):
+    """Return how `reshard` returns each buffer, by name."""
+    return {name: NamedSharding(mesh, spec) for name, spec in TARGET_SPECS.items()}
+
+
+def rounds():
+    """Return the rounds: the forms of a message, whether it stays on its device, and the starts of
+    its relays by sender and receiver. In a round a device sends and takes one message at most."""
+    messages = {}
+    for sender, receiver, form, *starts in RELAYS:
+        messages.setdefault((RANKS[sender], RANKS[receiver]), []).append((form, starts))
+    found = []
+    for ends in sorted(messages, key=lambda ends: ((ends[1] - ends[0]) % len(RANKS), ends)):
+        kind = [form for form, _ in messages[ends]], ends[0] == ends[1]
+        for alike, moves in found:
+            if alike == kind and all(ends[0] != s and ends[1] != r for s, r in moves):
+                break
+        else:
+            moves = {}
+            found.append((kind, moves))
+        moves[ends] = [starts for _, starts in messages[ends]]
+    return found
+
+
+def exchanged(*shards):
+    """Return the target shards of a device, all as lines of bits."""
+    me = lax.axis_index("device")
+    sizes = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
+    results = [jnp.zeros(size, shards[0].dtype) for size in sizes]
+    for (forms, stays), moves in rounds():
+        reads, writes = _starts(moves, len(forms))
+        reads, writes = jnp.asarray(reads)[me], [jnp.asarray(each)[me] for each in writes]
+        parts = []
+        for place, form in enumerate(forms):
+            buffer, _, loops = FORMS[form]
+            x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
+            parts.append(x.reshape(-1))
+        message = jnp.concatenate(parts)
+        if not stays:
+            message = lax.ppermute(message, "device", [*moves])
+        takes, begin = np.isin(np.arange(len(RANKS)), [receiver for _, receiver in moves]), 0
+        for form, starts in zip(forms, writes, strict=True):
+            _, buffers, loops = FORMS[form]
+            sizes = [times for times, *_ in loops]
+            part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+            begin += math.prod(sizes)
+            for number, buffer in enumerate(buffers):
+                steps = [loop[2 + number] for loop in loops]
+                order = sorted(range(len(loops)), key=lambda n, steps=steps: -steps[n])
+                nest = [(sizes[n], steps[n]) for n in order]
+                given = starts[number], nest, part.transpose(order), jnp.asarray(takes)[me]
+                results[buffer] = put(results[buffer], *given)
+    return results
+
+
+def _starts(moves, count):
+    """Return where each rank reads the relays of its message, and where it writes to each target
+    buffer of the relays that come."""
+    reads = np.zeros((len(RANKS), count), np.int32)
+    most = max(len(starts) for each in moves.values() for starts in each) - 1
+    writes = np.zeros((count, len(RANKS), most), np.int32)
+    for (sender, receiver), relays in moves.items():
+        for place, (read, *written) in enumerate(relays):
+            reads[sender, place] = read
+            writes[place, receiver, : len(written)] = written
+    return reads, writes
+
+
+def taken(x, start, loops):
+    """Return elements of a line, a dimension for each loop (times, step), outer to inner."""
+    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
+    for times, step in loops:
+        rows = _long(window, times * step)[..., : times * step]
+        window = rows.reshape(*window.shape[:-1], times, step)
+    return window[..., 0]
+
+
+def put(y, start, loops, part, takes):
+    """Return a line with a part in the elements of such loops, if the device takes it."""
+    window = lax.dynamic_slice(y, (start,), (_reach(loops),))
+    window = jnp.where(takes, _replaced(window, loops, part), window)
+    return lax.dynamic_update_slice(y, window, (start,))
+
+
+def _replaced(window, loops, part):
+    if not loops:
+        return jnp.concatenate([part[..., None], window[..., 1:]], axis=-1)
+    (times, step), *inner = loops
+    size, width = times * step, window.shape[-1]
+    rows = _long(window, size)
+    first = rows[..., :size].reshape(*rows.shape[:-1], times, step)
+    first = _replaced(first, inner, part).reshape(*rows.shape[:-1], size)
+    return jnp.concatenate([first, rows[..., size:]], axis=-1)[..., :width]
+
+
+def _reach(loops):
+    """Return how many elements there are from the first one to the last one."""
+    return 1 + sum((times - 1) * step for times, step in loops)
+
+
+def _long(x, size):
+    """Return a line, longer if it lacks so many elements."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
+
+
+def _checked(mesh, axes, what):
+    """Return a mesh with such axes, without types. Raises ValueError for another."""
+    if dict(mesh.shape) != axes or tuple(mesh.shape) != tuple(axes):
+        raise ValueError(f"{what}: got axes {dict(mesh.shape)}, expected {axes}")
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
+def _global_shape(buffer, spec, axes):
+    _, (local, *_) = buffer
+    counts = (math.prod(axes[name] for name in _names(each)) for each in spec)
+    return tuple(size * count for size, count in zip(local, counts, strict=True))
+
+
+def _names(entry):
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def _row(devices):
+    return Mesh(np.array([*devices]).reshape(-1), ("device",))
+
+
+def _mapped(function, mesh, in_specs, out_specs):
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+
+def _stacked(arrays, mesh):
+    """Return what each device has of each buffer as a line of bits, [devices, elements]."""
+
+    def lines(*shards):
+        return [_long(_bits(shard).reshape(1, -1), 1) for shard in shards]
+
+    specs = tuple(SOURCE_SPECS.values())
+    return _mapped(lines, mesh, specs, [P(mesh.axis_names)] * len(specs))(*arrays)
+
+
+def _exchange(stacks, row):
+    """Return the target lines of source lines, [devices, elements]."""
+
+    def one(*stacks):
+        return [y[None] for y in exchanged(*(stack[0] for stack in stacks))]
+
+    sides = (P("device"),) * len(SOURCE), [P("device")] * len(TARGET)
+    return _mapped(one, row, *sides)(*stacks)
+
+
+def _parted(stacks, mesh):
+    """Return the target buffers of target lines."""
+
+    def shards(*lines):
+        shapes = [shapes[0] for _, shapes in TARGET.values()]
+        pairs = zip(lines, shapes, strict=True)
+        return [_of_bits(x[0, : math.prod(shape)]).reshape(shape) for x, shape in pairs]
+
+    specs = [*TARGET_SPECS.values()]
+    return _mapped(shards, mesh, (P(mesh.axis_names),) * len(specs), specs)(*stacks)
+
+
+def _bits(x):
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int8)
+    return lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
+
+
+def _of_bits(x):
+    return x.astype(DTYPE) if DTYPE == "bool" else lax.bitcast_convert_type(x, DTYPE)
+
+
+def _within(arrays, mesh, target_mesh):
+    """Return the target buffers, in one program."""
+    return _jitted(_in_one, mesh, target_mesh)(arrays)
+
+
+def _in_one(arrays, mesh, target_mesh):
+    return _parted(_exchange(_stacked(arrays, mesh), _row(mesh.devices.flat)), target_mesh)
+
+
+@functools.cache
+def _jitted(stage, *meshes):
+    """Return a stage, jitted; XLA chooses the shardings of results where it is not told."""
+    last, specs = meshes[-1], TARGET_SPECS.values()
+    if stage in (_stacked, _exchange):
+        specs = [P(last.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
+    shardings = [NamedSharding(last, spec) for spec in specs]
+    return jax.jit(lambda arrays: stage(arrays, *meshes), out_shardings=shardings)
+
+
+def _eager(arrays, mesh, target_mesh):
+    """Return the target buffers of concrete arrays, on meshes of other devices or orders."""
+    by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
+    by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
+    union = _row(by_id[each] for each in RANKS)
+    stacks = _jitted(_stacked, mesh)(arrays)
+    stacks = [_relabelled(stack, union) for stack in stacks]
+    stacks = _jitted(_exchange, union)(stacks)
+    stacks = [_relabelled(stack, _row(target_mesh.devices.flat)) for stack in stacks]
+    return _jitted(_parted, target_mesh)(stacks)
+
+
+def _relabelled(stack, row):
+    """Return what devices have of a stack as one by their places in a row of devices."""
+    held = {shard.device: shard.data for shard in stack.addressable_shards}
+    for device in {*row.local_devices} - {*held}:  # of the target alone: never read
+        held[device] = jnp.zeros((1, *stack.shape[1:]), stack.dtype, device=device)
+    given = [held[device] for device in row.local_devices]
+    shape, sharding = (row.size, *stack.shape[1:]), NamedSharding(row, P("device"))
+    make = jax.make_array_from_single_device_arrays
+    return make(shape, sharding, given, dtype=stack.dtype)

@@ -1,0 +1,185 @@
+"""Modules of relayouts beside the oracle: random ones, those of reports, and one with a fault."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from kept_workers import KeptWorker
+from layouts import relayouts
+from report_cases import LAYOUTS
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.codegen.backends.registry import RELAYING
+from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
+from shardwright.codegen.verify import pool
+from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.verify.relayout_case import RelayoutCase
+from shardwright.codegen.verify.report import Report
+from shardwright.ir.stored import Stored
+
+DTYPES = ("int16", "bfloat16", "float8_e5m2", "bool", "float32", "int64", "uint8", "float64")
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", KeptWorker)
+
+
+def verified(relayout: sw.Relayout, backend: str, folder: Path) -> Report:
+    """The verdict on the module of a relayout, which is emitted into a folder."""
+    folder.mkdir(exist_ok=True)
+    text = sw.emit(relayout, (backend,)).files("moved")[f"{backend}.py"]
+    return of_text(relayout, backend, folder, text)
+
+
+def of_text(relayout: sw.Relayout, backend: str, folder: Path, text: str) -> Report:
+    module = folder / f"{backend}.py"
+    module.write_text(text)
+    case = RelayoutCase.of(relayout, "moved", backend, module)
+    with Runner(backend, len(case.devices())) as runner:
+        return runner.run(case)
+
+
+def check_random(number: int, backend: str, folder: Path) -> None:
+    """A random relayout, of one dtype in turn, is right."""
+
+    @seed(number)
+    @settings(
+        max_examples=1,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(relayouts())
+    def check(drawn: sw.Relayout) -> None:
+        dtype = DTYPES[number % len(DTYPES)]
+        sides = (
+            Stored(side.mesh, side.tensors, side.buffers, dtype)
+            for side in (drawn.source, drawn.target)
+        )
+        report = verified(sw.Relayout(*sides), backend, folder)
+        assert report.verdict == "ok", f"{number}: {report.detail}"
+
+    check()
+
+
+@pytest.mark.parametrize("backend", RELAYING)
+@pytest.mark.parametrize(
+    "number",
+    [
+        *range(2),
+        *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 8)),
+        *(pytest.param(number, marks=pytest.mark.exhaustive) for number in range(8, 200)),
+    ],
+)
+def test_random(backend: str, number: int, tmp_path: Path) -> None:
+    check_random(number, backend, tmp_path)
+
+
+@pytest.mark.parametrize("backend", RELAYING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "gdn_sections" else pytest.mark.slow)
+        for name in LAYOUTS
+    ],
+)
+def test_of_reports(backend: str, name: str, tmp_path: Path) -> None:
+    """At the bytes that the report states, and right."""
+    case = LAYOUTS[name]
+    source, target = (
+        sw.Stored(mesh, case.tensors, layouts, case.dtype)
+        for mesh, layouts in (case.source, case.target)
+    )
+    relayout = sw.Relayout(source, target)
+    text = sw.emit(relayout, (backend,)).files("it")[f"{backend}.py"]
+    assert f"RECEIVED = {case.received} " in text
+    assert verified(relayout, backend, tmp_path).verdict == "ok"
+
+
+@pytest.mark.parametrize("backend", RELAYING)
+def test_a_fault_is_found(backend: str, tmp_path: Path) -> None:
+    """A relay that writes one element further on."""
+    relayout = described().relayout()
+    text = sw.emit(relayout, (backend,)).files("moved")[f"{backend}.py"]
+    wrong = re.sub(r"\((\d+, \d+, \d+), 0, 0\)", r"(\1, 0, 1)", text, count=1)
+    assert wrong != text
+    report = of_text(relayout, backend, tmp_path, wrong)
+    assert report.verdict == "failed"
+    assert "elements are wrong" in report.detail
+
+
+def described(**changes: object) -> RelayoutDescription:
+    """A packed weight."""
+    given = {
+        "name": "qkv",
+        "mesh": "tp=2",
+        "dtype": "bfloat16",
+        "tensors": {"q": [8, 4], "k": [4, 4]},
+        "source": {"q": "q[{tp}]", "k": "k[{tp}]"},
+        "target": {"qk": ["q[{tp}]", "k[{tp}]"]},
+    }
+    return describe_relayout(given | changes)
+
+
+def test_description() -> None:
+    found = described()
+    assert describe_relayout(found.to_dict()) == found
+    assert found.relayout().target.buffers["qk"] == sw.stack(0, q="tp", k="tp")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"target": {"qk": "stack(0, q[{tp}], k[{tp} sized(1)])"}},
+            """
+            target: buffer qk: every element of a tensor must be on a device
+              stack(0, q[{"tp"}], k[{"tp"} sized(1)])
+                                    ^^^^^^^^^^^^^^^
+            got: elements 2 to 4 of dimension 0 of k on no device
+            expected: shards, parts or table entries that reach them too
+            """,
+        ),
+        (
+            {"source": {"q": "q '(g=3 r) c -> g r c'", "k": "k"}},
+            """
+            source: buffer q: factors must multiply to the extent of their dimension
+              q '(g=3 r) c -> g r c'
+                ^^^^^^^^^^^^^^^^^^^^
+            got: (g=3 r) for dimension 0 of extent 8
+            expected: sizes whose product is 8, of which one may be left out
+            """,
+        ),
+        (
+            {"target": []},
+            """
+            target: a side is the layout of its buffer, or a table of layouts by buffer
+            got: []
+            expected: target = {qkv = 'stack(0, q[{tp}], k[{tp}])'}
+            """,
+        ),
+        (
+            {"tensors": {}},
+            """
+            tensors: the tensors are a table of shapes
+            got: {}
+            expected: tensors = {q = [32, 16], k = [8, 16]}
+            """,
+        ),
+    ],
+)
+def test_mistakes(changes: dict[str, object], expected: str) -> None:
+    assert message(lambda: described(**changes)) == exactly(expected)
+
+
+def test_backends() -> None:
+    """A backend without relayouts is named."""
+    assert "triton_gpu has no modules of relayouts" in message(
+        lambda: sw.emit(described().relayout(), ("triton_gpu",))
+    )
