@@ -19,6 +19,7 @@ PLACEMENT = "torch.distributed.tensor.placement_types.Placement"
 DEVICE_MESH = "torch.distributed.device_mesh.DeviceMesh"
 DTENSOR = "torch.distributed.tensor.DTensor"
 TORCH_DTYPE = "torch.dtype"
+TORCH_TENSOR = "torch.Tensor"
 
 _DOORS = (
     ("Sharding", NAMED_SHARDING, "of a NamedSharding: sw.from_named_sharding(named, rank)"),

@@ -141,7 +141,8 @@ class Stored:
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
-        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`.
+        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`, and perhaps
+        `learned`, which says where they were learned from.
 
         Raises InputError for a text that is no TOML, and for keys that are missing or unknown.
         """
@@ -151,6 +152,7 @@ class Stored:
             raise InputError(
                 "the text must be TOML", argument=argument, got=error, expected=_TOML
             ) from None
+        table.pop("learned", None)  # where it was learned from
         if {*table} != {*_KEYS} or not all(isinstance(table[k], dict) for k in _KEYS[2:]):
             raise InputError(
                 "a stored layout must have these keys, and no others",

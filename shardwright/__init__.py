@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.program import ProgramBundle
     from shardwright.codegen.emit.relayout import RelayoutBundle
     from shardwright.codegen.learn.compare import Comparison, compare
+    from shardwright.codegen.learn.learn import Learned, learn
     from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
@@ -77,6 +78,7 @@ _HOMES = {
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
     "shardwright.codegen.learn.compare": ("Comparison", "compare"),
+    "shardwright.codegen.learn.learn": ("Learned", "learn"),
     "shardwright.codegen.partition": ("strategies",),
     "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
     "shardwright.codegen.partition.entry": ("partition",),
@@ -108,6 +110,7 @@ __all__ = [
     "Description",
     "DimSharding",
     "InputError",
+    "Learned",
     "Matmul",
     "MatmulBundle",
     "MatmulPlan",
@@ -134,6 +137,7 @@ __all__ = [
     "emit",
     "from_named_sharding",
     "from_torch",
+    "learn",
     "load_toml",
     "partition",
     "permute",

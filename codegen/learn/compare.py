@@ -1,24 +1,46 @@
-"""Where two layouts differ, or a loader from a layout: as ranges with names."""
+"""Where layouts, or what loaders store, differ: as ranges with names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.learn.held import PADDING, HeldBlock, numbered, of_array, of_layout
+from shardwright.codegen.learn.held import (
+    PADDING,
+    SCATTERED,
+    UNKNOWN,
+    HeldBlock,
+    best_dim,
+    called,
+    indices_of,
+    listed,
+    named,
+    of_held,
+    of_layout,
+    order_of,
+)
+from shardwright.codegen.learn.learn import Learned, read_ranks
+from shardwright.codegen.learn.probe import (
+    PADDED,
+    Buffers,
+    HeldBuffer,
+    Load,
+    element_type,
+    probe,
+    read_logical,
+)
 from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.relayout import check_alike
 from shardwright.ir.stored import Stored
 
-Load = Callable[[int, dict[str, Any]], Mapping[str, Any]]
-"""A loader: of a device id and the logical tensors, what the device stores, by buffer."""
+Extents: TypeAlias = tuple[int, ...]
 
 MOST_LINES = 40
 """Differences that are printed."""
@@ -65,96 +87,224 @@ class Comparison:
         return "\n".join(lines + [f"and {more:,} more"] * (more > 0)) or "no difference"
 
 
-def compare(found: Stored | Load, expected: Stored) -> Comparison:
-    """Return where a layout, or what a loader stores, differs from the layout that is expected.
+def compare(
+    found: Stored | Learned | Load,
+    expected: Stored | Learned | Load,
+    *,
+    logical: Mapping[str, object] | None = None,
+    ranks: object = None,
+    dtype: object = None,
+) -> Comparison:
+    """Return where a layout, or what a loader stores, differs from what is expected.
 
-    `found`: a layout on the same devices, or `load(rank, tensors)`, which gives the buffers of a
-    device by name, as arrays or tensors of torch on the CPU. It runs twice for each device, on
-    numpy arrays of float64 in which every element is its own number, from 1 on: zeros are padding,
-    and values that are computed rise otherwise than their element in the second run. Raises
-    InputError for layouts of other tensors, devices or buffers.
+    Either side is a layout, what `sw.learn` returned, or `load(rank, tensors)`, which gives the
+    buffers of a device by name and runs as `sw.learn` runs it. `logical`, `ranks` and `dtype`: as
+    there, by default the tensors and devices of the side that is no loader. Raises InputError for
+    sides of other tensors, devices or buffers, and for two loaders without `logical` and `ranks`.
     """
-    if not isinstance(expected, Stored):
+    sides: list[_Side] = []
+    other = next((each for each in (expected, found) if isinstance(each, Stored | Learned)), None)
+    for argument, given in (("found", found), ("expected", expected)):
+        if isinstance(given, Stored):
+            sides.append(_LayoutSide(given))
+        elif isinstance(given, Learned):
+            sides.append(_HeldSide(given.tensors, given.held))
+        elif callable(given):
+            sides.append(_run(given, other, logical, ranks, dtype))
+        else:
+            raise InputError(
+                "each side must be a layout or a loader",
+                argument=argument,
+                got=in_a_line(given),
+                expected="sw.Stored(…), sw.learn(…), or a function load(rank, tensors)",
+            )
+    if isinstance(found, Stored) and isinstance(expected, Stored):
+        check_alike(expected, found)
+        _check_devices(sides[0], sides[1])
+        _check_buffers([*found.bound], [*expected.bound])
+        if any(found.bound[name].dim != each.dim for name, each in expected.bound.items()):
+            sides = [_walked(found), _walked(expected)]
+    return Comparison(tuple(_differences(*sides)))
+
+
+def _run(
+    load: Load, other: Stored | Learned | None, logical: object, ranks: object, dtype: object
+) -> _HeldSide:
+    """Return what a loader stores; the tensors and ranks are those of the other side if they are
+    not given."""
+    if other is None and (logical is None or ranks is None):
         raise InputError(
-            "what is expected must be a stored layout",
-            argument="expected",
-            got=in_a_line(expected),
-            expected="sw.Stored(mesh, tensors, layout, dtype)",
+            "two loaders need the logical tensors and the ranks",
+            argument="logical" if logical is None else "ranks",
+            got="none",
+            expected='logical={"q": (32, 16)}, ranks=range(4)',
         )
-    if isinstance(found, Stored):
-        return Comparison(tuple(_of_layouts(found, expected)))
-    if callable(found):
-        return Comparison(tuple(_of_loader(found, expected)))
-    raise InputError(
-        "what is found must be a stored layout or a loader",
-        argument="found",
-        got=in_a_line(found),
-        expected="sw.Stored(…), or a function load(rank, tensors)",
+    tensors = read_logical(logical if other is None or logical is not None else other.tensors)
+    mesh = other.mesh if ranks is None and other is not None else read_ranks(ranks)
+    exact = element_type(tensors, dtype)
+    return _HeldSide(
+        {name: each.shape for name, each in tensors.items()},
+        probe(load, tensors, mesh.device_ids, exact),
     )
 
 
-def _of_layouts(found: Stored, expected: Stored) -> Iterator[Difference]:
-    check_alike(expected, found)
-    if {*found.mesh.device_ids} != {*expected.mesh.device_ids}:
-        raise InputError(
-            "both layouts must be on the same devices",
-            argument="found",
-            got=found.mesh,
-            expected=str(expected.mesh),
-        )
-    _check_buffers([*found.bound], expected)
-    for position, device in enumerate(expected.mesh.device_ids):
-        other = found.mesh.device_ids.index(device)
-        for name, buffer in expected.bound.items():
-            pair = of_layout(found, name, other), of_layout(expected, name, position)
-            shapes = found.bound[name].shape(other), buffer.shape(position)
-            mine = _Buffer(device, name, buffer.dim, len(shapes[1]), expected.tensors)
-            yield from mine.differences(*pair, shapes)
+@dataclass(frozen=True)
+class _LayoutSide:
+    """What a layout has, by device."""
+
+    stored: Stored
+
+    @property
+    def tensors(self) -> Mapping[str, tuple[int, ...]]:
+        return self.stored.tensors
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(self.stored.mesh.device_ids)
+
+    def names(self, device: int) -> list[str]:
+        """Return the buffers of a device."""
+        return [*self.stored.bound]
+
+    def dim(self, name: str) -> int | None:
+        """Return the dimension along which a buffer's parts stand."""
+        return self.stored.bound[name].dim
+
+    def shape(self, device: int, name: str, like: Extents | None) -> Extents:
+        """Return the shape of a buffer."""
+        return self.stored.shape(name, device)
+
+    def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
+        """Return the blocks of a buffer along a dimension."""
+        return of_layout(self.stored, name, self.devices.index(device))
 
 
-def _of_loader(load: Load, expected: Stored) -> Iterator[Difference]:
-    for position, device in enumerate(expected.mesh.device_ids):
-        arrays = _held(load, device, expected)
-        for name, buffer in expected.bound.items():
-            array, shape = arrays[name], buffer.shape(position)
-            mine = _Buffer(device, name, buffer.dim, len(shape), expected.tensors)
-            if array.ndim != len(shape):
-                yield mine.of_shapes(array.shape, shape)
-                continue
-            blocks = of_array(array, expected.tensors, buffer.dim)
-            theirs = of_layout(expected, name, position)
-            yield from mine.differences(blocks, theirs, (array.shape, shape))
+@dataclass(frozen=True)
+class _HeldSide:
+    """What a loader stores, by device."""
+
+    tensors: Mapping[str, tuple[int, ...]]
+    held: Mapping[int, Buffers]
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(self.held)
+
+    def names(self, device: int) -> list[str]:
+        """Return the buffers of a device."""
+        return [*self.held[device]]
+
+    def dim(self, name: str) -> int | None:
+        """Return None: a loader says no dimension."""
+        return None
+
+    def shape(self, device: int, name: str, like: Extents | None) -> Extents:
+        """Return the shape of a buffer: that of the other side if only dimensions of extent 1, or
+        a dimension in several, are between them."""
+        shape = self.held[device][name].shape
+        return like if like is not None and _reshapes(shape, like) else shape
+
+    def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
+        """Return the blocks of a buffer along a dimension."""
+        return of_held(self.held[device][name].reshaped(shape), self.tensors, dim)
 
 
-def _held(load: Load, device: int, expected: Stored) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the numbers of the elements that a loader gives a device; NaN for computed values.
+_Side: TypeAlias = _LayoutSide | _HeldSide
 
-    The loader runs twice: the second time all numbers are higher by as many as there are elements.
-    A value that is not moved as it is rises by something else.
-    """
-    count = sum(math.prod(shape) for shape in expected.tensors.values())
-    passes = []
-    for first in (1, 1 + count):
-        held = load(device, numbered(expected.tensors, first))
-        _check_buffers([*held], expected)
-        passes.append({name: np.asarray(each, np.float64) for name, each in held.items()})
-    low, high = passes
-    return {
-        name: np.where(
-            (high[name] - array == count) | (array == high[name]) & (array == 0), array, np.nan
-        )
-        for name, array in low.items()
+
+def _walked(stored: Stored) -> _HeldSide:
+    """Return what a layout has, element by element."""
+    names = [*stored.tensors]
+    rank = max(1, *map(len, stored.tensors.values()))
+    numbers = {name: np.full(shape, names.index(name)) for name, shape in stored.tensors.items()}
+    places = [
+        {
+            name: np.indices(shape)[dim] if dim < len(shape) else np.zeros(shape, dtype=np.int64)
+            for name, shape in stored.tensors.items()
+        }
+        for dim in range(rank)
+    ]
+    tensors = stored.shards(numbers, PADDED)
+    index = [stored.shards(each) for each in places]
+    held = {
+        device: {
+            name: HeldBuffer(
+                each.astype(np.int64),
+                np.stack([along[device][name].astype(np.int64) for along in index], axis=-1),
+                np.ones(each.shape),
+                *(np.zeros(each.shape) for _ in range(2)),
+            )
+            for name, each in buffers.items()
+        }
+        for device, buffers in tensors.items()
     }
+    return _HeldSide(stored.tensors, held)
 
 
-def _check_buffers(found: list[str], expected: Stored) -> None:
-    if {*found} != {*expected.bound}:
+def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:
+    """Return whether a shape has more dimensions, but the same elements in order, so that each of
+    the dimensions of the other is one or several neighbours of its."""
+    ends = [{math.prod(each[:n]) for n in range(len(each) + 1)} for each in (shape, like)]
+    return len(like) > len(shape) and math.prod(shape) == math.prod(like) and ends[0] <= ends[1]
+
+
+def _differences(found: _Side, expected: _Side) -> Iterator[Difference]:
+    _check_devices(found, expected)
+    if {*found.tensors.items()} != {*expected.tensors.items()}:
+        raise InputError(
+            "both sides must have the same logical tensors",
+            argument="found",
+            got=", ".join(f"{name} {shape}" for name, shape in found.tensors.items()),
+            expected=", ".join(f"{name} {shape}" for name, shape in expected.tensors.items()),
+        )
+    for device in expected.devices:
+        names = expected.names(device)
+        _check_buffers(found.names(device), names)
+        for name in names:
+            yield from _of_buffer(found, expected, device, name)
+
+
+def _check_devices(found: _Side, expected: _Side) -> None:
+    if {*found.devices} != {*expected.devices}:
+        raise InputError(
+            "both sides must be on the same devices",
+            argument="found",
+            got=", ".join(map(str, sorted(found.devices))),
+            expected=", ".join(map(str, sorted(expected.devices))),
+        )
+
+
+def _check_buffers(found: list[str], expected: list[str]) -> None:
+    if {*found} != {*expected}:
         raise InputError(
             "both sides must have the same buffers",
             argument="found",
             got=", ".join(sorted(found)) or "none",
-            expected=", ".join(sorted(expected.bound)),
+            expected=", ".join(sorted(expected)) or "none",
         )
+
+
+def _of_buffer(found: _Side, expected: _Side, device: int, name: str) -> Iterator[Difference]:
+    """Yield where a buffer of a device differs."""
+    wanted = expected.shape(device, name, None)
+    shape = found.shape(device, name, wanted)
+    wanted = expected.shape(device, name, shape)
+    same = None
+    dim = expected.dim(name) if expected.dim(name) is not None else found.dim(name)
+    if isinstance(found, _HeldSide) and isinstance(expected, _HeldSide):
+        pair = [side.held[device][name] for side in (found, expected)]
+        dim = best_dim(pair, expected.tensors)
+        if shape == wanted:
+            same = pair[0].reshaped(shape).same(pair[1].reshaped(wanted))
+            if same.all():
+                return
+    mine = _Buffer(device, name, dim or 0, len(wanted), expected.tensors, same)
+    if len(shape) != len(wanted):
+        yield mine.of_shapes(shape, wanted)
+        return
+    sides = ((found, shape), (expected, wanted))
+    blocks = [side.blocks(device, name, dim or 0, each) for side, each in sides]
+    yield from mine.differences(blocks[0], blocks[1], (shape, wanted))
 
 
 @dataclass(frozen=True)
@@ -166,6 +316,7 @@ class _Buffer:
     dim: int
     rank: int
     shapes: Mapping[str, tuple[int, ...]]
+    same: npt.NDArray[np.bool_] | None = None  # of each place, where that is known
 
     def of_shapes(self, found: tuple[int, ...], expected: tuple[int, ...]) -> Difference:
         """Return the difference of two shapes."""
@@ -195,37 +346,36 @@ class _Buffer:
         return None if block is None else block.sliced(self.dim, low, high)
 
     def _of_blocks(self, found: HeldBlock, expected: HeldBlock) -> Iterator[Difference]:
-        for low, high in _runs(found, expected, self.dim):
+        for low, high in self._runs(found, expected):
             ends = found.start + low, found.start + high
             said = self._said(*(side.sliced(self.dim, *ends) for side in (found, expected)))
-            along = _named(self.dim, self.rank)
+            along = named(self.dim, self.rank)
             yield Difference(self.device, self.name, along, ends, *said)
+
+    def _runs(self, found: HeldBlock, expected: HeldBlock) -> list[tuple[int, int]]:
+        """Return the ranges where two blocks differ, from the start of both."""
+        if found.way != expected.way or found.tensor not in (UNKNOWN, SCATTERED):
+            return _runs(found, expected, self.dim)
+        if self.same is None:
+            return [(0, found.width)]
+        lines = np.moveaxis(self.same, self.dim, 0)[found.start : found.stop]
+        differ = ~lines.reshape(found.width, -1).all(axis=1)
+        ends = np.flatnonzero(np.diff(np.concatenate([[0], differ, [0]]).astype(np.int8)))
+        return [(int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
 
     def _said(self, found: HeldBlock, expected: HeldBlock) -> tuple[str, str]:
         """Return how to call what is expected, and what is found."""
-        if found.tensor != expected.tensor or not found.adds:
-            return self._called(expected, None), self._called(found, None)
-        sets = [_indices(each) for each in (expected, found)]
+        if found.way != expected.way or not found.adds:
+            other = "other " * (found.way == expected.way)
+            said = f"{other}{called(found, None, self.shapes)}"
+            return called(expected, None, self.shapes), said
+        sets = [indices_of(each) for each in (expected, found)]
         moved = [d for d in range(len(sets[0])) if not np.array_equal(sets[0][d], sets[1][d])]
         if not moved:  # the same elements, in another order
             first, *_ = np.flatnonzero(_differ(found, expected).any(axis=0)).tolist()
-            order = _listed(_order(found, first))
-            return self._called(expected, [first]), f"the same in another order: {order}"
-        return self._called(expected, moved), self._called(found, moved)
-
-    def _called(self, block: HeldBlock, dims: list[int] | None) -> str:
-        if not block.adds:
-            return block.tensor
-        sets, shape = _indices(block), self.shapes[block.tensor]
-        chosen = dims if dims is not None else _cut_dims(sets, shape)
-        said = (f"{_named(d, len(shape))} {_listed(sets[d])}" for d in chosen)
-        return f"{block.tensor} {', '.join(said)}"
-
-
-def _cut_dims(sets: list[Integers], shape: tuple[int, ...]) -> list[int]:
-    """Return the dimensions that are not whole; the first if all are."""
-    cut = [d for d, extent in enumerate(shape) if sets[d].size != extent]
-    return cut or [0]
+            order = listed(order_of(found, first))
+            return called(expected, [first], self.shapes), f"the same in another order: {order}"
+        return called(expected, moved, self.shapes), called(found, moved, self.shapes)
 
 
 def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
@@ -241,7 +391,7 @@ def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
 def _runs(found: HeldBlock, expected: HeldBlock, dim: int) -> list[tuple[int, int]]:
     """Return the ranges along a dimension, from the start of both blocks, where they differ."""
     whole = [(0, found.width)]
-    if found.tensor != expected.tensor:
+    if found.way != expected.way:
         return whole
     if not found.adds:
         return []
@@ -256,35 +406,3 @@ def _runs(found: HeldBlock, expected: HeldBlock, dim: int) -> list[tuple[int, in
     if len(runs) <= MOST_RUNS:
         return runs
     return [(runs[0][0], runs[-1][1])]
-
-
-def _indices(block: HeldBlock) -> list[Integers]:
-    """Return the logical indices along each dimension, sorted."""
-    return [np.unique(_order(block, dim)) for dim in range(len(block.base))]
-
-
-def _order(block: HeldBlock, dim: int) -> Integers:
-    """Return the indices along a logical dimension in the order that they are stored."""
-    order = np.array([block.base[dim]], dtype=np.int64)
-    for add in block.adds:
-        if add[:, dim].any():
-            order = np.add.outer(order, add[:, dim]).reshape(-1)
-    return order
-
-
-def _named(dim: int, rank: int) -> str:
-    """Return what the elements along a dimension are called."""
-    if rank == 1:
-        return "elements"
-    return ("rows", "columns")[dim] if dim < 2 else f"indices of dimension {dim}"
-
-
-def _listed(indices: Integers) -> str:
-    """Return indices as `4 to 8`, `0 to 30 by 2`, or the first of them."""
-    steps = {*np.diff(indices).tolist()}
-    first, last = int(indices[0]), int(indices[-1])
-    if not steps or steps == {1}:
-        return f"{first} to {last + 1}"
-    if len(steps) == 1 and min(steps) > 0:
-        return f"{first} to {last + 1} by {steps.pop()}"
-    return ", ".join(map(str, indices[:8].tolist())) + ", …" * (indices.size > 8)

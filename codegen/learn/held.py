@@ -1,4 +1,4 @@
-"""What a buffer of one device holds, in blocks: by a layout, or read off a loader's array.
+"""What a buffer of one device holds, in blocks: by a layout, or read off what a loader stores.
 
 A block is a range of the buffer along one dimension whose elements are of one tensor. The logical
 index of an element is a base, plus for each dimension of the buffer what its place there adds.
@@ -6,25 +6,27 @@ index of an element is a base, plus for each dimension of the buffer what its pl
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from shardwright.codegen.learn.probe import COMPUTED, PADDED, HeldBuffer
 from shardwright.ir.arrays import Integers
+from shardwright.ir.parts import Shapes
 from shardwright.ir.stored import Stored
 
 PADDING = "padding"
 UNKNOWN = "values that are no element"
+SCATTERED = "elements in no order of rows and columns"
 
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """Elements of one tensor, or none: `tensor` is then `PADDING` or `UNKNOWN`.
+    """Elements of one tensor, or none: `tensor` is then `PADDING`, `UNKNOWN` or `SCATTERED`.
 
-    `adds`: of each dimension of the buffer int64 [extent, rank], the first row 0.
+    `adds`: of each dimension of the buffer int64 [extent, rank], the first row 0. The values are
+    the elements, `times` a number, `plus` a number.
     """
 
     start: int
@@ -32,11 +34,18 @@ class HeldBlock:
     base: tuple[int, ...] = ()
     adds: tuple[Integers, ...] = ()
     width: int = 0
+    times: float = 1.0
+    plus: float = 0.0
 
     @property
     def stop(self) -> int:
         """Where the block ends along its dimension."""
         return self.start + self.width
+
+    @property
+    def way(self) -> tuple[str, float, float]:
+        """What the values are, but for which elements."""
+        return self.tensor, self.times, self.plus
 
     def sliced(self, dim: int, low: int, high: int) -> HeldBlock:
         """Return the part of a block in a range of the buffer."""
@@ -46,7 +55,7 @@ class HeldBlock:
         taken = adds[dim][low - self.start : high - self.start]
         adds[dim] = taken - taken[0]
         base = tuple(int(b) for b in np.asarray(self.base) + taken[0])
-        return HeldBlock(low, self.tensor, base, tuple(adds), high - low)
+        return replace(self, start=low, base=base, adds=tuple(adds), width=high - low)
 
 
 def of_layout(stored: Stored, buffer: str, position: int) -> list[HeldBlock]:
@@ -85,27 +94,13 @@ def _padded(blocks: list[HeldBlock], extent: int) -> Iterator[HeldBlock]:
         yield HeldBlock(end, PADDING, width=extent - end)
 
 
-def numbered(
-    shapes: Mapping[str, tuple[int, ...]], first: int = 1
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Return tensors whose elements are numbered through, in float64."""
-    found = {}
-    for name, shape in shapes.items():
-        size = math.prod(shape)
-        found[name] = np.arange(first, first + size, dtype=np.float64).reshape(shape)
-        first += size
-    return found
-
-
-def of_array(
-    array: npt.NDArray[np.generic], shapes: Mapping[str, tuple[int, ...]], dim: int
-) -> list[HeldBlock]:
-    """Return the blocks of an array of numbers of elements, from 1 on; 0 is padding."""
-    if array.ndim == 0:
-        return [_row(array.reshape(1), shapes, 0, 0)]
+def of_held(held: HeldBuffer, shapes: Shapes, dim: int) -> list[HeldBlock]:
+    """Return the blocks of what a loader stores in a buffer of tensors of these shapes."""
+    if held.tensors.ndim == 0:
+        return [_row(held.reshaped((1,)), shapes, 0)]
     found: list[HeldBlock] = []
-    for start in range(array.shape[dim]):
-        row = _row(array.take([start], axis=dim), shapes, start, dim)
+    for start in range(held.shape[dim]):
+        row = _row(held.row(start, dim), shapes, start)
         last = found[-1] if found else None
         if last is not None and _goes_on(last, row, dim):
             found[-1] = _joined(last, row, dim)
@@ -114,28 +109,28 @@ def of_array(
     return found
 
 
-def _row(
-    row: npt.NDArray[np.generic], shapes: Mapping[str, tuple[int, ...]], start: int, dim: int
-) -> HeldBlock:
-    values = np.asarray(row, dtype=np.float64)
-    if not values.any():
+def _row(row: HeldBuffer, shapes: Shapes, start: int) -> HeldBlock:
+    filled = row.tensors != PADDED
+    if not filled.any():
         return HeldBlock(start, PADDING, width=1)
-    # Zeros at the ends are padding.
-    values = values[tuple(slice(0, int(places.max()) + 1) for places in np.nonzero(values))]
-    first = 1
-    for name, shape in shapes.items():
-        end = first + math.prod(shape)
-        if ((values >= first) & (values < end) & (values == np.floor(values))).all():
-            places = np.unravel_index((values - first).astype(np.int64), shape) if shape else ()
-            return _separated(name, np.stack(places, -1) if places else None, start, values.ndim)
-        first = end
-    return HeldBlock(start, UNKNOWN, width=1)
+    # Padding at the ends is none of the elements.
+    ends = tuple(slice(0, int(places.max()) + 1) for places in np.nonzero(filled))
+    tensors, index = row.tensors[ends], row.index[ends]
+    ways = [np.unique(each[ends]) for each in (row.tensors, row.times, row.plus)]
+    if (tensors == COMPUTED).any() or any(each.size != 1 for each in ways[1:]):
+        return HeldBlock(start, UNKNOWN, width=1)
+    if ways[0].size > 1:
+        return HeldBlock(start, SCATTERED, width=1)
+    name, shape = [*shapes.items()][int(ways[0][0])]
+    said = float(ways[1][0]), float(ways[2][0])
+    if not shape:
+        return HeldBlock(start, name, (), (), 1, *said)
+    return _separated(name, index[..., : len(shape)], start, *said)
 
 
-def _separated(name: str, index: Integers | None, start: int, dims: int) -> HeldBlock:
-    """Return a row whose index is a base plus what each dimension adds; unknown if it is not."""
-    if index is None:
-        return HeldBlock(start, name, (), (), 1)
+def _separated(name: str, index: Integers, start: int, times: float, plus: float) -> HeldBlock:
+    """Return a row whose index is a base plus what each dimension adds; scattered if it is not."""
+    dims = index.ndim - 1
     origin = index[(0,) * dims]
     adds = []
     total = np.broadcast_to(origin, index.shape)
@@ -146,13 +141,13 @@ def _separated(name: str, index: Integers | None, start: int, dims: int) -> Held
         total = total + line.reshape(*sides, index.shape[-1])
         adds.append(line)
     if not np.array_equal(total, index):
-        return HeldBlock(start, UNKNOWN, width=1)
-    return HeldBlock(start, name, tuple(map(int, origin)), tuple(adds), 1)
+        return HeldBlock(start, SCATTERED, width=1)
+    return HeldBlock(start, name, tuple(map(int, origin)), tuple(adds), 1, times, plus)
 
 
 def _goes_on(last: HeldBlock, row: HeldBlock, dim: int) -> bool:
     """Return whether a row belongs to the block before it."""
-    if last.tensor != row.tensor or len(last.adds) != len(row.adds):
+    if last.way != row.way or len(last.adds) != len(row.adds):
         return False
     sides = (each for each in enumerate(zip(last.adds, row.adds, strict=True)) if each[0] != dim)
     return all(np.array_equal(a, b) for _, (a, b) in sides)
@@ -165,3 +160,68 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
     step = np.asarray(row.base) - np.asarray(last.base)
     adds[dim] = np.concatenate([adds[dim], step[None]])
     return replace(last, adds=tuple(adds), width=last.width + 1)
+
+
+def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
+    """Return the dimension along which some buffers are fewest blocks."""
+    rank = max(len(each.shape) for each in held)
+    if rank < 2:
+        return 0
+    every = [each for each in held if len(each.shape) == rank]
+
+    def cost(dim: int) -> int:
+        blocks = [block for each in every for block in of_held(each, shapes, dim)]
+        return len(blocks) + sum(block.tensor == SCATTERED for block in blocks) * len(blocks)
+
+    return min(range(rank), key=cost)
+
+
+def called(block: HeldBlock, dims: list[int] | None, shapes: Shapes) -> str:
+    """Return how to call what a block has; `dims`: by which dimensions, by default those that are
+    not whole."""
+    changed = f" times {block.times:g}" * (block.times != 1)
+    changed += f" plus {block.plus:g}" * (block.plus != 0)
+    if not block.adds:
+        return block.tensor + changed
+    sets, shape = indices_of(block), shapes[block.tensor]
+    chosen = dims if dims is not None else _cut_dims(sets, shape)
+    said = (f"{named(d, len(shape))} {listed(sets[d])}" for d in chosen)
+    return f"{block.tensor} {', '.join(said)}{changed}"
+
+
+def _cut_dims(sets: list[Integers], shape: tuple[int, ...]) -> list[int]:
+    """Return the dimensions that are not whole; the first if all are."""
+    cut = [d for d, extent in enumerate(shape) if sets[d].size != extent]
+    return cut or [0]
+
+
+def indices_of(block: HeldBlock) -> list[Integers]:
+    """Return the logical indices along each dimension, sorted."""
+    return [np.unique(order_of(block, dim)) for dim in range(len(block.base))]
+
+
+def order_of(block: HeldBlock, dim: int) -> Integers:
+    """Return the indices along a logical dimension in the order that they are stored."""
+    order = np.array([block.base[dim]], dtype=np.int64)
+    for add in block.adds:
+        if add[:, dim].any():
+            order = np.add.outer(order, add[:, dim]).reshape(-1)
+    return order
+
+
+def named(dim: int, rank: int) -> str:
+    """Return what the elements along a dimension are called."""
+    if rank == 1:
+        return "elements"
+    return ("rows", "columns")[dim] if dim < 2 else f"indices of dimension {dim}"
+
+
+def listed(indices: Integers) -> str:
+    """Return indices as `4 to 8`, `0 to 30 by 2`, or the first of them."""
+    steps = {*np.diff(indices).tolist()}
+    first, last = int(indices[0]), int(indices[-1])
+    if not steps or steps == {1}:
+        return f"{first} to {last + 1}"
+    if len(steps) == 1 and min(steps) > 0:
+        return f"{first} to {last + 1} by {steps.pop()}"
+    return ", ".join(map(str, indices[:8].tolist())) + ", …" * (indices.size > 8)

@@ -1,0 +1,248 @@
+"""Layouts learned from the code that loads them: run on numbers, fitted, checked everywhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import metadata
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.codegen.learn.fit import fit_buffer, loops
+from shardwright.codegen.learn.held import (
+    SCATTERED,
+    UNKNOWN,
+    HeldBlock,
+    called,
+    listed,
+    named,
+    of_held,
+    order_of,
+)
+from shardwright.codegen.learn.probe import (
+    Buffers,
+    HeldBuffer,
+    Load,
+    element_type,
+    probe,
+    read_logical,
+)
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.given import mesh_of
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.parts import BufferLayout, Shapes, Stack
+from shardwright.ir.stored import Stored
+
+AXIS = "rank"
+"""The axis of the mesh of ranks that are given by their numbers."""
+_VERSIONED = ("torch", "transformers", "vllm", "megatron-core", "jax", "numpy")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a loader stores on each rank, and the layouts that have it.
+
+    `findings`: what no layout has, one text each: values that are computed, elements in an order
+    that no cut gives, elements that no rank has. `str` is TOML that `sw.Stored.parse` reads.
+    """
+
+    mesh: Mesh
+    tensors: dict[str, tuple[int, ...]]
+    dtype: str
+    held: dict[int, Buffers]  # by device id
+    layouts: dict[str, BufferLayout]  # of the buffers that have one
+    findings: tuple[str, ...]
+    source: str  # MODULE:FUNCTION
+    versions: dict[str, str]  # of distributions that were imported
+
+    @cached_property
+    def stored(self) -> Stored:
+        """The stored layout: of the buffers that have one, and the tensors that are whole in them.
+
+        Raises InputError, with what was found, where there is none.
+        """
+        layouts = dict(self.layouts)
+        while layouts:
+            whole = {name for name in self.tensors if self.missing(name, [*layouts]) is None}
+            kept = {name: each for name, each in layouts.items() if _tensors(each) <= whole}
+            if kept == layouts:
+                shapes = {name: shape for name, shape in self.tensors.items() if name in whole}
+                return Stored(self.mesh, shapes, layouts, self.dtype)
+            layouts = kept
+        raise InputError(
+            "no buffer of the loader has a layout",
+            argument="load",
+            got="; ".join(self.findings),
+            expected="a loader that moves elements as they are",
+        )
+
+    def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
+        """Return which elements of a tensor are on no rank in some buffers; None if all are."""
+        shape, number = self.tensors[tensor], [*self.tensors].index(tensor)
+        has = np.zeros(shape, dtype=np.bool_)
+        for each in self.held.values():
+            for held in (each[name] for name in buffers if name in each):
+                there = held.tensors == number
+                if there.any():
+                    has[tuple(held.index[there][:, dim] for dim in range(len(shape)))] = True
+        return None if has.all() else _ranges(tensor, ~has)
+
+    def __str__(self) -> str:
+        lines = [f"# not learned: {each}" for each in self.findings]
+        versions = ", ".join(f"{json.dumps(k)} = '{v}'" for k, v in self.versions.items())
+        lines += [str(self.stored), "[learned]", f"from = {json.dumps(self.source)}"]
+        return "\n".join([*lines, f"versions = {{{versions}}}"])
+
+
+def learn(
+    load: Load, *, logical: Mapping[str, object], ranks: object, dtype: object = None
+) -> Learned:
+    """Return what a loader stores, as stored layouts.
+
+    `load(rank, tensors)` gives what a rank stores, by buffer. It runs several times for each rank,
+    on tensors in which every element has a code of its own; the layouts that are found are checked
+    on every element. `logical`: of each tensor its shape, for numpy arrays of float64, or an array
+    or tensor of numpy, torch or jax that says its shape, kind and element type. `ranks`: numbers of
+    ranks, how many, or a mesh, as `"dp=2,tp=4"`, whose device ids they are. `dtype`: the element
+    type that is stored, in which codes are exact; by default that of the tensors, or float32.
+    Raises InputError for a loader that returns no arrays by name, or other ones from run to run.
+    """
+    if not callable(load):
+        raise InputError(
+            "a loader must be a function",
+            argument="load",
+            got=in_a_line(load),
+            expected="load(rank, tensors), which returns arrays by the names of buffers",
+        )
+    tensors, mesh = read_logical(logical), read_ranks(ranks)
+    exact = element_type(tensors, dtype)
+    held = probe(load, tensors, mesh.device_ids, exact)
+    shapes = {name: each.shape for name, each in tensors.items()}
+    found = {}
+    for name in dict.fromkeys(name for each in held.values() for name in each):
+        sides = [_of(each, name) for each in held.values()]
+        layout = fit_buffer(sides, shapes, mesh)
+        if layout is not None:
+            found[name] = layout
+    source, versions = _source(load)
+    learned = Learned(mesh, shapes, exact, held, found, (), source, versions)
+    return Learned(mesh, shapes, exact, held, found, tuple(_findings(learned)), source, versions)
+
+
+def read_ranks(ranks: object) -> Mesh:
+    """Return the mesh that ranks stand for: how many, their numbers, or a mesh."""
+    if isinstance(ranks, int) and not isinstance(ranks, bool):
+        ranks = range(ranks)
+    if isinstance(ranks, Sequence) and not isinstance(ranks, str):
+        if not ranks or not all(isinstance(each, int) for each in ranks):
+            raise InputError(
+                "ranks must be numbers, or a mesh",
+                argument="ranks",
+                got=in_a_line(ranks),
+                expected="range(8), or 'dp=2,tp=4'",
+            )
+        return Mesh({AXIS: len(ranks)}, ranks)
+    return mesh_of(ranks, "ranks")
+
+
+def _of(buffers: Buffers, name: str) -> HeldBuffer:
+    """Return a buffer of a rank; an empty one where the rank has none."""
+    if name in buffers:
+        return buffers[name]
+    rank = max((each.index.shape[-1] for each in buffers.values()), default=1)
+    nothing = np.zeros((0,))
+    index = np.zeros((0, rank), dtype=np.int64)
+    return HeldBuffer(nothing.astype(np.int64), index, nothing, nothing, nothing)
+
+
+def _tensors(layout: BufferLayout) -> set[str]:
+    parts = layout.parts if isinstance(layout, Stack) else (layout,)
+    return {part.tensor for part in parts}
+
+
+def _findings(learned: Learned) -> Iterator[str]:
+    """Yield what no layout has, and the elements that no rank has."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for device, buffers in learned.held.items():
+        for name, held in buffers.items():
+            if name not in learned.layouts:
+                for place, said in _odd(name, held, learned.tensors):
+                    ranks.setdefault((place, said), []).append(device)
+    for (place, said), devices in ranks.items():
+        yield f"{place} of {_of_ranks(devices, learned)} {said}"
+    every = [*{name: None for buffers in learned.held.values() for name in buffers}]
+    for tensor in learned.tensors:
+        missing = learned.missing(tensor, every)
+        if missing is not None:
+            yield f"{missing} on no rank"
+
+
+def _of_ranks(devices: list[int], learned: Learned) -> str:
+    if len(devices) == len(learned.held) > 1:
+        return "all ranks"
+    return f"rank{'s' * (len(devices) > 1)} {', '.join(map(str, devices))}"
+
+
+def _odd(name: str, held: HeldBuffer, shapes: Shapes) -> Iterator[tuple[str, str]]:
+    """Yield the ranges of a buffer that no layout has, and what they hold: along the dimension in
+    which they are fewest."""
+    found = []
+    for dim in range(max(1, len(held.shape))):
+        blocks = [(block, _why(block, shapes)) for block in of_held(held, shapes, dim)]
+        along = named(dim, len(held.shape))
+        odd = [(f"{name} {along} {b.start} to {b.stop}", why) for b, why in blocks if why]
+        if odd:
+            found.append(odd)
+    yield from min(found, key=len, default=[(name, "holds elements in an order of no layout")])
+
+
+def _why(block: HeldBlock, shapes: Shapes) -> str:
+    """Return what a block holds that no part does; nothing for elements that a part may have."""
+    if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
+        return f"hold {called(block, None, shapes)}"
+    if all(loops(add) is not None for add in block.adds):
+        return ""
+    dims = range(len(block.base))
+    orders = {dim: order_of(block, dim) for dim in dims}
+    moved = next(dim for dim in dims if (np.diff(orders[dim]) != 1).any())
+    return f"hold {block.tensor} {named(moved, len(dims))} {listed(orders[moved])}"
+
+
+def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
+    """Return which elements of a tensor are lacking, by the first dimension that says it all."""
+    for dim in range(lacking.ndim):
+        others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
+        line: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))
+        if (lacking == np.expand_dims(line, others)).all():
+            ends = np.flatnonzero(np.diff(np.concatenate([[0], line, [0]]).astype(np.int8)))
+            pairs = zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True)
+            said = ", ".join(f"{low} to {high}" for low, high in pairs)
+            return f"{tensor} {named(dim, lacking.ndim)} {said} are"
+    first = tuple(np.argwhere(lacking)[0].tolist()) if lacking.ndim else ()
+    return f"{int(lacking.sum()):,} elements of {tensor}, the first {first}, are"
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Return by module the distributions that have it."""
+    return metadata.packages_distributions()
+
+
+def _source(load: Load) -> tuple[str, dict[str, str]]:
+    """Return where a loader is from, and the versions of what it may use."""
+    module = getattr(load, "__module__", None) or "__main__"
+    name = getattr(load, "__qualname__", type(load).__name__)
+    root = module.split(".")[0]
+    own = _distributions().get(root, [])
+    imported = [each for each in _VERSIONED if each.split("-")[0] in sys.modules]
+    versions = {}
+    for each in dict.fromkeys([*own, *imported]):
+        try:
+            versions[each] = metadata.version(each)
+        except metadata.PackageNotFoundError:
+            continue
+    return f"{module}:{name}", versions

@@ -1,0 +1,367 @@
+"""Loaders, run on tensors of numbers: which element each place of each buffer has.
+
+Each element has, along each dimension, a random code, and each pass gives the loader one digit of
+one code. Two rounds of passes have other codes, and a place whose value is moved says the same
+element in both: a scaled, rounded or averaged value does not. A digit is at most what the element
+type has exactly, so that narrow types take more passes. A place that has the same value in every
+pass is padding.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.ir.arrays import Integers
+from shardwright.ir.dtypes import dtype_of
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, TORCH_TENSOR, is_a
+from shardwright.ir.given import shape_of
+
+Load: TypeAlias = Callable[[int, dict[str, Any]], Mapping[str, Any]]
+"""A loader: of a device id and the logical tensors, what the device stores, by buffer."""
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+PADDED, COMPUTED = -1, -2
+"""The tensor of a place whose value does not depend on any, and of a value that is no element."""
+
+_EXACT = {
+    "float64": 53,
+    "float32": 24,
+    "float16": 11,
+    "bfloat16": 8,
+    "float8_e4m3fn": 4,
+    "float8_e5m2": 3,
+}
+"""Bits of the integers that a floating-point type has exactly."""
+_MOST_BITS = 24
+_LEAST_CODES = 2**16
+
+
+@dataclass(frozen=True)
+class LogicalTensor:
+    """A logical tensor as the loader gets it: its shape, and what it is made like."""
+
+    shape: tuple[int, ...]
+    like: Any = None  # an array or tensor; None: numpy's float64
+
+    @staticmethod
+    def of(given: Any) -> LogicalTensor:
+        """Read a shape, or an array or tensor of numpy, torch or jax."""
+        if isinstance(given, np.ndarray) or is_a(given, TORCH_TENSOR, JAX_ARRAY):
+            return LogicalTensor(tuple(int(extent) for extent in given.shape), given)
+        return LogicalTensor(shape_of(given))
+
+    @property
+    def dtype(self) -> str | None:
+        """The element type; None for a shape alone."""
+        return None if self.like is None else dtype_of(self.like.dtype)
+
+    def filled(self, values: Floats) -> Any:
+        """Return these values as the loader is to get them."""
+        whole = np.broadcast_to(values, self.shape).copy()
+        if self.like is None:
+            return whole
+        if is_a(self.like, TORCH_TENSOR):
+            import torch
+
+            return torch.from_numpy(whole).to(self.like.dtype)
+        if is_a(self.like, JAX_ARRAY):
+            import jax.numpy as jnp
+
+            return jnp.asarray(whole, self.like.dtype)
+        return whole.astype(self.like.dtype)
+
+
+@dataclass(frozen=True)
+class HeldBuffer:
+    """Of each place of a buffer: the number of its tensor, or `PADDED` or `COMPUTED`; the logical
+    index [..., rank]; and what the element was multiplied by, and then raised by."""
+
+    tensors: Integers
+    index: Integers
+    times: Floats
+    plus: Floats
+    computed: Floats  # of each place a digest of its values, where they are no element
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the buffer."""
+        return tuple(self.tensors.shape)
+
+    def reshaped(self, shape: Sequence[int]) -> HeldBuffer:
+        """Return the same elements, in C order, as a buffer of another shape."""
+        index = self.index.reshape(*shape, self.index.shape[-1])
+        times, plus, computed = (
+            each.reshape(shape) for each in (self.times, self.plus, self.computed)
+        )
+        return HeldBuffer(self.tensors.reshape(shape), index, times, plus, computed)
+
+    def row(self, place: int, dim: int) -> HeldBuffer:
+        """Return what is at a place along a dimension, which stays with extent 1."""
+        each = (slice(None),) * dim + (slice(place, place + 1),)
+        others = (getattr(self, name)[each] for name in ("times", "plus", "computed"))
+        return HeldBuffer(self.tensors[each], self.index[each], *others)
+
+    def same(self, other: HeldBuffer) -> npt.NDArray[np.bool_]:
+        """Return of each place whether two buffers of one shape have the same there."""
+        pairs = ((getattr(side, name) for side in (self, other))
+                 for name in ("tensors", "times", "plus", "computed"))  # fmt: skip
+        equal: npt.NDArray[np.bool_] = (self.index == other.index).all(axis=-1)
+        for a, b in pairs:
+            equal = equal & (a == b)
+        return equal
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether every value is an element as it is, or padding."""
+        return bool(
+            (self.tensors != COMPUTED).all() and (self.times == 1).all() and (self.plus == 0).all()
+        )
+
+
+Buffers: TypeAlias = dict[str, HeldBuffer]
+
+
+def read_logical(logical: object) -> dict[str, LogicalTensor]:
+    """Return the logical tensors that something stands for; InputError for what stands for none."""
+    if not isinstance(logical, Mapping) or not logical:
+        raise InputError(
+            "the logical tensors must be given by name",
+            argument="logical",
+            got=in_a_line(logical),
+            expected='shapes, arrays or tensors, as {"q": (32, 16), "k": (8, 16)}',
+        )
+    found = {}
+    for name, given in logical.items():
+        try:
+            found[name] = LogicalTensor.of(given)
+        except InputError as error:
+            raise error.named(f"logical[{name!r}]") from None
+    return found
+
+
+def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
+    """Return the type in which numbers must be exact: what was asked for, else that of the
+    tensors, float32 for shapes alone; InputError where they differ."""
+    if asked is not None:
+        return dtype_of(asked)
+    found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})
+    if len(found) > 1:
+        raise InputError(
+            "tensors of several element types need the one that the loader stores",
+            argument="dtype",
+            got=", ".join(found),
+            expected=f"dtype={found[0]!r}, the narrowest on their way",
+        )
+    return found[0] if found else "float32"
+
+
+def probe(
+    load: Load, tensors: Mapping[str, LogicalTensor], devices: Sequence[int], dtype: str
+) -> dict[int, Buffers]:
+    """Return what a loader stores on each device, by its id and the name of the buffer.
+
+    Raises InputError for a loader that returns no arrays by name, or other ones from pass to pass.
+    """
+    codes = _Codes.of(tensors, dtype)
+    return {device: _probed(load, tensors, device, codes) for device in devices}
+
+
+def _probed(
+    load: Load, tensors: Mapping[str, LogicalTensor], device: int, codes: _Codes
+) -> Buffers:
+    passes = [_run(load, tensors, device, values) for values in codes.passes()]
+    for other in passes[1:]:
+        for name in {*passes[0], *other}:
+            shapes = [each[name].shape if name in each else "none" for each in (passes[0], other)]
+            if shapes[0] != shapes[1]:
+                raise InputError(
+                    "a loader must return the same buffers whatever the values",
+                    argument="load",
+                    got=f"{name} of rank {device}: {shapes[0]}, then {shapes[1]}",
+                    expected="one shape for each rank and buffer",
+                )
+    found = {name: codes.decoded([each[name] for each in passes]) for name in passes[0]}
+    if all(each.is_moved for each in found.values()):
+        return found
+    constants = ({name: np.float64(value) for name in tensors} for value in (0, 1))
+    zeros, ones = (_run(load, tensors, device, values) for values in constants)
+    for name, each in found.items():
+        if not each.is_moved:
+            values = [passed[name] for passed in passes]
+            found[name] = _affine(each, codes, values, zeros[name], ones[name])
+    return found
+
+
+def _affine(
+    held: HeldBuffer, codes: _Codes, passes: list[Floats], zero: Floats, one: Floats
+) -> HeldBuffer:
+    """Return the buffer with what was computed as `times * element + plus`, where it was."""
+    times = np.where(np.isfinite(one - zero) & (one != zero), one - zero, 1.0)
+    plus = np.where(np.isfinite(zero), zero, 0.0)
+    undone = codes.decoded([np.rint((values - plus) / times) for values in passes])
+    exact = np.all([values == np.rint((values - plus) / times) * times + plus
+                    for values in passes], axis=0)  # fmt: skip
+    known = (held.tensors == COMPUTED) & (undone.tensors >= 0) & exact
+    return HeldBuffer(
+        np.where(known, undone.tensors, held.tensors),
+        np.where(known[..., None], undone.index, held.index),
+        np.where(known, times, 1.0),
+        np.where(known, plus, 0.0),
+        np.where(known, 0.0, held.computed),
+    )
+
+
+def _run(
+    load: Load, tensors: Mapping[str, LogicalTensor], device: int, values: Mapping[str, Any]
+) -> dict[str, Floats]:
+    given = {name: each.filled(values[name]) for name, each in tensors.items()}
+    try:
+        returned = load(device, given)
+    except Exception as error:
+        error.add_note(f"while the loader ran for rank {device} on tensors of numbers")
+        raise
+    if not isinstance(returned, Mapping):
+        raise InputError(
+            "a loader must return what the rank stores, by the names of buffers",
+            argument="load",
+            got=type(returned).__name__,
+            expected='a dict, as {"qkv": array}',
+        )
+    return {name: _array(name, each) for name, each in returned.items()}
+
+
+def _array(name: str, given: Any) -> Floats:
+    if is_a(given, DTENSOR):
+        given = given.to_local()
+    if is_a(given, TORCH_TENSOR) and given.device.type != "meta":
+        given = given.detach().double().cpu().numpy()
+    try:
+        return np.asarray(given).astype(np.float64)
+    except (TypeError, ValueError, NotImplementedError):
+        raise InputError(
+            "a buffer must be an array, or a tensor that has values",
+            argument=f"load, buffer {name!r}",
+            got=in_a_line(given),
+            expected="an array of numpy, torch or jax",
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """Random codes of elements along each dimension, for two rounds; `base`: of their digits."""
+
+    starts: tuple[dict[str, int], ...]  # of each dimension, where the numbers of a tensor begin
+    shapes: dict[str, tuple[int, ...]]
+    base: int
+    digits: int
+    codes: tuple[tuple[Integers, ...], ...]  # by round and dimension, of each number
+
+    @staticmethod
+    def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> _Codes:
+        """Return codes that the type has exactly."""
+        shapes = {name: each.shape for name, each in tensors.items()}
+        rank = max(1, *map(len, shapes.values()))
+        starts, counts = [], []
+        for dim in range(rank):
+            ends = [0, *itertools.accumulate(_extent(shape, dim) for shape in shapes.values())]
+            starts.append(dict(zip(shapes, ends, strict=False)))
+            counts.append(ends[-1])
+        base = _base(dtype)
+        digits = 1
+        while base**digits < max(4 * max(counts), _LEAST_CODES):
+            digits += 1
+        rng = np.random.default_rng(0)
+        codes = tuple(
+            tuple(_distinct(rng, count, base**digits) for count in counts) for _ in range(2)
+        )
+        return _Codes(tuple(starts), shapes, base, digits, codes)
+
+    def passes(self) -> Iterator[dict[str, Floats]]:
+        """Yield the values of each pass, which broadcast to the shapes of the tensors."""
+        for codes in self.codes:
+            for dim, line in enumerate(codes):
+                for place in range(self.digits):
+                    values = 1.0 + line // self.base**place % self.base
+                    yield {
+                        name: self._along(dim, name, shape, values)
+                        for name, shape in self.shapes.items()
+                    }
+
+    def _along(self, dim: int, name: str, shape: tuple[int, ...], values: Floats) -> Floats:
+        start = self.starts[dim][name]
+        found = values[start : start + _extent(shape, dim)]
+        sides = [-1 if each == dim else 1 for each in range(len(shape))]
+        return found.reshape(sides if dim < len(shape) else ())
+
+    def decoded(self, passes: Sequence[Floats]) -> HeldBuffer:
+        """Return the element of each place from its value in each pass."""
+        shape, rank = passes[0].shape, len(self.starts)
+        values = iter(passes)
+        numbers = np.empty((2, rank, *shape), dtype=np.int64)
+        for round_, codes in enumerate(self.codes):
+            for dim, line in enumerate(codes):
+                digits = list(itertools.islice(values, self.digits))
+                numbers[round_, dim] = self._numbers(digits, line)
+        moved = (numbers[0] == numbers[1]).all(axis=0) & (numbers[0] >= 0).all(axis=0)
+        tensors = np.full(shape, COMPUTED, dtype=np.int64)
+        index = np.zeros((*shape, rank), dtype=np.int64)
+        for which, (name, extents) in enumerate(self.shapes.items()):
+            inside = moved.copy()
+            for dim, starts in enumerate(self.starts):
+                place = numbers[0, dim] - starts[name]
+                inside &= (place >= 0) & (place < _extent(extents, dim))
+            tensors[inside] = which
+            for dim, starts in enumerate(self.starts):
+                index[inside, dim] = numbers[0, dim][inside] - starts[name]
+        first = passes[0]
+        same = [(first == each) | np.isnan(first) & np.isnan(each) for each in passes]
+        tensors[np.all(same, axis=0)] = PADDED
+        weights = np.arange(1.0, 1 + len(passes)) / 7
+        digest = np.tensordot(weights, np.nan_to_num(np.stack(passes)), axes=1)
+        computed = np.where(tensors == COMPUTED, digest, 0.0)
+        return HeldBuffer(tensors, index, np.ones(shape), np.zeros(shape), computed)
+
+    def _numbers(self, digits: list[Floats], line: Integers) -> Integers:
+        """Return the number whose code some digits are; -1 for none."""
+        code = np.zeros(digits[0].shape, dtype=np.int64)
+        valid = np.ones(code.shape, dtype=np.bool_)
+        for place, values in enumerate(digits):
+            valid &= (values >= 1) & (values <= self.base) & (values == np.floor(values))
+            code += np.where(valid, values - 1, 0).astype(np.int64) * self.base**place
+        order = np.argsort(line)
+        found = order[np.minimum(np.searchsorted(line[order], code), line.size - 1)]
+        return np.where(valid & (line[found] == code), found, -1)
+
+
+def _extent(shape: tuple[int, ...], dim: int) -> int:
+    return shape[dim] if dim < len(shape) else 1
+
+
+def _base(dtype: str) -> int:
+    """Return how many integers from 1 on a type has exactly."""
+    if dtype in _EXACT:
+        return int(2 ** min(_EXACT[dtype], _MOST_BITS))
+    if dtype == "bool":
+        raise InputError(
+            "numbers need an element type that has some",
+            argument="dtype",
+            got=dtype,
+            expected="tensors of int8 or wider for the loader",
+        )
+    return int(min(np.iinfo(dtype).max, 2**_MOST_BITS))
+
+
+def _distinct(rng: np.random.Generator, count: int, below: int) -> Integers:
+    """Return random distinct integers."""
+    found = np.zeros(0, dtype=np.int64)
+    while found.size < count:
+        found = np.unique(np.concatenate([found, rng.integers(0, below, 2 * count)]))
+    return rng.permutation(found)[:count]
