@@ -54,13 +54,15 @@ class Grouping:
     """What the module of a group has of a backend: `host`, the support module of its class `Group`;
     `exports`, the names of functions; `environment` of a self-check, in which {devices} stands for
     how many there are, {more} for one more; `how`: how tensors go, in words; `support`: the support
-    modules that it uses besides."""
+    modules that it uses besides; `template`: its own, of which `kernel` is what the class takes."""
 
     host: str
     exports: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     how: str
     support: tuple[str, ...]
+    template: str = "common/group.py.jinja"
+    kernel: str = ""
 
 
 class Backend(Protocol):

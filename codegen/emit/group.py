@@ -53,11 +53,12 @@ class GroupText:
 
 @dataclass(frozen=True)
 class GroupModule(GroupText):
-    """What the template of a module prints besides."""
+    """What the template of a module prints besides. `positions`: those of the source mesh."""
 
     backend: str
     support: str
     devices: int
+    positions: int
     grouping: Grouping
     collective_id: int | None
 
@@ -100,6 +101,7 @@ class GroupModule(GroupText):
     def host_lines(self) -> list[str]:
         """The host object, after the first of the collective ids that its kernels have, if any."""
         given = ["NAMES", f'hosts_of(__package__, "{self.backend}", BUNDLES)', "KIND_OF"]
+        given += [self.grouping.kernel] if self.grouping.kernel else []
         if self.collective_id is None:
             return called("_HOST = Group", given)
         line = f"COLLECTIVE_ID = {self.collective_id}  # and the {GROUP_IDS.step - 1} after it"
@@ -151,13 +153,14 @@ def group_files(
             backend=name,
             support=version(name),
             devices=plans[group.members[0]].devices,
+            positions=plans[group.members[0]].reshard.source.mesh.size,
             grouping=registry.backend(name).grouping,
             collective_id=first if registry.contract(name).collective else None,
         )
         for name in backends
     }
     return {
-        **{f"{name}.py": render("common/group.py.jinja", m) for name, m in modules.items()},
+        **{f"{name}.py": render(m.grouping.template, m) for name, m in modules.items()},
         "README.md": render("common/group.md.jinja", text),
         "__init__.py": render("common/group_package.py.jinja", text),
     }

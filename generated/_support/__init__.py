@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "51944ab749fbdb9c",
     "pallas_tpu": "7a3f369800d78cf7",
-    "triton_gpu": "7fa7c0c7900a1006",
+    "triton_gpu": "9b4c0a67a95e29c6",
 }
 
 

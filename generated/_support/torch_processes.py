@@ -21,7 +21,7 @@ from .torch_peers import PeerMemory
 from .torch_symmetric import finished, foreign, has_fabric, in_a_line, in_group, shared
 from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
-from .triton_listed import Listed, entries_of
+from .triton_listed import Listed, copy_kernel, entries_of
 
 # What is wrong in a later call is not agreed upon.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
@@ -55,12 +55,14 @@ def reshard_among(host, shard, group, out, asked):
 
 class Processes(PeerMemory):
     """Tensors as `Together` has them. `plan` is what all ranks must have; `puller` is by default
-    by listed rows; `features`: by name, what calls can do besides."""
+    by listed rows, which the `kernel` copies; `features`: by name, what calls can do besides."""
 
-    def __init__(self, moves, plan, puller=None, names=("",), features=()):
+    def __init__(self, moves, plan, puller=None, names=("",), features=(), kernel=copy_kernel):
         super().__init__(moves, puller or self.listed_puller, names, features=features)
         self.plan = plan
-        self.listed = functools.cache(lambda *given: Listed(self._pulled(given[0]), given[1]))
+        self.listed = functools.cache(
+            lambda device_id, home: Listed(self._pulled(device_id), home, kernel)
+        )
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
     def _pulled(self, device_id):

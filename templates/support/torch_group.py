@@ -11,15 +11,14 @@ from .torch_local import NO_GRADIENT
 from .torch_processes import Asked, Processes
 from .torch_symmetric import in_a_line
 from .torch_tensors import check_few, requires_grad
-from .triton_listed import copy_kernel
 
 
 class Group:
     """Tensors on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the number of
-    its kind of each name."""
+    its kind of each name; `kernel`: what copies listed rows of all."""
 
-    def __init__(self, names, kinds, kind_of):
-        self.names, self.kinds, self.kind_of, self.kernel = names, kinds, kind_of, copy_kernel
+    def __init__(self, names, kinds, kind_of, kernel):
+        self.names, self.kinds, self.kind_of, self.kernel = names, kinds, kind_of, kernel
         moves = tuple(kinds[kind] for kind in kind_of)
         self.members, self.exchange = dict(zip(names, moves, strict=True)), moves[0].exchange
         plans = repr((names, kind_of, [kind.processes.plan for kind in kinds]))
@@ -28,7 +27,7 @@ class Group:
         shared = {n: each for n, each in kinds[0].features.items() if all(n in s for s in every)}
         self.features = shared
         self.processes = Processes(
-            moves, f"plan {plan} of {len(names)} tensors", names=names, features=shared
+            moves, f"plan {plan} of {len(names)} tensors", None, names, shared, kernel
         )
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
@@ -125,7 +124,8 @@ class Group:
         used = sorted({self.kind_of[number] for number in self._floats})
         kind_of = [used.index(self.kind_of[number]) for number in self._floats]
         names = [self.names[number] for number in self._floats]
-        return Group(names, [self.kinds[kind].gradient.reverse._HOST for kind in used], kind_of)
+        kinds = [self.kinds[kind].gradient.reverse._HOST for kind in used]
+        return Group(names, kinds, kind_of, self.kernel)
 
     def self_check(self):
         """Return what is right about this module; exit with what is wrong."""

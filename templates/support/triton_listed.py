@@ -12,37 +12,10 @@ import triton.language as tl
 from .boxes import ranges
 from .torch_launch import Launch
 from .torch_tensors import capturing, has_kernels, on, table
-from .triton_rows import move
+from .triton_rows import Block, copy_rows
 
 # A program copies so many rows, and bytes of a row.
 ROWS, COLUMNS = 4, 2048
-
-
-@triton.jit
-def copy_block(
-    read,  # the addresses of the first row in the source,
-    write,  # and in the target
-    read_row,  # how far apart rows are there, and the length of a row, in bytes
-    write_row,
-    columns,
-    rows,
-    first_row,  # where the block begins: in rows, and in bytes of a row
-    first_column,
-    INTEGER: tl.constexpr,  # what is moved as one, and how many bytes it has
-    UNIT: tl.constexpr,
-    LINE: tl.constexpr,  # what divides all of these but `rows`, in bytes
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """Copy a block of rows, by lines of LINE bytes; what is read is the first to leave caches."""
-    source = tl.multiple_of(read.to(tl.pointer_type(INTEGER)), LINE)
-    target = tl.multiple_of(write.to(tl.pointer_type(INTEGER)), LINE)
-    row = first_row + tl.arange(0, ROWS)[:, None]
-    column = first_column // UNIT + tl.arange(0, COLUMNS // UNIT)[None, :]
-    inside = (row < rows) & (column < columns // LINE * (LINE // UNIT))
-    at = row * (read_row // LINE * (LINE // UNIT)) + column
-    to = row * (write_row // LINE * (LINE // UNIT)) + column
-    move(source + at, target + to, inside)
 
 
 @triton.jit(do_not_specialize=["number"])
@@ -52,28 +25,31 @@ def copy_kernel(
     sources,  # int64: the addresses of memory that rows come from, and
     targets,  # that they go to
     number,  # how many blocks there are
-    INTEGER: tl.constexpr,  # what is moved as one where 16 bytes cannot be, and its bytes
-    UNIT: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    INTEGER: tl.constexpr,  # what is moved as one where 16 bytes cannot be
+    UNITS: tl.constexpr,  # a `Block` of bytes, moved so, and
+    LINES: tl.constexpr,  # one moved in lines of 16 bytes
 ):
     """Copy blocks of the rows of entries, program after program in turn."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
-        listed = blocks + 3 * place
-        entry = entries + 8 * tl.load(listed)
-        row, column = tl.load(listed + 1) * ROWS, tl.load(listed + 2) * COLUMNS
+        block = blocks + 3 * place
+        entry = entries + 8 * tl.load(block)
+        row = tl.load(block + 1) * LINES.rows
+        column = tl.load(block + 2) * LINES.columns * LINES.width
+        read_row, write_row = tl.load(entry + 6), tl.load(entry + 7)
         read = tl.load(sources + tl.load(entry)) + tl.load(entry + 2)
+        read += row * read_row + column
         write = tl.load(targets + tl.load(entry + 1)) + tl.load(entry + 3)
-        columns, rows = tl.load(entry + 4), tl.load(entry + 5)
-        at, to = tl.load(entry + 6), tl.load(entry + 7)
-        if (read | write | at | to | columns) % 16 == 0:
-            copy_block(
-                read, write, at, to, columns, rows, row, column, tl.int64, 8, 16, ROWS, COLUMNS
-            )
+        write += row * write_row + column
+        columns, rows = tl.load(entry + 4) - column, tl.load(entry + 5) - row
+        first = tl.cast(0, tl.int64)
+        if (read | write | read_row | write_row | columns) % 16 == 0:
+            lines = tl.multiple_of(read.to(tl.pointer_type(tl.int64)), 16)
+            into = tl.multiple_of(write.to(tl.pointer_type(tl.int64)), 16)
+            copy_rows(lines, into, 0, 0, read_row, write_row, rows, columns, first, BLOCK=LINES)
         else:
-            copy_block(
-                read, write, at, to, columns, rows, row, column, INTEGER, UNIT, UNIT, ROWS, COLUMNS
-            )
+            units = read.to(tl.pointer_type(INTEGER))
+            to = write.to(tl.pointer_type(INTEGER))
+            copy_rows(units, to, 0, 0, read_row, write_row, rows, columns, first, BLOCK=UNITS)
 
 
 TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
@@ -129,10 +105,10 @@ def entries_of(box, within, into, size, source, target, read=0, write=0):
 
 
 class Listed:
-    """Entries for one launch on a device, on any of its streams."""
+    """Entries for one launch on a device, on any of its streams, of a kernel like `copy_kernel`."""
 
-    def __init__(self, entries, device):
-        self.entries = tuple(entries)
+    def __init__(self, entries, device, kernel=copy_kernel):
+        self.entries, self._kernel = tuple(entries), kernel
         self.divisor = math.gcd(*(n for e in self.entries for n in (*e[2:5], *e[6:])))
         if not self.entries:
             return
@@ -160,13 +136,13 @@ class Listed:
         copies the same rows."""
         if not self.entries:
             return lambda: None
-        if not has_kernels(self._entries, copy_kernel):
+        if not has_kernels(self._entries, self._kernel):
             return lambda: self._copy_rows(sources, targets)
         given = constants(math.gcd(self.divisor, *sources, *targets)).values()
         device = self._entries.device
         tables = table(sources, device), table(targets, device)
         number = self.number if programs is None else min(programs, self.number)
-        launch = Launch(copy_kernel, number)
+        launch = Launch(self._kernel, number)
 
         def run():
             with on(device):
@@ -190,4 +166,7 @@ def _rows(address, apart, entry):
 def constants(divisor):
     """Return what the kernel is launched with where this divides all addresses and lengths."""
     unit = next(unit for unit in (8, 4, 2, 1) if divisor % unit == 0)
-    return {"INTEGER": TYPES[unit], "UNIT": unit, "ROWS": ROWS, "COLUMNS": COLUMNS}
+    units, lines = (
+        Block(width, lanes, ROWS, COLUMNS // width, 1) for width, lanes in ((unit, 1), (8, 2))
+    )
+    return {"INTEGER": TYPES[unit], "UNITS": units, "LINES": lines}

@@ -132,8 +132,8 @@ TORCH = {
     ),
     "listed rows as far apart as in the target": _torch(
         "turn", "triton_listed.py",
-        "    at = row * (read_row // LINE * (LINE // UNIT)) + column\n",
-        "    at = row * (write_row // LINE * (LINE // UNIT)) + column\n", VALUES,
+        "read_row, write_row = tl.load(entry + 6),",
+        "read_row, write_row = tl.load(entry + 7),", VALUES,
     ),
     "a block a program, of more blocks": _torch(
         "turn", "triton_listed.py",

@@ -65,6 +65,8 @@ class TritonGpu(Backend):
         environment=(("TRITON_INTERPRET", "1"),),
         how="one launch a device, or one exchange among processes",
         support=("groups", "torch_group"),
+        template="triton_gpu/group.py.jinja",
+        kernel="pull_kernel",
     )
     support = (
         "boxes",

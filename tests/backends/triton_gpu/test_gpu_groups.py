@@ -195,8 +195,8 @@ def test_the_kernel_moves_sixteen_bytes_at_once(refits: Refits) -> None:
             target=target,
         ).asm[kind]
         # The fields of the tile have 8 bytes each.
-        assert set(resources.widths(text, "ld")) - {8} == {16, fixed["UNIT"]}
-        assert set(resources.widths(text, "st")) == {16, fixed["UNIT"]}
+        assert set(resources.widths(text, "ld")) - {8} == {16, fixed["UNITS"].width}
+        assert set(resources.widths(text, "st")) == {16, fixed["UNITS"].width}
         assert resources.divisions(text)[0] == 0
 
 

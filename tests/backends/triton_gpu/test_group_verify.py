@@ -19,8 +19,8 @@ LARGE = TABLES.replace("shape = [5]", "shape = [1048581]")
 # What stands in the kernel, and what is wrong: found in values, in stores, and in reads.
 PLANTED = {
     "a tile from its second row": (
-        "row, column = tl.load(listed + 1) * ROWS,",
-        "row, column = 1 + tl.load(listed + 1) * ROWS,",
+        "row = tl.load(block + 1) * LINES.rows",
+        "row = 1 + tl.load(block + 1) * LINES.rows",
         "up: device 0",
     ),
     "a tile of another memory": (
@@ -29,8 +29,8 @@ PLANTED = {
         "up: device 0",
     ),
     "more columns than there are": (
-        "column < columns // LINE",
-        "column < 9 + columns // LINE",
+        "columns, rows = tl.load(entry + 4) - column,",
+        "columns, rows = tl.load(entry + 4) + 16 - column,",
         "a kernel loads from memory outside every shard",
     ),
 }
@@ -62,9 +62,9 @@ def test_a_group_beside_its_members(tmp_path: Path) -> None:
     assert [r.name for r in verify(root / "up")] == ["up"]
 
 
-def change_support(root: Path, name: str, right: str, wrong: str) -> None:
-    """Change a support module, and its hash, as if an emission had written it so."""
-    path, listing = root / "_support" / name, root / "manifest.json"
+def change(path: Path, right: str, wrong: str) -> None:
+    """Change a module, and its hash, as if an emission had written it so."""
+    listing = path.parent.parent / "manifest.json"
     text = path.read_text()
     assert text.count(right) == 1
     path.write_text(text.replace(right, wrong))
@@ -88,7 +88,7 @@ def test_a_wrong_kernel(tmp_path: Path) -> None:
     for number, (right, wrong, _) in enumerate(PLANTED.values()):
         (tmp_path / str(number)).mkdir()
         roots.append(emitted(TABLES, tmp_path / str(number)))
-        change_support(roots[-1], "triton_listed.py", right, wrong)
+        change(roots[-1] / "both" / "triton_gpu.py", right, wrong)
     reports = [r for r in verify([root / "both" for root in roots]) if r.name == "both"]
     for report, (_, _, said) in zip(reports, PLANTED.values(), strict=True):
         assert report.verdict == "failed"

@@ -163,6 +163,14 @@ def test_a_statement_in_the_context_of_a_matmul_is_found(part: str, planted: str
     assert [each.partition("=")[0] for each in breaches("", text)] == [part]
 
 
+def test_the_kernel_of_a_group_is_text() -> None:
+    """Two numbers are put into it, and nothing else chooses what it does."""
+    text = (TEMPLATES / "triton_gpu" / "list.py.jinja").read_text()
+    assert re.findall(r"\{[{%].*?[}%]\}", text) == [
+        "{{ m." + each + " }}" for each in ("count", "positions", "count")
+    ]
+
+
 def test_templates_of_matmuls_print_contexts_alone() -> None:
     """And choose little, all of them together."""
     texts = [path.read_text() for path in (TEMPLATES / "triton_gpu" / "matmul").glob("*.jinja")]

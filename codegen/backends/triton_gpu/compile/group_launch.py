@@ -44,8 +44,8 @@ def constants(module: ModuleType) -> dict[str, Any]:
     """Return the other arguments, which are compiled in, with the values that the module passes
     where memory begins at multiples of 16 bytes."""
     host = module._HOST
-    listed = (host.processes.listed(device, "cpu") for device in host.exchange.target.ids)
-    support = sys.modules[host.kernel.fn.__module__]
+    listed = [host.processes.listed(device, "cpu") for device in host.exchange.target.ids]
+    support = sys.modules[type(listed[0]).__module__]
     found: dict[str, Any] = support.constants(math.gcd(*(each.divisor for each in listed)))
     return found
 
@@ -59,7 +59,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
         "arguments": arguments(TYPES, _MEANING),
         "tensors": list(module.NAMES),
         "entry": list(_FIELDS),
-        "grid": "blocks of ROWS rows and COLUMNS bytes of all entries, 1, 1",
+        "grid": "blocks of all entries, of as many rows and units as UNITS has, 1, 1",
         "launches": _launches(module),
     }
     return lines_of(about)

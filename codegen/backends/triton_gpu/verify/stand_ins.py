@@ -249,4 +249,4 @@ def _asked(op: str, tensor: Any, *, group: Rank, group_peer: int) -> Any:
 
 def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
     """Return `Listed.__init__` for where there is no GPU."""
-    return lambda listed, entries, device: original(listed, entries, "cpu")
+    return lambda listed, entries, device, *kernel: original(listed, entries, "cpu", *kernel)
