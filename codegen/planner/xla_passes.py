@@ -1,13 +1,14 @@
 """What XLA's own reshard is to a TPU, read from its HLO for host devices.
 
 There an all-to-all takes and gives a tuple of parts. A fusion puts them together along a dimension
-of their own, which a transpose brings before the dimension that is joined.
+of their own, which a transpose brings before the dimension that is joined. Where another all-to-all
+follows, the parts are put together at once, and turned by the fusions that cut the next ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
 from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standing
@@ -65,15 +66,13 @@ def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
     """Return an all-to-all; where its parts are not put together as expected, one that needs no
     pass before it and one after it."""
     parts = each.arrays[0].shape
-    body = _joining(module, each)
-    joined = next((one for one in body if one.op == "concatenate"), None)
+    joined, turned = _joining(module, each)
     if joined is None:
         return Laid("all-to-all", elements, Standing.FIRST, Standing.MIDDLE, "whole")
     (axis,), shape = joined.numbers("dimensions"), joined.arrays[0].shape
     form: Form = "apart" if 1 in shape else "whole"
     split = _place(shape, axis)
-    turned = next((one for one in body if one.op == "transpose"), None)
-    if turned is None or joined.name not in turned.operands:
+    if turned is None:
         return Laid("all-to-all", elements, split, split, form, is_matrix=len(parts) == 3)
     place, shape = turned.numbers("dimensions").index(axis), turned.arrays[0].shape
     small = place == len(shape) - 3 and shape[-2] < ROWS
@@ -86,10 +85,39 @@ def _place(shape: tuple[int, ...], axis: int) -> Standing:
     return Standing.of((*shape[:axis], *shape[axis + 1 :]), axis)
 
 
-def _joining(module: HloModule, each: HloInstruction) -> tuple[HloInstruction, ...]:
-    """Return what puts the parts of an all-to-all together."""
-    for part in module.users.get((each.computation, each.name), []):
-        for user in module.users.get((part.computation, part.name), []):
+def _joining(
+    module: HloModule, each: HloInstruction
+) -> tuple[HloInstruction | None, HloInstruction | None]:
+    """Return the concatenation of the parts of an all-to-all, and the transpose of it."""
+    for part in _users(module, each):
+        for user in _users(module, part):
+            if user.op == "concatenate":
+                cuts = (_inside(module, cut, user) for cut in _users(module, user))
+                return user, _transpose(module, filter(None, cuts))
             if "calls" in user.called:
-                return tuple(module.computations[user.called["calls"]].values())
-    return ()
+                body = module.computations[user.called["calls"]].values()
+                joined = [one for one in body if one.op == "concatenate"][:1]
+                return next(iter(joined), None), _transpose(module, joined)
+    return None, None
+
+
+def _transpose(module: HloModule, given: Iterable[HloInstruction]) -> HloInstruction | None:
+    """Return a transpose of one of some instructions."""
+    users = (user for one in given for user in _users(module, one))
+    return next((user for user in users if user.op == "transpose"), None)
+
+
+def _users(module: HloModule, each: HloInstruction) -> list[HloInstruction]:
+    return module.users.get((each.computation, each.name), [])
+
+
+def _inside(
+    module: HloModule, fusion: HloInstruction, operand: HloInstruction
+) -> HloInstruction | None:
+    """Return the parameter that an operand is within a fusion; None where it is no fusion."""
+    if "calls" not in fusion.called:
+        return None
+    body = module.computations[fusion.called["calls"]].values()
+    number = fusion.operands.index(operand.name)
+    given = (one for one in body if one.op == "parameter" and one.operands == (str(number),))
+    return next(given, None)

@@ -54,11 +54,11 @@ def test_bytes_of_passes() -> None:
 def test_passes_of_one_collective(itemsize: int) -> None:
     """One that splits and joins the first dimension has none before and after, but where the result
     leaves or is viewed as integers; one that joins the last has two after."""
-    rows = exchanged((8, 16, 128), 0, 0, "apart")
+    rows = exchanged((8, 16, 128), 0, 0, 2, "apart")
     passed = 2 * itemsize * rows.elements
     assert passes_of([rows], rows.elements, itemsize, as_bits=False) == Passes(0, passed)
     assert passes_of([rows], rows.elements, itemsize, as_bits=True) == Passes(2 * passed)
-    columns = exchanged((8, 16, 128), 0, 2, "apart")
+    columns = exchanged((8, 16, 128), 0, 2, 2, "apart")
     assert passes_of([columns], rows.elements, itemsize, as_bits=False) == Passes(2 * passed)
 
 
@@ -81,12 +81,22 @@ AS_FLOATS = {
     "rows_to_columns": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
     "gather": of((512, 1024), '[{"x", "y"}, {}]', '[{"x"}, {}]', "float8_e5m2"),
     "permute": of((1024, 256), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]', "float16"),
+    "two_collectives": of((1024, 1024), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', "float8_e5m2"),
+    "cut_and_gathered": of((4096, 1024), '[{"x"}, {}]', "[{}, {}]", "float8_e4m3fn"),
 }
+WITHIN_TILES = {
+    "columns": of((256, 256), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
+    "one_column": of((145, 228, 2), '[{}, {"y"}, {"x"}]', '[{}, {}, {"x"}]', "float8_e5m2"),
+    "moved_and_gathered": of((704, 9, 123), '[{"y", "x"}, {}, {}]', '[{"x"}, {}, {}]', "float16"),
+}
+"""Shards that are no whole tiles, which XLA only moves too."""
+EXCHANGED_TWICE = of((1024, 256, 256), '[{"x"}, {"y"}, {}]', '[{"y"}, {}, {"x"}]', "float32")
+"""Of which XLA's own reshard is two all-to-alls."""
 AS_BITS = {
     "a vector": of((1088,), '[{"x", "y"}]', '[{"x"}]'),
     "padded": of((1024, 2052), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
-    "within a tile": of((256, 256), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
-    "two collectives": of((1024, 1024), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', "float8_e5m2"),
+    "an extent of 1": of((4, 64), '[{}, {"y"}]', '[{"y"}, {}]'),
+    "boxes": of((1024, 1024), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     "large elements": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "float32"),
     "integers": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "int8"),
     "a sum": of((1024, 2048), '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {"y"}]'),
@@ -98,10 +108,11 @@ def module_of(reshard: sw.Reshard) -> str:
     return alone(sw.emit(reshard, ("jax_xla",), topology=TOPOLOGY).plan, "jax_xla")
 
 
-@pytest.mark.parametrize("name", [*AS_FLOATS, "a vector", "within a tile"])
+@pytest.mark.parametrize("name", [*AS_FLOATS, *WITHIN_TILES, "a vector", "an extent of 1"])
 def test_who_moves_small_floats_as_they_are(name: str) -> None:
-    """A module that is one collective of whole tiles."""
-    assert (FLAG in module_of((AS_FLOATS | AS_BITS)[name])) is (name in AS_FLOATS)
+    """A module of slices, permutes and collectives, of no vectors nor extents of 1."""
+    listed = AS_FLOATS | WITHIN_TILES
+    assert (FLAG in module_of((listed | AS_BITS)[name])) is (name in listed)
 
 
 @pytest.mark.slow
@@ -164,7 +175,8 @@ def test_predicted_copies_are_those_of_hlo(tmp_path: Path) -> None:
     except InputError as error:
         pytest.skip(" ".join(str(error).split()))
     cases = {**AS_FLOATS, "floats": AS_BITS["large elements"], "numbers": AS_BITS["integers"]}
-    texts = {name: module_of(reshard) for name, reshard in cases.items()}
+    cases |= {"exchanged_twice": EXCHANGED_TWICE}
+    texts = {name: module_of(reshard) for name, reshard in (cases | WITHIN_TILES).items()}
     texts["viewed"] = texts["heads"].replace(FLAG, "")
     vector = module_of(AS_BITS["a vector"])
     texts["adds"] = vector.replace(
@@ -176,6 +188,6 @@ def test_predicted_copies_are_those_of_hlo(tmp_path: Path) -> None:
         text, copied_there = found[name]
         assert copied(plan) == pytest.approx(copied_bytes(text), rel=0.1), name
         assert theirs.copied == pytest.approx(copied_there, rel=0.1), name
-    assert all(only_moves(found[name][0]) for name in AS_FLOATS)
+    assert all(only_moves(found[name][0]) for name in AS_FLOATS | WITHIN_TILES)
     assert copied_bytes(found["viewed"][0]) > 1.1 * copied_bytes(found["heads"][0])
     assert not only_moves(found["adds"][0])

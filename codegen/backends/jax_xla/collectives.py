@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import positions_of_groups
-from shardwright.codegen.planner.network.passes import Laid, exchanged
+from shardwright.codegen.planner.network.passes import Laid, exchanged, gathered
 from shardwright.codegen.planner.xla import Collective
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
@@ -157,20 +156,20 @@ class _Statements:
             self.shape[axis] = size
         if any(end for _, end in ends):
             self._add("jnp", f"pad(x, {tuple(ends)})")
-            self._lay("slice")
+            self._lay_slice()
 
     def slice(self, axis: int, refs: Refs) -> None:
         """Keep on every device its part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
         self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
-        self._lay("slice")
+        self._lay_slice()
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
         """Move axes from one dimension to another."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
-        self.laid.append(exchanged(self.shape, split, concat, "apart"))
+        self.laid.append(exchanged(self.shape, split, concat, count, "apart"))
         self.shape[split] //= count
         self._reshape([*self.shape[:split], count, *self.shape[split:]])
         how = f"split_axis={split}, concat_axis={concat}"
@@ -187,11 +186,12 @@ class _Statements:
         is_outermost = math.prod(self.shape[:axis]) == 1
         how = f"axis={axis}" + ", tiled=True" * is_outermost
         self._add("lax", f"all_gather(x, {self.named(refs)}, {how})")
+        before = tuple(self.shape)
         self.shape[axis] *= count
         if not is_outermost:
             self._reshape(self.shape)
         self._ask("all-gather", refs)
-        self._lay("all-gather")
+        self.laid.append(gathered(before, self.shape))
 
     def _add(self, library: str, call: str) -> None:
         """Call a function of a library for the next `x`."""
@@ -203,8 +203,8 @@ class _Statements:
         digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
         self.asked.append(among(op, nbytes, digits, mesh.size))
 
-    def _lay(self, op: Literal["slice", "all-gather"]) -> None:
-        self.laid.append(Laid(op, math.prod(self.shape)))
+    def _lay_slice(self) -> None:
+        self.laid.append(Laid("slice", math.prod(self.shape)))
 
     def _reshape(self, shape: list[int]) -> None:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
@@ -215,4 +215,4 @@ class _Statements:
             if self.shape[axis] > size:
                 self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")
                 self.shape[axis] = size
-                self._lay("slice")
+                self._lay_slice()

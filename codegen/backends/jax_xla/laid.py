@@ -3,15 +3,16 @@
 From this follow the passes over memory that XLA makes (`planner/network/passes.py`), and whether
 small floats travel as they are. XLA may compute with elements that a program only moves, and then
 NaNs lose their payload. Integers of the same width keep every bit, but on a TPU each change of type
-is a pass over a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), a module
-that is one collective keeps floats of any dtype as they are where shards are whole tiles, and a
-permute always. Others do not:
+is a pass over a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), permutes,
+slices, all-gathers and all-to-alls, one after another, only move floats of any dtype. Others do
+not:
 
-    all-gather, all-to-all within a tile   a sum of arrays that are zero elsewhere
-    concatenation of boxes                 a maximum of padded arrays
-    where, pad, update within a shard      a choice, which may be fused with either
+    all-gather of vectors               a sum of arrays that are zero elsewhere
+    all-to-all with an extent of 1      a sum along that dimension
+    concatenation of boxes              a maximum of padded arrays
+    where, pad, update within a shard   a choice, which may be fused with either
 
-`tests/backends/jax_xla/test_as_floats.py` compiles modules and reads their HLO.
+`tests/compile/test_hlo_copies.py` compiles modules and reads their HLO.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from shardwright.codegen.backends.jax_host import short_dims
+from shardwright.codegen.backends.jax_xla.boxes import reached
 from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
@@ -28,18 +30,20 @@ from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.transport import How
-from shardwright.codegen.planner.network.passes import LANES, ROWS, Laid
+from shardwright.codegen.planner.network.passes import Laid, gathered
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.reshard import Reshard
 
+MOVERS = ("slice", "permute", "all-gather", "all-to-all")
 SMALL = 4
 """Bytes of elements with which XLA only computes as what they are."""
 
 
 def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
     """Yield what a module is to a TPU, but for boxes that are cut and put in place."""
-    target = math.prod(exchange.target.local_shape)
+    shape = exchange.target.local_shape
+    target = math.prod(shape)
     match how:
         case Collectives(laid=laid):
             yield from laid
@@ -56,7 +60,7 @@ def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
             if how.permutes:
                 yield Laid("permute", elements)
             if how.dimensions:
-                yield Laid("all-gather", target)
+                yield gathered(join.window, shape)
         case Rounds(fills=fills):
             yield Laid("permute" if fills else "boxes", target)
         case Ragged():
@@ -74,22 +78,26 @@ def is_small_float(reshard: Reshard) -> bool:
 
 
 def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
-    """Return whether a module gives small floats to a TPU as they are: one collective of whole
-    shards, none of them padded, is all that it does."""
+    """Return whether a module gives small floats to a TPU as they are: it only moves them, in
+    shards and boxes of which none is padded."""
     if not is_small_float(reshard) or short_dims(exchange.source) or short_dims(exchange.target):
         return False
-    shapes = exchange.source.local_shape, exchange.target.local_shape
-    match [each.op for each in laid_by(how, exchange)]:
-        case ["permute"]:
-            return shapes[0] == shapes[1]
-        case ["all-gather" | "all-to-all"]:
-            return all(map(_is_of_tiles, shapes))
-    return False
+    laid = tuple(laid_by(how, exchange))
+    keeps = all(each.op in MOVERS and each.keeps_floats for each in laid)
+    return bool(laid) and keeps and not _pads(how, exchange)
 
 
-def _is_of_tiles(shape: tuple[int, ...]) -> bool:
-    """Return whether a shard fills tiles of memory, or the first rows of each."""
-    rows = shape[-2] if len(shape) > 1 else 1
-    return (
-        math.prod(shape[:-1]) > 1 and shape[-1] % LANES == 0 and not (rows % ROWS and ROWS % rows)
-    )
+def _pads(how: How, exchange: Exchange) -> bool:
+    """Return whether a module that only moves elements pads shards, or makes terms of them."""
+    source = exchange.source.local_shape
+    match how:
+        case Fetches():
+            return not how.is_whole and reached(exchange.source, exchange.target) != source
+        case Rounds():
+            return source != exchange.target.local_shape
+        case Collectives() | Steps():
+            return "jnp" in how.libraries
+        case Groups() | Ragged():
+            raise AssertionError("boxes are put in place")
+        case _:
+            assert_never(how)

@@ -50,7 +50,8 @@ class Laid(NamedTuple):
     """An operation of a program on a TPU: its name, the elements of its result, and of an
     all-to-all the dimensions that it splits and joins, and its form. `turned`: passes that put in
     order what was gathered along several dimensions, or what is to be added, or that make tiles of
-    fewer rows than ROWS anew."""
+    fewer rows than ROWS anew. `keeps_floats`: whether XLA only moves floats here, and never adds
+    zeros to them or reduces over a dimension of extent 1."""
 
     op: Literal["slice", "all-to-all", "all-gather", "permute", "sum", "boxes"]
     elements: int
@@ -59,13 +60,22 @@ class Laid(NamedTuple):
     form: Form = "tiled"
     is_matrix: bool = False
     turned: int = 0
+    keeps_floats: bool = True
 
 
-def exchanged(shape: Sequence[int], split: int, joined: int, form: Form) -> Laid:
-    """Return an all-to-all of a shard that splits one dimension and joins another."""
+def exchanged(shape: Sequence[int], split: int, joined: int, count: int, form: Form) -> Laid:
+    """Return an all-to-all of a shard that splits one dimension into `count` parts and joins
+    another."""
     places = Standing.of(shape, split), Standing.of(shape, joined)
     small = joined == len(shape) - 2 and shape[joined] < ROWS
-    return Laid("all-to-all", math.prod(shape), *places, form, len(shape) == 2, int(small))
+    keeps = 1 not in (*shape, shape[split] // count)
+    return Laid("all-to-all", math.prod(shape), *places, form, len(shape) == 2, int(small), keeps)
+
+
+def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> Laid:
+    """Return an all-gather of shards; XLA adds vectors up, each in its place among zeros."""
+    keeps = sum(extent > 1 for extent in before) > 1
+    return Laid("all-gather", math.prod(after), turned=turned, keeps_floats=keeps)
 
 
 class Passes(NamedTuple):
@@ -82,7 +92,7 @@ def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bo
     walk = _Walk(program, 2 * itemsize * elements, itemsize, as_bits)
     for each, following in zip(program, (*program[1:], None), strict=False):
         if following is None or not each.op == following.op == "slice":
-            walk.take(each, is_last=following is None)
+            walk.take(each, following)
     return walk.end()
 
 
@@ -102,7 +112,7 @@ class _Walk:
     given: bool = False
     fuses: bool = False
 
-    def take(self, each: Laid, *, is_last: bool) -> None:
+    def take(self, each: Laid, following: Laid | None) -> None:
         """Add the passes of an operation."""
         nbytes = 2 * self.itemsize * each.elements
         match each.op:
@@ -111,8 +121,7 @@ class _Walk:
                 self.staying += nbytes
                 self.is_viewed, self.given, self.fuses = True, False, True
             case "all-to-all":
-                self._flush()
-                self._exchange(each, is_last=is_last)
+                self._exchange(each, following)
             case "all-gather" | "permute":
                 self._view()
                 self.late = max(self.late, each.turned)
@@ -124,11 +133,14 @@ class _Walk:
                 self.given, self.fuses = bool(each.turned), False
         self.nbytes = nbytes
 
-    def _exchange(self, each: Laid, *, is_last: bool) -> None:
-        before, after = _around(each, is_last=is_last)
+    def _exchange(self, each: Laid, following: Laid | None) -> None:
+        before, after = _around(each, following)
+        if each.form == "whole" and each.split == Standing.LAST and self.late:
+            before = 0  # the passes that join this dimension lay it out for the split
         if not (each.form == "tiled" and each.split == Standing.MIDDLE):
             self._view()
         self.is_viewed = True
+        self._flush()
         retiled = each.split == Standing.FIRST or (each.is_matrix and before == 1)
         before += retiled and self.itemsize == 1 and not self.as_bits
         self.staying += (before + min(after, 1)) * self.nbytes
@@ -153,13 +165,13 @@ class _Walk:
         return Passes(self.staying, self.nbytes if leaves else 0)
 
 
-def _around(each: Laid, *, is_last: bool) -> tuple[int, int]:
+def _around(each: Laid, following: Laid | None) -> tuple[int, int]:
     """Return the passes before and after an all-to-all of floats of 2 bytes or more."""
     before, after = int(each.split), int(each.joined)
     if each.split == Standing.LAST and each.form == "tiled":
-        before = 1 if is_last or not each.is_matrix else 2
-    elif each.split == Standing.LAST and each.form == "whole":
-        before = 1 if each.joined == Standing.FIRST else 2
+        before = 2 if following and each.is_matrix else 1
+    elif each.split == Standing.LAST and each.form == "whole" and each.joined == Standing.FIRST:
+        before, after = (2, 1) if following and following.op == "all-to-all" else (1, 0)
     if each.form == "tiled" and each.joined == Standing.FIRST and not each.is_matrix:
         after = 1
     return before, after

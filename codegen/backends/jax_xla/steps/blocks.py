@@ -203,6 +203,7 @@ class Blocks:
         if moves.all_to_alls:
             moved = tuple(pair for _, old in moves.all_to_alls for pair in old.digits)
             asked.append(self._ask(before.mesh, "all-to-all", math.prod(shape), moved))
+        gathers = tuple(shape)
         if len(moves.all_gathers) == 1 and not (self.outermost and moves.all_gathers[0].axis):
             (change,) = moves.all_gathers
             shape[change.axis] *= change.count
@@ -214,7 +215,7 @@ class Blocks:
             gone = tuple(pair for change in moves.all_gathers for pair in change.digits)
             asked.append(self._ask(before.mesh, "all-gather", math.prod(shape), gone))
             turned = _turned(moves.all_gathers, len(shape))
-            laid.append(Laid("all-gather", math.prod(shape), turned=turned))
+            laid.append(passes.gathered(gathers, shape, turned))
         for axis, size in enumerate(after.local_shape):
             if shape[axis] > size:
                 cut = ("x", "0", str(size), f"axis={axis}")
@@ -374,10 +375,13 @@ def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> I
     gains, lost)."""
     places = [(Standing.of(shape, gains), Standing.of(shape, old.axis)) for gains, old in pairs]
     if len(pairs) == 1:
-        yield passes.exchanged(shape, pairs[0][0], pairs[0][1].axis, "tiled")
+        ((gains, old),) = pairs
+        yield passes.exchanged(shape, gains, old.axis, old.count, "tiled")
     elif pairs:
         split, joined = (max(each) for each in zip(*places, strict=True))
-        yield Laid("all-to-all", math.prod(shape), split, joined, "several")
+        parts = (shape[gains] // old.count for gains, old in pairs)
+        keeps = 1 not in (*shape, *parts)
+        yield Laid("all-to-all", math.prod(shape), split, joined, "several", keeps_floats=keeps)
 
 
 def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
