@@ -8,7 +8,7 @@ from runpy import run_path
 # Of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "51944ab749fbdb9c",
-    "pallas_tpu": "7a3f369800d78cf7",
+    "pallas_tpu": "73e252a6109ee5d1",
     "triton_gpu": "9b4c0a67a95e29c6",
 }
 

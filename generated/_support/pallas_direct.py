@@ -53,11 +53,12 @@ class Direct(PallasProgram):
 
 class Halves(Direct):
     """A direct reshard among `Permuted` peers in two halves: `start`, of source shard, target shard
-    and the semaphores of what has left and of what has come, and `wait`, of all but the first."""
+    and the semaphores of what has left and of what has come, and `wait`, of all but the first;
+    `kernels`: those that are either alone, in modules that have a start and an end."""
 
-    def __init__(self, start, wait, peers, view, **settings):
+    def __init__(self, start, wait, peers, view, kernels=(), **settings):
         super().__init__(self.both, 2, peers, view, **settings)
-        self.start, self.wait = start, wait
+        self.start, self.wait, self.kernels = start, wait, kernels
 
     def both(self, order, x, y, sent, received):
         """Move this device's tiles: the kernel."""

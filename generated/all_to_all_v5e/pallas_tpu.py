@@ -61,7 +61,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -278,8 +278,12 @@ _PROGRAM = Routed(
     SCHEDULE,
     SLOT,
     window=(25, 25),  # the largest tile
+    source_reach=(25, 200),  # of windows at the last tiles in a shard of 25 x 200
+    target_reach=(200, 25),  # the same in one of 200 x 25
     collective_id=COLLECTIVE_ID,
 )
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -69,7 +69,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -154,6 +154,8 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     replicas=2,
 )
+
+
 # Granules of 512 bytes: ceil(1 / 128).
 SLOT = Slot((1, 1, 128), (1, 1, 1), dense=True)
 
@@ -230,8 +232,12 @@ _PROGRAM = Slots(
     window=(1, 1, 1),  # the largest tile
     outgoing=4,  # up to 1 x 4 x 1 tiles of a device
     incoming=8,  # up to 2 x 1 x 4 tiles of a device
+    source_reach=(1, 4, 1),  # of windows at the last tiles in a shard of 1 x 4 x 1
+    target_reach=(2, 1, 4),  # the same in one of 2 x 1 x 4
     collective_id=COLLECTIVE_ID,
 )
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -76,7 +76,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -169,6 +169,8 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
+
+
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
@@ -349,7 +351,16 @@ def _unpack_kernel(order, x, stage, y, windows, read):
     lax.fori_loop(np.int32(0), jnp.int32(3), advance, nothing)
 
 
-_PROGRAM = Windows(_unpack_kernel, PEERS, (0, 1), TILING, _push_kernel, collective_id=COLLECTIVE_ID)
+_PROGRAM = Windows(
+    _unpack_kernel,
+    PEERS,
+    (0, 1),
+    TILING,
+    _push_kernel,
+    collective_id=COLLECTIVE_ID,
+)
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -83,7 +83,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -191,6 +191,8 @@ PEERS = Peers(
     TARGET_TERMS,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
+
+
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
@@ -202,6 +204,8 @@ TILING = Tiling(
     chunks=(1, 1, 1),  # ceil(widest tile, 1 x 16 x 24 / chunk)
     stage=(4, 16, 128),  # tiles lie as in the target shard, each from a whole unit on,
     step=(0, 0, 0),  # and so much further for each tile before it: no two share a unit
+    rolled=(),  # the dimensions along which chunks are shifted
+    more_rows=0,  # memory of fewer rows is tiled otherwise
 )
 
 
@@ -370,8 +374,15 @@ def _unpack_kernel(order, x, stage, y, windows, read):
 
 
 _CARRIER = Windows(
-    _unpack_kernel, PEERS, (0, 1, 2), TILING, _push_kernel, collective_id=COLLECTIVE_ID
+    _unpack_kernel,
+    PEERS,
+    (0, 1, 2),
+    TILING,
+    _push_kernel,
+    collective_id=COLLECTIVE_ID,
 )
+
+
 _PROGRAM = ReducedTerms(_CARRIER, SOURCE_TERMS, TARGET_TERMS, Terms("sum", "sum"), reduces=True)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad

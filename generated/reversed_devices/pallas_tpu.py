@@ -70,7 +70,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -168,6 +168,8 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     kept=False,
 )
+
+
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
@@ -179,6 +181,7 @@ TILING = Tiling(
     chunks=(1, 1),  # ceil(widest tile, 4 x 3 / chunk)
     stage=(8, 128),  # tiles lie as in the target shard, each from a whole unit on,
     step=(0, 0),  # and so much further for each tile before it: no two share a unit
+    rolled=(),  # the dimensions along which chunks are shifted
     more_rows=4,  # memory of fewer rows is tiled otherwise
 )
 
@@ -346,7 +349,16 @@ def _unpack_kernel(order, x, stage, y, windows, read):
     lax.fori_loop(np.int32(0), jnp.int32(2), advance, nothing)
 
 
-_PROGRAM = Windows(_unpack_kernel, PEERS, (0, 1), TILING, _push_kernel, collective_id=COLLECTIVE_ID)
+_PROGRAM = Windows(
+    _unpack_kernel,
+    PEERS,
+    (0, 1),
+    TILING,
+    _push_kernel,
+    collective_id=COLLECTIVE_ID,
+)
+
+
 _HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -60,7 +60,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -141,6 +141,8 @@ PEERS = Peers(
     replicas=2,
     sends=False,
 )
+
+
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # From there every block of the target shard is put together.
 TILING = Tiling(
@@ -150,6 +152,7 @@ TILING = Tiling(
     blocks=(1,),  # ceil(target shard, 2 / chunk)
     meet=(1,),  # source shards that a block meets at most
     rolled=(0,),  # the dimensions along which chunks are shifted
+    more_rows=0,  # memory of fewer rows is tiled otherwise
 )
 
 
@@ -220,7 +223,14 @@ def _unpack_kernel(order, x, stage, y, windows, read):
     lax.fori_loop(np.int32(0), jnp.int32(2), advance, nothing)
 
 
-_PROGRAM = Windows(_unpack_kernel, PEERS, (0,), TILING)
+_PROGRAM = Windows(
+    _unpack_kernel,
+    PEERS,
+    (0,),
+    TILING,
+)
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -60,7 +60,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -146,6 +146,8 @@ PEERS = Peers(
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
     kept=False,
 )
+
+
 # Granules of 512 bytes: ceil(9 / 256).
 SLOT = Slot((1, 2, 128), (3, 3), dense=True)
 
@@ -211,9 +213,12 @@ _PROGRAM = Slots(
     window=(3, 3),  # the largest tile
     outgoing=3,  # up to 1 x 3 tiles of a device
     incoming=4,  # up to 4 x 1 tiles of a device
-    target_reach=(12, 3),  # of windows at the last tiles in a shard of 10 x 3
+    source_reach=(3, 9),  # of windows at the last tiles in a shard of 3 x 9
+    target_reach=(12, 3),  # the same in one of 10 x 3
     collective_id=COLLECTIVE_ID,
 )
+
+
 _HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -68,7 +68,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -156,6 +156,8 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
+
+
 # Granules of 512 bytes: ceil(1 / 128).
 SLOT = Slot((1, 1, 128), (1, 1), dense=True)
 
@@ -232,8 +234,12 @@ _PROGRAM = Slots(
     window=(1, 1),  # the largest tile
     outgoing=3,  # up to 3 x 1 tiles of a device
     incoming=3,  # up to 1 x 3 tiles of a device
+    source_reach=(3, 1),  # of windows at the last tiles in a shard of 3 x 1
+    target_reach=(1, 3),  # the same in one of 1 x 3
     collective_id=COLLECTIVE_ID,
 )
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -81,7 +81,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -177,6 +177,8 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
+
+
 # Granules of 512 bytes: ceil(128 / 128).
 SLOT = Slot((1, 1, 128), (4, 4, 8), dense=True)
 
@@ -254,9 +256,11 @@ _PROGRAM = Slots(
     outgoing=8,  # up to 1 x 2 x 4 tiles of a device
     incoming=6,  # up to 2 x 3 x 1 tiles of a device
     source_reach=(4, 7, 32),  # of windows at the last tiles in a shard of 4 x 4 x 29
-    target_reach=(8, 9, 8),  # of windows at the last tiles in a shard of 7 x 7 x 8
+    target_reach=(8, 9, 8),  # the same in one of 7 x 7 x 8
     collective_id=COLLECTIVE_ID,
 )
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

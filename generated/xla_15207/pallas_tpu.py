@@ -75,7 +75,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "7a3f369800d78cf7", __name__)
+require("pallas_tpu", "73e252a6109ee5d1", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -165,6 +165,8 @@ PEERS = Peers(
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
 )
+
+
 # Granules of 512 bytes: ceil(128 / 128).
 SLOT = Slot((1, 1, 128), (4, 4, 8), dense=True)
 
@@ -241,8 +243,12 @@ _PROGRAM = Slots(
     window=(4, 4, 8),  # the largest tile
     outgoing=4,  # up to 1 x 2 x 2 tiles of a device
     incoming=4,  # up to 4 x 1 x 1 tiles of a device
+    source_reach=(4, 8, 16),  # of windows at the last tiles in a shard of 4 x 8 x 16
+    target_reach=(16, 4, 8),  # the same in one of 16 x 4 x 8
     collective_id=COLLECTIVE_ID,
 )
+
+
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec as P
 from .jax_host import OneOrder
 from .jax_meshes import bits_of, expect, mapped, not_mapped
 from .pallas_call import HBM
-from .pallas_peers import each, signal
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
 
@@ -105,38 +104,12 @@ class StartedReshard(OneOrder):
             return jax.sharding.reshard(y, self.target.sharding(started.target))
         return y
 
-    def start_kernel(self, x, same, y, sent, received, heard):
-        """Start what is moved, of x, the source shard, whose memory is that of `same`.
-
-        Devices tell their receivers that they have heard them, and leave once their senders have
-        told them so: one that tells again, of another start or of the next kernel, is never taken
-        for one that has not yet told.
-        """
-        peers = self.program.peers
-        self.program.start(x, y, sent, received)
-        me = lax.axis_index(peers.axes)
-
-        def tell(number):
-            peer = peers.receiver(me, number)
-            pl.when(peer != me)(lambda: signal(heard, peer))
-
-        def hear(number):  # as many senders tell this device as it tells receivers
-            sends = peers.receiver(me, number) != me
-            pl.when(sends)(lambda: pl.semaphore_wait(heard, 1))
-
-        each(peers.count, tell)
-        each(peers.count, hear)
-
-    def done_kernel(self, x, held, sent, received, y):
-        """Wait for what was started from x; y, the target shard, has the memory of `held`."""
-        self.program.wait(y, sent, received)
-
     def _begun(self, x, collective_id):
         """Return a source shard, the target shard to be, and two semaphores: tiles travel."""
         semaphore, x = pltpu.SemaphoreType.DMA(()), lax.transpose(x, self.program.view)
         arrays = pltpu.HBM(x.shape, x.dtype), pltpu.HBM(self.program.target_shape, x.dtype)
         return pl.pallas_call(
-            self.start_kernel,
+            self.program.kernels[0],
             in_specs=[HBM],
             out_shape=(*arrays, semaphore, semaphore),
             out_specs=(HBM, HBM, *SEMAPHORES),
@@ -151,7 +124,7 @@ class StartedReshard(OneOrder):
         """Return the target shard, once all of it has come."""
         x, y = (pltpu.with_memory_space_constraint(each, pltpu.HBM) for each in (x, y))
         y = pl.pallas_call(
-            self.done_kernel,
+            self.program.kernels[1],
             in_specs=[HBM, HBM, *SEMAPHORES],
             out_shape=pltpu.HBM(y.shape, y.dtype),
             out_specs=HBM,

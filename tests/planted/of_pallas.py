@@ -24,8 +24,8 @@ PALLAS = {
         "tiles", "pallas_tpu.py", "tile = tile_at(y, (0, 0), TILE)", "tile = y.at[pl.ds(0, 4)]", "",
     ),
     "an end that does not wait": _pallas(
-        "tiles", "pallas_started.py",
-        "        self.program.wait(y, sent, received)\n", "        pass\n", "",
+        "tiles", "pallas_tpu.py",
+        "    _wait(y, sent, received)\n", "    pass\n", "",
     ),
     "a start without its tiles": _pallas(
         "tiles", "pallas_started.py",

@@ -127,7 +127,9 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
     terms = TermsText(plan) if has_terms(plan) else None
     held = ends_of(plan) if terms else plan.exchange
     boxes = text_of(plan, request.command, PALLAS, (), said, held)
-    host = host_text(plan, boxes)
+    # Of 64 bits both halves of elements move one after another, and terms are reduced after that.
+    starts = "start" in request.features and not terms and DTYPES[plan.reshard.dtype] < 8
+    host = replace(host_text(plan, boxes), starts=starts)
     if terms:
         host = replace(host_text(plan, boxes, held), some_local=keeps_some(exchange))
     text = kernel_text(exchange, choice.form, host, reach, terms.ends if terms else PLAIN)
@@ -188,11 +190,7 @@ def _assembled(
     ids: tuple[str, ...],
 ) -> PallasText:
     """Return the template's context; `ids`: the constants that are collective ids."""
-    # Of 64 bits both halves of elements move one after another, and terms are reduced after that.
-    plain = not host.reduces and not any(host.terms)
-    wide = DTYPES[request.plan.reshard.dtype] == 8
-    starts = "start" in request.features and text.halves and plain and not wide
-    host = replace(host, starts=starts)
+    host = replace(host, starts=host.starts and text.halves)
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {host.host_file: {host.class_name}, "jax_meshes": {"Sharded"}}
     if {"pallas_terms", "pallas_ring"} & calls.keys():

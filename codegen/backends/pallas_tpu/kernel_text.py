@@ -4,7 +4,8 @@ form of tiles of any extents, windows and slots."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
@@ -79,6 +80,23 @@ class Moving:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A keyword argument of a program: its name, and an expression."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class ProgramText:
+    """The object that runs the kernels of a form: its name, and what it is given of the mesh."""
+
+    name: str
+    form: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
 class DirectText:
     """A kernel of the direct form. `shard_bytes`: of a target shard, for comments."""
 
@@ -102,15 +120,43 @@ class SlotsText:
     extent along the first dimension; `granule`: elements of 512 bytes."""
 
     moving: Moving
+    program: ProgramText
     numbers: tuple[int, ...]
+    shape: tuple[int, ...]
+    window: tuple[int, ...]
+    elements: int
     inner: int
     granule: int
+    outgoing: int
+    incoming: int
+    outgoing_tiles: str
+    incoming_tiles: str
+    source_reach: tuple[int, ...]
+    target_reach: tuple[int, ...]
+    source_extents: str
+    target_extents: str
 
     @staticmethod
-    def of(form: Slots, moving: Moving) -> SlotsText:
+    def of(form: Slots, exchange: Exchange, moving: Moving, program: ProgramText) -> SlotsText:
         """Return the context of a form."""
-        inner, granule = math.prod(form.window[1:]), form.packed * LANES
-        return SlotsText(moving, tuple(range(moving.pieces)), inner, granule)
+        return SlotsText(
+            moving=moving,
+            program=program,
+            numbers=tuple(range(moving.pieces)),
+            shape=(form.granules, form.packed, LANES),
+            window=form.window,
+            elements=math.prod(form.window),
+            inner=math.prod(form.window[1:]),
+            granule=form.packed * LANES,
+            outgoing=math.prod(form.outgoing),
+            incoming=math.prod(form.incoming),
+            outgoing_tiles=by(form.outgoing),
+            incoming_tiles=by(form.incoming),
+            source_reach=form.source_reach,
+            target_reach=form.target_reach,
+            source_extents=by(exchange.source.local_shape),
+            target_extents=by(exchange.target.local_shape),
+        )
 
 
 @dataclass(frozen=True)
@@ -122,6 +168,22 @@ class NestedDim:
 
 
 @dataclass(frozen=True)
+class TilingText:
+    """What `Tiling` of the support takes."""
+
+    unit: tuple[int, ...]
+    chunk: tuple[int, ...]
+    window: tuple[int, ...]
+    blocks: tuple[int, ...]
+    meet: tuple[int, ...]
+    chunks: tuple[int, ...]
+    stage: tuple[int, ...]
+    step: tuple[int, ...]
+    rolled: tuple[int, ...]
+    more_rows: int
+
+
+@dataclass(frozen=True)
 class WindowsText:
     """Both kernels of windows. `starts`: for each dimension what is taken off tensor indices of a
     piece for its place in the staging area; `block_at`: the first element of a block; `chunks`: of
@@ -130,6 +192,10 @@ class WindowsText:
     `slots`: of chunks in flight."""
 
     moving: Moving
+    program: ProgramText
+    tiling: TilingText
+    widest_tile: str
+    target_extents: str
     view: View
     starts: tuple[str, ...]
     block_at: str
@@ -146,13 +212,20 @@ class WindowsText:
         return len(self.view)
 
     @staticmethod
-    def of(form: Windows, exchange: Exchange, moving: Moving) -> WindowsText:
+    def of(form: Windows, exchange: Exchange, moving: Moving, program: ProgramText) -> WindowsText:
         """Return the context of a form."""
         places = (f"block[{form.view.index(axis)}][0]" for axis in range(len(form.view)))
         visits = math.prod(form.meet) * moving.pieces
         dims = enumerate(exchange.source.dims)
+        named = (field.name for field in fields(TilingText) if field.name != "more_rows")
         return WindowsText(
             moving=moving,
+            program=program,
+            tiling=TilingText(
+                **{name: getattr(form, name) for name in named}, more_rows=form.few_rows
+            ),
+            widest_tile=by(form.tile),
+            target_extents=by([exchange.target.local_shape[axis] for axis in form.view]),
             view=form.view,
             starts=tuple(_start(form, exchange, place) for place in range(len(form.view))),
             block_at=", ".join(places),
@@ -178,6 +251,11 @@ def _start(form: Windows, exchange: Exchange, place: int) -> str:
     if rule.pieces > 1 and rule.cut == axis:
         before = f"({before} * {rule.pieces} + piece)"
     return f"{start} - {before} * {dim.step}"
+
+
+def by(sizes: Sequence[int]) -> str:
+    """Return extents in words."""
+    return " x ".join(map(str, sizes))
 
 
 def printed(form: str, context: DirectText | SlotsText | WindowsText) -> tuple[Lines, ...]:

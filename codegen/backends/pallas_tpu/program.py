@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -12,11 +10,12 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.kernel_text import (
     DirectText,
     Moving,
+    ProgramText,
+    Setting,
     SlotsText,
     WindowsText,
     printed,
 )
-from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.text import kernel_of
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
@@ -25,7 +24,7 @@ from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.emit.python_text import called
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
@@ -73,11 +72,11 @@ def kernel_text(
     if isinstance(form, Direct):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None:
-            return _uniform(exchange, form, uniform, powers_of_two, ends)
+            return _uniform(exchange, form, uniform, host.starts, powers_of_two, ends)
     functions = ends.named(exchange.once(index_functions))
     unused = {*map(ends.own, UNUSED)}
     used = (*(f for f in functions if f.name not in unused), *ends.named(form.functions(exchange)))
-    calls, made, before, kernels = _form(form, exchange, host, powers_of_two, ends)
+    calls, made, kernels = _form(form, exchange, host, powers_of_two, ends)
     peers = _peers(exchange, host, ends)
     names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
     return KernelText(
@@ -85,7 +84,7 @@ def kernel_text(
         calls={**calls, "pallas_pieces": tuple(names)},
         libraries=_libraries(form),
         made=made,
-        moves=(*peers, *before),
+        moves=tuple(peers),
         kernels=kernels,
     )
 
@@ -111,13 +110,20 @@ def _settings(sends: bool, powers_of_two: bool, ends: KernelEnds) -> list[str]:
 
 
 def _uniform(
-    exchange: Exchange, form: Direct, uniform: Uniform, powers_of_two: bool, ends: KernelEnds
+    exchange: Exchange,
+    form: Direct,
+    uniform: Uniform,
+    starts: bool,
+    powers_of_two: bool,
+    ends: KernelEnds,
 ) -> KernelText:
-    settings = _settings(uniform.sends, powers_of_two, ends)
-    kind, given = "Direct", [ends.own("_kernel"), "1"]
+    settings, text = _settings(uniform.sends, powers_of_two, ends), uniform.text
+    kind, given = "Direct", [text.kernel, "1"]
     if uniform.sends:
-        kind, given = "Halves", [ends.own("_start"), ends.own("_wait")]
-    given += [ends.own(PEERS), repr(form.view), *settings]
+        kind, given = "Halves", [text.start, text.wait]
+    given += [ends.own(PEERS), repr(form.view)]
+    given += [f"({text.start_kernel}, {text.done_kernel})"] if starts and uniform.sends else []
+    given += settings
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
         calls={"pallas_direct": (kind, "Permuted"), "pallas_peers": tuple(uniform.calls)},
@@ -125,7 +131,7 @@ def _uniform(
         made=tuple(called(f"{ends.program} = {kind}", given)),
         moves=tuple(uniform.peers_lines()),
         positions=uniform.functions,
-        kernels=uniform.kernels,
+        kernels=uniform.kernels(starts),
         halves=uniform.sends,
     )
 
@@ -151,10 +157,8 @@ SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")
 Given = tuple[str, list[str]]
 """The name of the object that runs kernels, and what it is given of the mesh."""
 
-Made = tuple[
-    dict[str, tuple[str, ...]], tuple[str, ...], tuple[str, ...], tuple[tuple[str, ...], ...]
-]
-"""What is called, the object that runs kernels, constants, and functions."""
+Made = tuple[dict[str, tuple[str, ...]], tuple[str, ...], tuple[tuple[str, ...], ...]]
+"""What is called, the object that runs kernels where these do not come with it, and functions."""
 
 
 def _form(
@@ -167,13 +171,21 @@ def _form(
         case Direct():
             return _direct(form, moving, exchange, (ends.program, settings))
         case Windows():
-            return _windows(form, moving, exchange, (ends.program, settings))
+            return _windows(form, moving, exchange, _program(form, ends, settings))
         case Slots():
-            return _slots(form, moving, exchange, (ends.program, settings))
+            return _slots(form, moving, exchange, _program(form, ends, settings))
         case Routed():
-            return _routed(form, exchange, host, powers_of_two, ends)
+            settings = [f"collective_id={ends.own(ID)}"]
+            settings += [] if powers_of_two else ["powers_of_two=False"]
+            program = _program(form, ends, settings)
+            return _routed(form, exchange, host, ends, program)
         case _:
             assert_never(form)
+
+
+def _program(form: Form, ends: KernelEnds, settings: list[str]) -> ProgramText:
+    given = tuple(Setting(*setting.split("=")) for setting in settings)
+    return ProgramText(ends.program, form.name.capitalize(), given)
 
 
 def _direct(form: Direct, moving: Moving, exchange: Exchange, given: Given) -> Made:
@@ -182,33 +194,11 @@ def _direct(form: Direct, moving: Moving, exchange: Exchange, given: Given) -> M
     arguments = [names.kernel, "2" if sends else "1", names.peers, repr(form.view), *settings]
     calls = {"pallas_direct": ("Direct",), "pallas_peers": ("multiple", *(SENDS if sends else ()))}
     kernels = printed("direct", DirectText.of(form, exchange, moving))
-    return calls, tuple(called(f"{program} = Direct", arguments)), (), kernels
+    return calls, tuple(called(f"{program} = Direct", arguments)), kernels
 
 
-def _windows(form: Windows, moving: Moving, exchange: Exchange, given: Given) -> Made:
-    tile, shard = _by(form.tile), _by([exchange.target.local_shape[axis] for axis in form.view])
-    explained = {
-        "unit": "as memory is tiled",
-        "chunk": f"in whole units, of the widest tile, {tile}, or a part of it",
-        "window": "a unit more where a chunk may begin within one",
-        "blocks": f"ceil(target shard, {shard} / chunk)",
-        "meet": "source shards that a block meets at most",
-    }
-    if moving.sends:
-        explained |= {
-            "chunks": f"ceil(widest tile, {tile} / chunk)",
-            "stage": "tiles lie as in the target shard, each from a whole unit on,",
-            "step": "and so much further for each tile before it: no two share a unit",
-        }
-    explained |= {"rolled": "the dimensions along which chunks are shifted"} if form.rolled else {}
-    tiling = [(f"{name}={getattr(form, name)!r}", said) for name, said in explained.items()]
-    if form.few_rows:
-        tiling.append((f"more_rows={form.few_rows}", "memory of fewer rows is tiled otherwise"))
-    names, context = moving.names, WindowsText.of(form, exchange, moving)
-    program, settings = given
-    arguments = [names.unpack_kernel, names.peers, repr(form.view), names.tiling]
-    arguments += [names.push_kernel, *settings] if moving.sends else settings
-    before = (*ABOUT_WINDOWS, *_explained(f"{names.tiling} = Tiling", tiling))
+def _windows(form: Windows, moving: Moving, exchange: Exchange, program: ProgramText) -> Made:
+    context = WindowsText.of(form, exchange, moving, program)
     integers = {"digits_of", "div", "is_full", "maximum", "minimum", "rem"}
     rounds = "floor_to" in " ".join(context.starts)
     staging = ("Chunk", *(("floor_to",) if rounds else ())) if moving.sends else ()
@@ -217,8 +207,7 @@ def _windows(form: Windows, moving: Moving, exchange: Exchange, given: Given) ->
         "pallas_shifts": ("fill", "merge") if moving.sends else ("merge",),
         "pallas_peers": tuple(integers | ({*SENDS, "multiple"} if moving.sends else set())),
     }
-    made = tuple(called(f"{program} = Windows", arguments))
-    return calls, made, before, printed("windows", context)
+    return calls, (), printed("windows", context)
 
 
 STEPS = (
@@ -234,89 +223,24 @@ STEPS = (
 )
 """What the kernels of windows call of their support."""
 
-ABOUT_WINDOWS = (
-    "# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.",
-    "# From there every block of the target shard is put together.",
-)
 
-Explained = list[tuple[str, str]]
-"""Arguments, each with why it is what it is; empty where its name says it."""
-
-
-def _explained(function: str, arguments: Explained) -> tuple[str, ...]:
-    """Return a call with an argument a line, and why it is what it is where there is room."""
-    lines = [f"{function}("]
-    for argument, said in arguments:
-        line = f"{INDENT}{argument},  # {said}"
-        lines.append(line if said and len(line) <= WIDTH else f"{INDENT}{argument},")
-    return (*lines, ")")
-
-
-def _slots(form: Slots, moving: Moving, exchange: Exchange, given: Given) -> Made:
-    shape, names = (form.granules, form.packed, LANES), moving.names
-    slot = [repr(shape), repr(form.window), "dense=True"]
-    said = _granules(form.window, shape)
-    before = (f"# {said[0].upper()}{said[1:]}.", *called(f"{names.slot} = Slot", slot))
-    program, settings = given
-    arguments = [
-        (names.kernel, ""),
-        (names.peers, ""),
-        (names.slot, ""),
-        (f"window={form.window!r}", "the largest tile"),
-        (f"outgoing={math.prod(form.outgoing)}", f"up to {_by(form.outgoing)} tiles of a device"),
-        (f"incoming={math.prod(form.incoming)}", f"up to {_by(form.incoming)} tiles of a device"),
-        *_reaches(form, exchange),
-        *((setting, "") for setting in settings),
-    ]
+def _slots(form: Slots, moving: Moving, exchange: Exchange, program: ProgramText) -> Made:
     calls = {
         "pallas_slots": ("Slot", "Slots", "slot_number"),
         "pallas_peers": ("div", "maximum", "operand", *(SENDS if moving.sends else ())),
     }
-    kernels = printed("slots", SlotsText.of(form, moving))
-    return calls, _explained(f"{program} = Slots", arguments), before, kernels
-
-
-def _granules(held: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """Return why a slot has as many granules as it has."""
-    return f"granules of 512 bytes: ceil({math.prod(held)} / {math.prod(shape[1:])})"
-
-
-def _reaches(form: Slots | Routed, exchange: Exchange) -> Explained:
-    """Return how far windows reach, where that is beyond the ends of shards."""
-    sides = (
-        ("source", form.source_reach, exchange.source.local_shape),
-        ("target", form.target_reach, exchange.target.local_shape),
-    )
-    return [
-        (f"{side}_reach={reach!r}", f"of windows at the last tiles in a shard of {_by(shape)}")
-        for side, reach, shape in sides
-        if reach != shape
-    ]
-
-
-def _by(sizes: Sequence[int]) -> str:
-    return " x ".join(map(str, sizes))
+    return calls, (), printed("slots", SlotsText.of(form, exchange, moving, program))
 
 
 def _routed(
-    form: Routed, exchange: Exchange, host: HostText, powers_of_two: bool, ends: KernelEnds
+    form: Routed, exchange: Exchange, host: HostText, ends: KernelEnds, program: ProgramText
 ) -> Made:
-    keeps = host.some_local
-    window = f"window={form.window!r}", "the largest tile"
-    given = [
-        *((ends.own(each), "") for each in ("_kernel", PEERS, "SCHEDULE", "SLOT")),
-        (f"view={form.view!r}", "its dimensions, in order") if form.in_place else window,
-        (f"collective_id={ends.own(ID)}", ""),
-        *([] if powers_of_two else [("powers_of_two=False", "all receivers are in reach")]),
-        *_reaches(form, exchange),
-    ]
-    text, name = kernel_of(form, exchange, host.program_axes, ends, keeps), form.name.capitalize()
+    text = kernel_of(form, exchange, host.program_axes, ends, program, keeps=host.some_local)
     integers = (name for name in ("div", "multiple") if f"{name}(" in text)
     calls = {
         "pallas_slots": ("Slot",),
-        "pallas_aligned" if form.in_place else "pallas_routed": (name,),
+        "pallas_aligned" if form.in_place else "pallas_routed": (program.form,),
         "pallas_steps": ("Schedule", "Step", "hop"),
         "pallas_peers": (*(set(SENDS) - {"far_apart"}), *integers),
     }
-    made = _explained(f"{ends.program} = {name}", given)
-    return calls, made, (), (tuple(text.rstrip().splitlines()),)
+    return calls, (), (tuple(text.splitlines()),)

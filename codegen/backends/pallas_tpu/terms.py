@@ -118,7 +118,7 @@ class TermsText:
             own.name if own.results == other.results else f"{side}_terms"
             for side, own, other in same
         ]
-        return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1])
+        return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1], CARRIER)
 
     def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
         """Return the functions of a kernel after those of the arrays."""
@@ -140,13 +140,12 @@ class TermsText:
 
     def made(self, kernel: Iterable[str]) -> list[str]:
         """Return the lines of the program: that of the kernel, and what it is part of."""
-        lines = [line.replace("_PROGRAM = ", f"{CARRIER} = ") for line in kernel]
         given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
         reshard, operator = self.plan.reshard, self.plan.reshard.target.operator
         if self.plan.exchange.new and operator != "sum":
             given.append(f"empty={neutral_text(reshard.dtype, operator)}")
-        return [*lines, *called("_PROGRAM = ReducedTerms", given)]
+        return [*kernel, *called("_PROGRAM = ReducedTerms", given)]
 
 
 def terms_text(plan: Plan) -> str:

@@ -42,6 +42,8 @@ class UniformText:
     name: str
     start: str
     wait: str
+    start_kernel: str
+    done_kernel: str
     kernel: str
     source: str
     target: str
@@ -209,6 +211,8 @@ class Uniform:
             name="PART_" if ends.second else "",
             start=ends.own("_start"),
             wait=ends.own("_wait"),
+            start_kernel=ends.own("_start_kernel"),
+            done_kernel=ends.own("_done_kernel"),
             kernel=ends.own("_kernel"),
             source=ends.said("source shard"),
             target=ends.said("target shard"),
@@ -224,11 +228,12 @@ class Uniform:
             shard_bytes=f"{shard * self.itemsize:,}",
         )
 
-    @property
-    def kernels(self) -> tuple[tuple[str, ...], ...]:
-        """The lines of the kernel; where it sends, of its two halves."""
-        name = "uniform" if self.sends else "kept"
-        return (tuple(render(f"pallas_tpu/{name}.py.jinja", self.text).splitlines()),)
+    def kernels(self, starts: bool) -> tuple[tuple[str, ...], ...]:
+        """Return the lines of the kernel; where it sends, of its two halves, and where a program
+        starts it (`starts`), of two kernels that are these."""
+        names = ("uniform", *(["started"] if starts else [])) if self.sends else ("kept",)
+        texts = (render(f"pallas_tpu/{name}.py.jinja", self.text) for name in names)
+        return tuple(tuple(text.splitlines()) for text in texts)
 
 
 LONG = 88

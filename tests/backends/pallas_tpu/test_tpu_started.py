@@ -50,9 +50,7 @@ def traced(reshard: Reshard, folder: Path, *edits: tuple[str, str]) -> HalvesTra
         file.write_text(file.read_text().replace(old, new))
     module = load(path)
     (program,) = programs_of(module)
-    host = module._HOST
-    kernels = host.start_kernel, host.done_kernel
-    starts, ends = (traced_half(module, program, kernel) for kernel in kernels)
+    starts, ends = (traced_half(module, program, kernel) for kernel in program.kernels)
     return HalvesTraces(starts, ends, trace(module, program, 8))
 
 

@@ -18,6 +18,7 @@ from shardwright.codegen.backends.pallas_tpu import kernel_text, uniform
 from shardwright.codegen.backends.pallas_tpu.routed import text as forwarding
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
+from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard
@@ -28,6 +29,7 @@ CONDITIONS = 8
 
 COMMENTS = (
     *("source", "target", "tile_bytes", "shard_bytes", "move_bytes", "whole_bytes"),
+    *("widest_tile", "outgoing_tiles", "incoming_tiles", "source_extents", "target_extents"),
     *("about_slot", "about_offsets", "about_moves"),
 )
 """Fields that are words."""
@@ -90,6 +92,7 @@ def contexts() -> list[tuple[str, Any]]:
             patch.setattr(module, "render", kept)
         for reshard in CASES.values():
             alone(plan(reshard, "direct"), "pallas_tpu")
+        parts(plan(CASES["each sends to all"]), "pallas_tpu", "", features=("start",))
         for reshard in FORWARDED.values():
             topology = "v5e:2x2" if reshard.source.mesh.size == 4 else "v5e:2x4"
             made = direct_of(plan(reshard, "direct", topology=topology))
@@ -138,7 +141,7 @@ def test_contexts_hold_no_statement() -> None:
     assert {template for template, _ in found} == {
         f"pallas_tpu/{each}.py.jinja"
         for each in (
-            *("uniform", "kept", "direct", "slots", "windows"),
+            *("uniform", "started", "kept", "direct", "slots", "windows"),
             *("routed", "gathered", "relayed"),
         )
     }

@@ -7,8 +7,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.pallas_tpu.memory import round_up
+from shardwright.codegen.backends.pallas_tpu.kernel_text import ProgramText, by
+from shardwright.codegen.backends.pallas_tpu.memory import View, round_up
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
+from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape
 from shardwright.codegen.backends.pallas_tpu.routed.steps import Waits, waits_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Lines
@@ -57,6 +59,7 @@ class ForwardText:
     name: str
     slot: str
     kernel: str
+    peers: str
     source: str
     target: str
     axes: str
@@ -95,9 +98,16 @@ class ForwardText:
 
 @dataclass(frozen=True)
 class RoutedText:
-    """A kernel that sends slots."""
+    """A kernel that sends slots. `window`: what a tile fits; `source_reach`, `target_reach`: how
+    far windows reach into shards, of these extents."""
 
     forward: ForwardText
+    program: ProgramText
+    window: Shape
+    source_reach: Shape
+    target_reach: Shape
+    source_extents: str
+    target_extents: str
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,8 @@ class GatheredText:
     where the device's own part does."""
 
     forward: ForwardText
+    program: ProgramText
+    view: View
     in_y: str
     whole_in_y: str
 
@@ -118,6 +130,8 @@ class RelayedText:
     that are of y, and that are slots."""
 
     forward: ForwardText
+    program: ProgramText
+    view: View
     in_x: str
     in_y: str
     in_slots: str
@@ -201,14 +215,28 @@ def _at(ref: str, items: list[str]) -> str:
     return "\n".join(exploded(f"{'.' * 24}{ref}.at", items, "[]")).lstrip(".")
 
 
-def kernel_of(form: Routed, exchange: Exchange, axes: str, ends: KernelEnds, keeps: bool) -> str:
+def kernel_of(
+    form: Routed,
+    exchange: Exchange,
+    axes: str,
+    ends: KernelEnds,
+    program: ProgramText,
+    *,
+    keeps: bool,
+) -> str:
     """Return the constants and the kernel of a form, rendered."""
     name = form.name if form.in_place else "routed"
-    return render(f"pallas_tpu/{name}.py.jinja", context_of(form, exchange, axes, ends, keeps))
+    context = context_of(form, exchange, axes, ends, program, keeps)
+    return render(f"pallas_tpu/{name}.py.jinja", context)
 
 
 def context_of(
-    form: Routed, exchange: Exchange, axes: str, ends: KernelEnds, keeps: bool
+    form: Routed,
+    exchange: Exchange,
+    axes: str,
+    ends: KernelEnds,
+    program: ProgramText,
+    keeps: bool,
 ) -> RoutedText | GatheredText | RelayedText:
     """Return what the template of a form is given."""
     parts, x, y = _Parts(form), list[int](), list[int]()
@@ -225,9 +253,11 @@ def context_of(
     forward = _forward(parts, first + more, slot, axes, ends)
     if form.name == "gathered":
         where = (_at("y", parts.inside(y, first, whole=whole)) for whole in (False, True))
-        return GatheredText(forward, *where)
+        return GatheredText(forward, program, form.view, *where)
     if form.name != "relayed":
-        return RoutedText(forward)
+        sides = exchange.source.local_shape, exchange.target.local_shape
+        reaches = form.source_reach, form.target_reach
+        return RoutedText(forward, program, form.window, *reaches, *map(by, sides))
     count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
     if len(shape) > 1:
         in_slots = ["place", *part]
@@ -237,6 +267,8 @@ def context_of(
         in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
     return RelayedText(
         forward,
+        program,
+        form.view,
         in_x=_at("x", parts.inside(x, first)),
         in_y=_at("y", parts.inside(y, first + len(x))),
         in_slots=_at("slots", in_slots),
@@ -261,6 +293,7 @@ def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds
         name=ends.own("SCHEDULE"),
         slot=ends.own("SLOT"),
         kernel=ends.own("_kernel"),
+        peers=ends.own("PEERS"),
         source=ends.said("source shard"),
         target=ends.said("target shard"),
         axes=axes,

@@ -109,10 +109,7 @@ def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]
     """Check a start and an end, of a module that has them; the name of the check."""
     if "reshard_start" not in module.__all__:
         return ()
-    host = named(module, "_HOST")
-    starts, ends = (
-        traced_half(module, program, kernel) for kernel in (host.start_kernel, host.done_kernel)
-    )
+    starts, ends = (traced_half(module, program, kernel) for kernel in named(program, "kernels"))
     check_halves(HalvesTraces(starts, ends, wholes).calls())
     return ("halves",)
 
