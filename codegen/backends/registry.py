@@ -26,7 +26,7 @@ NAMES = (
 DEFAULT_BACKENDS = NAMES[:2]
 MULTIPLYING = NAMES[2:]
 """Those that a matmul has modules of by default."""
-RELAYING = NAMES[2:]
+RELAYING = NAMES[1:]
 """Those that relayouts have modules of."""
 OVERLAPPING = NAMES[:1]
 """Those whose kernels programs may have."""

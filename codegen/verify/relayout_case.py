@@ -114,6 +114,11 @@ class RelayoutCase:
         values = random.integers(0, radix, count, bits, endpoint=False)
         yield _filled(before, values, random, radix), _filled(after, values)
 
+    def padding(self) -> dict[str, dict[int, np.ndarray]]:
+        """Return where buffers of the target have no element, by name and device."""
+        numbers = self.target.numbers(dict(self.tensors))
+        return {n: {d: held == PADDING for d, held in each.items()} for n, each in numbers.items()}
+
 
 def _filled(
     numbers: Mapping[str, Mapping[int, Numbers]],

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from kept_workers import KeptWorker
 from layouts import relayouts
+from places import ROOT
+from ranks import free_port
 from report_cases import LAYOUTS
 from strategies import exactly, message
 
@@ -180,6 +185,32 @@ def test_mistakes(changes: dict[str, object], expected: str) -> None:
 
 def test_backends() -> None:
     """A backend without relayouts is named."""
-    assert "triton_gpu has no modules of relayouts" in message(
-        lambda: sw.emit(described().relayout(), ("triton_gpu",))
+    assert "pallas_tpu has no modules of relayouts" in message(
+        lambda: sw.emit(described().relayout(), ("pallas_tpu",))
     )
+
+
+@pytest.mark.slow
+def test_among_processes(tmp_path: Path) -> None:
+    """Ranks of gloo exchange messages; some have no source buffer, and some no target buffer."""
+    tensors = {"q": (8, 6), "k": (4, 6)}
+    source = sw.Stored('<["tp"=2], device_ids=[3, 5]>', tensors, "stack(0, q[{tp}], k)", "int32")
+    other = '<["tp"=2], device_ids=[4, 3]>'
+    target = sw.Stored(other, tensors, {"q": "q '(g=2 r) c -> r g c' [{tp}]", "k": "k"}, "int32")
+    text = sw.emit(sw.Relayout(source, target), ("triton_gpu",)).files("moved")["triton_gpu.py"]
+    (tmp_path / "moved.py").write_text(text)
+    values = {name: np.arange(np.prod(shape)).reshape(shape) for name, shape in tensors.items()}
+    whole = {name: each.astype(np.int32) + 100 * (name == "k") for name, each in values.items()}
+    held = source.shards(whole)
+    given = {f"{device} {name}": x for device in held for name, x in held[device].items()}
+    np.savez(tmp_path / "given.npz", **given)
+    words = [sys.executable, str(ROOT / "tests/relayout_rank.py"), str(tmp_path / "moved.py")]
+    port = str(free_port())
+    ranks = [subprocess.Popen([*words, str(rank), port]) for rank in range(3)]
+    assert [rank.wait(timeout=200) for rank in ranks] == [0] * 3
+    for rank, device in enumerate((3, 4, 5)):
+        found = dict(np.load(tmp_path / f"{rank}.npz"))
+        wanted = target.shards(whole).get(device, {})
+        assert found.keys() == wanted.keys()
+        for name, x in wanted.items():
+            np.testing.assert_array_equal(found[name], x)

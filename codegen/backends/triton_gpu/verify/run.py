@@ -23,6 +23,7 @@ from shardwright.codegen.backends.triton_gpu.verify.matmul import run_matmul
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
 from shardwright.codegen.backends.triton_gpu.verify.planted import missed
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.relayouts import run_relayout
 from shardwright.codegen.backends.triton_gpu.verify.rounding import rounded_to_nearest
 from shardwright.codegen.backends.triton_gpu.verify.sample import sample
 from shardwright.codegen.backends.triton_gpu.verify.turns import check_listed_turns
@@ -40,7 +41,7 @@ from shardwright.codegen.verify.terms import (
     without_value,
 )
 
-__all__ = ["inspect", "missed", "run", "run_group", "run_matmul"]
+__all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 
 Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """From source shards, by tensor and in the order of device ids, to target shards."""

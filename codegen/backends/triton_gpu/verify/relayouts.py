@@ -1,0 +1,124 @@
+"""Run an emitted Triton module of a relayout in Triton's interpreter. In a worker only."""
+
+from __future__ import annotations
+
+import itertools
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from shardwright.codegen.backends.triton_gpu.verify.bits import to_bits, to_torch
+from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
+from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.verify import compare
+from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, compare_held
+
+Tensors = dict[str, list[Any]]
+POISON = 0xA5
+"""Every byte of memory before it is written, but for bool, of which 1 is."""
+
+
+def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
+    """Execute the module in one process, into results of its own and of a caller, and as ranks do
+    it; the names of the checks passed."""
+    padding = case.padding()
+    for given, wanted in case.runs():
+        tensors = _tensors(given, case.dtype)
+        named = {f"{name} {n}": x for name, each in tensors.items() for n, x in enumerate(each)}
+        poison = 1 if case.dtype == "bool" else POISON
+        memory = Memory(poison, named)
+        with memory, quick_launches():
+            results = module.reshard_local(tensors)
+            compare_held(_held(results, wanted), wanted)
+            _poisoned(module, case, memory, tensors, wanted, padding)
+            compare_held(_among_ranks(module, case, memory, tensors), wanted)
+        memory.check({})
+        for name, each in _held(tensors, given).items():
+            for device, bits in each.items():
+                kept = np.array_equal(bits, given[name][device])
+                compare.expect(f"{name} of device {device} kept", kept, True)
+    return ("values", "padding", "out", "reads in bounds", "inputs kept", "messages")
+
+
+def _tensors(held: Held, dtype: str) -> Tensors:
+    """Return fresh tensors of what devices have, sorted by device id."""
+    return {
+        name: [to_torch(bits, dtype) for _, bits in sorted(each.items())]
+        for name, each in held.items()
+    }
+
+
+def _held(tensors: Tensors, like: Held) -> Held:
+    """Return the bits of tensors by device."""
+    return {
+        name: dict(zip(sorted(like[name]), map(to_bits, each), strict=True))
+        for name, each in tensors.items()
+    }
+
+
+def _poisoned(
+    module: ModuleType,
+    case: RelayoutCase,
+    memory: Memory,
+    tensors: Tensors,
+    wanted: Held,
+    padding: Any,
+) -> None:
+    """Check that `out` is filled, and left as it is where it has padding."""
+    expected = {
+        name: {
+            device: np.where(padding[name][device], _poison(case, bits), bits)
+            for device, bits in each.items()
+        }
+        for name, each in wanted.items()
+    }
+    blank = {
+        name: {device: np.full_like(bits, _poison(case, bits)) for device, bits in each.items()}
+        for name, each in wanted.items()
+    }
+    out = _tensors(blank, case.dtype)
+    for x in itertools.chain(*out.values()):
+        memory.allow(x)
+    results = module.reshard_local(tensors, out=out)
+    same = all(a is b for name in out for a, b in zip(out[name], results[name], strict=True))
+    compare.expect("out is what is returned", same, True)
+    with compare.said_of("out"):
+        for name, each in _held(results, wanted).items():
+            for device, bits in each.items():
+                what = f"device {device}, buffer {name}"
+                compare.same_bits(what, bits, expected[name][device], wanted[name][device])
+
+
+def _poison(case: RelayoutCase, bits: Any) -> Any:
+    """Return an element of poison."""
+    return bits.dtype.type(1 if case.dtype == "bool" else POISON)
+
+
+def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors: Tensors) -> Held:
+    """Return the results of ranks, whose messages are handed over here."""
+    sources = sorted(case.source.device_ids)
+    given = {
+        device: [tensors[name][number] for name in module.SOURCE]
+        for number, device in enumerate(sources)
+    }
+    messages = {}
+    for device in module.RANKS:
+        line, sizes = module.packed(device, given.get(device), torch.device("cpu"))
+        messages[device] = torch.split(line, sizes)
+    found: dict[str, dict[int, Any]] = {name: {} for name in module.TARGET}
+    for rank, device in enumerate(module.RANKS):
+        line = torch.cat([messages[each][rank] for each in module.RANKS])
+        memory.allow(line)
+        made = None
+        if device in case.target.device_ids:
+            made = [
+                torch.empty(
+                    module.target_shape(name, device), dtype=getattr(torch, case.dtype)
+                ).zero_()
+                for name in module.TARGET
+            ]
+        for name, x in (module.unpacked(device, line, given.get(device), made) or {}).items():
+            found[name][device] = to_bits(x)
+    return found

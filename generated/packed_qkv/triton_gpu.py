@@ -1,0 +1,331 @@
+"""Move bfloat16 q 32x16, k 8x16, v 8x16 from one stored layout to another.
+
+The busiest device receives 512 bytes, the least possible, and
+sends at most 576; all receive 2,048.
+
+Made by
+    shardwright emit manifest.json --name packed_qkv  # in the folder above this one
+"""
+
+import contextlib
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+__all__ = ["RECEIVED", "reshard", "reshard_local", "source_shape", "target_shape"]
+
+DTYPE = "bfloat16"
+SOURCE_MESH = '<["fsdp"=5]>'
+SOURCE_IDS = range(5)
+# Of each buffer its layout, and its shape on every device.
+SOURCE = {
+    "qkv": (
+        'cut(0, {"fsdp"}, stack(0, q, k, v))',
+        [(10, 16), (10, 16), (10, 16), (10, 16), (8, 16)],
+    ),
+}
+TARGET_MESH = '<["tp"=4], device_ids=[5, 6, 7, 8]>'
+TARGET_IDS = range(5, 9)
+# Of each buffer its layout, and its shape on every device.
+TARGET = {
+    "qkv": (
+        'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])',
+        [(16, 16)] * 4,
+    ),
+}
+# What relays have in common: the number of the source buffer, those of the target buffers, and
+# nested loops: how often each goes round, and by how many elements in each buffer, source first.
+FORMS = [
+    (0, (0,), ((32, 1, 1),)),
+    (0, (0,), ((96, 1, 1),)),
+    (0, (0,), ((64, 1, 1),)),
+    (0, (0,), ((128, 1, 1),)),
+]
+# Sender, receiver, form, and the first element in each buffer.
+RELAYS = [
+    (0, 5, 3, 0, 0),
+    (0, 6, 0, 128, 0),
+    (1, 6, 1, 0, 32),
+    (1, 7, 2, 96, 0),
+    (2, 7, 2, 0, 64),
+    (2, 8, 1, 64, 0),
+    (3, 5, 2, 32, 128),
+    (3, 6, 2, 32, 128),
+    (3, 7, 2, 96, 128),
+    (3, 8, 0, 0, 96),
+    (3, 8, 2, 96, 128),
+    (4, 5, 2, 0, 192),
+    (4, 6, 2, 0, 192),
+    (4, 7, 2, 64, 192),
+    (4, 8, 2, 64, 192),
+]
+RECEIVED = 512  # bytes that arrive at the busiest device from others, the least possible
+RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
+BLOCK, PROGRAMS = 1024, 4096  # elements that a program copies at once, and most programs
+INTEGERS = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+
+
+@triton.jit
+def copy_boxes(
+    blocks,  # int64 [number, 2]: the box that a block is of, and its first element there
+    boxes,  # int64 [boxes, 5 + 3 * DEPTH]: the numbers of two memories, the first element in each,
+    # how many there are, then loops, inner to outer: how often each goes round, and its two steps
+    sources,  # int64: the addresses of memory that elements come from, and
+    targets,  # that they go to
+    number,  # how many blocks there are
+    INTEGER: tl.constexpr,  # what is moved as one
+    DEPTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Copy blocks of strided boxes, program after program in turn."""
+    for place in range(tl.program_id(0), number, tl.num_programs(0)):
+        box = boxes + (5 + 3 * DEPTH) * tl.load(blocks + 2 * place)
+        element = tl.load(blocks + 2 * place + 1) + tl.arange(0, BLOCK)
+        inside = element < tl.load(box + 4)
+        source = tl.load(sources + tl.load(box)).to(tl.pointer_type(INTEGER)) + tl.load(box + 2)
+        target = tl.load(targets + tl.load(box + 1)).to(tl.pointer_type(INTEGER)) + tl.load(box + 3)
+        at, to = element * 0, element * 0
+        for loop in tl.static_range(DEPTH):
+            times = tl.load(box + 5 + 3 * loop)
+            at += element % times * tl.load(box + 6 + 3 * loop)
+            to += element % times * tl.load(box + 7 + 3 * loop)
+            element = element // times
+        tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
+
+
+def reshard_local(shards, *, out=None):
+    """Return the target buffers of source buffers of all devices: dicts by name of lists, which
+    have a tensor for each device of the mesh, sorted by id; one launch for each target device.
+
+    `out`: such target buffers, contiguous, to be filled; where a buffer has padding there they are
+    left as they are. Results that are made here have zeros there. Raises ValueError for tensors of
+    other names, shapes or dtypes.
+    """
+    sources, targets = sorted(SOURCE_IDS), sorted(TARGET_IDS)
+    given = [_checked(shards, SOURCE, each, n, "shards") for n, each in enumerate(sources)]
+    results = {name: [] for name in TARGET}
+    for number, device in enumerate(targets):
+        home = given[0][0].device if out is None else None
+        made = _made(device, home) if out is None else _checked(out, TARGET, device, number, "out")
+        boxes = [
+            _box(relay, n, sources.index(relay[0]) * len(SOURCE))
+            for relay in RELAYS
+            if relay[1] == device
+            for n in range(len(FORMS[relay[2]][1]))
+        ]
+        _copy(boxes, [x for each in given for x in each], made)
+        for name, x in zip(TARGET, made, strict=True):
+            results[name].append(x)
+    return results
+
+
+def reshard(shards, group=None, *, out=None):
+    """Return this device's target buffers, by name, exchanged with the other processes of a group.
+
+    Rank r of the group is device RANKS[r]. `shards`: its source buffers by name, None where it is
+    not in the source mesh; the result is None where it is not in the target mesh. `out`: as of
+    `reshard_local`. What goes to another rank is packed into one message.
+    """
+    device = RANKS[dist.get_rank(group)]
+    given = None
+    if device in SOURCE_IDS:
+        given = _checked(shards, SOURCE, device, None, "shards")
+    made = None
+    if device in TARGET_IDS:
+        home = given[0].device if given else _home(group)
+        made = _made(device, home)
+        if out is not None:
+            made = _checked(out, TARGET, device, None, "out")
+    line, sizes = packed(device, given, made[0].device if given is None and made else None)
+    expected = _message_bytes(device, receiving=True)
+    arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
+    dist.all_to_all_single(arrived, line, expected, sizes, group=group)
+    return unpacked(device, arrived, given, made)
+
+
+def source_shape(name, device_id):
+    """Return the shape of a source buffer on a device."""
+    return SOURCE[name][1][SOURCE_IDS.index(device_id)]
+
+
+def target_shape(name, device_id):
+    """Return the shape of a target buffer on a device."""
+    return TARGET[name][1][TARGET_IDS.index(device_id)]
+
+
+def packed(device, given, home=None):
+    """Return the messages of a device to all ranks in one line of bytes, and how long each is."""
+    sizes = _message_bytes(device, receiving=False)
+    line = torch.empty(sum(sizes), dtype=torch.uint8, device=given[0].device if given else home)
+    boxes, begin = [], 0
+    for relay in _ordered(device, receiving=False):
+        loops = FORMS[relay[2]][2]
+        packs = zip(loops, _dense(loops), strict=True)
+        nest = tuple((times, step, dense) for (times, step, *_), dense in packs)
+        boxes.append(Box(FORMS[relay[2]][0], 0, relay[3], begin, nest))
+        begin += math.prod(times for times, *_ in loops)
+    _copy(boxes, given, [line])
+    return line, sizes
+
+
+def unpacked(device, line, given, made):
+    """Return the target buffers of a device, by name, from the messages of all ranks in one line,
+    and from its own source buffers."""
+    if made is None:
+        return None
+    boxes, begin = [], 0
+    for relay in _ordered(device, receiving=True):
+        _, buffers, loops = FORMS[relay[2]]
+        for n, buffer in enumerate(buffers):
+            unpacks = zip(loops, _dense(loops), strict=True)
+            nest = tuple((loop[0], dense, loop[2 + n]) for loop, dense in unpacks)
+            boxes.append(Box(0, buffer, begin, relay[4 + n], nest))
+        begin += math.prod(times for times, *_ in loops)
+    _copy(boxes, [line], made)
+    own = [relay for relay in RELAYS if relay[0] == relay[1] == device]
+    _copy([_box(r, n) for r in own for n in range(len(FORMS[r[2]][1]))], given, made)
+    return dict(zip(TARGET, made, strict=True))
+
+
+class Box(NamedTuple):
+    """Elements that are copied: the numbers of two memories, the first element in each, and loops
+    (times, step, step), outer to inner."""
+
+    source: int
+    target: int
+    read: int
+    write: int
+    loops: tuple
+
+
+def _box(relay, target, first=0):
+    """Return what a relay copies to one of its targets; `first`: the number of the memory of the
+    sender's first buffer."""
+    _, _, form, start, *starts = relay
+    buffer, buffers, loops = FORMS[form]
+    nest = tuple((loop[0], loop[1], loop[2 + target]) for loop in loops)
+    return Box(first + buffer, buffers[target], start, starts[target], nest)
+
+
+def _ordered(device, *, receiving):
+    """Return the relays between a device and others, in the order of their ranks."""
+    own, other = (1, 0) if receiving else (0, 1)
+    return sorted(
+        (relay for relay in RELAYS if relay[own] == device != relay[other]),
+        key=lambda relay: RANKS.index(relay[other]),
+    )
+
+
+def _message_bytes(device, *, receiving):
+    sizes = dict.fromkeys(RANKS, 0)
+    for relay in _ordered(device, receiving=receiving):
+        count = math.prod(times for times, *_ in FORMS[relay[2]][2])
+        sizes[relay[0 if receiving else 1]] += count * _dtype().itemsize
+    return [*sizes.values()]
+
+
+def _dense(loops):
+    """Return the steps of loops in a line that has their elements one after another."""
+    times = [loop[0] for loop in loops]
+    return [math.prod(times[n + 1 :]) for n in range(len(times))]
+
+
+def _copy(boxes, sources, targets):
+    """Copy boxes between memories of one device, in one launch."""
+    if not boxes:
+        return
+    size, home = _dtype().itemsize, targets[0].device
+    if home.type == "cpu" and isinstance(copy_boxes, triton.JITFunction):
+        for source, target, read, write, loops in boxes:
+            times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
+            held = _line(sources[source]).as_strided(times, steps[0], read)
+            _line(targets[target]).as_strided(times, steps[1], write).copy_(held)
+        return
+    addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
+    wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))
+    blocks, table, depth = _tables(tuple(boxes), wide // size, home)
+    given = [_numbers(each, home) for each in addresses]
+    on = torch.cuda.device(home) if home.type == "cuda" else contextlib.nullcontext()
+    number = len(blocks)
+    with on:
+        copy_boxes[(min(number, PROGRAMS),)](
+            blocks, table, *given, number, INTEGERS[wide], depth, BLOCK
+        )
+
+
+def _width(boxes, size, aligned):
+    """Return how many bytes may be moved as one, 8 at most: what divides all places and steps of
+    rows that are contiguous at both ends."""
+    most = math.gcd(aligned, 8)
+    for _, _, read, write, loops in boxes:
+        *outer, inner = loops or ((1, 1, 1),)
+        if inner[1:] != (1, 1):
+            return size
+        places = read, write, inner[0], *(step for loop in outer for step in loop[1:])
+        most = math.gcd(most, size * math.gcd(*places))
+    return most
+
+
+@functools.lru_cache(maxsize=64)
+def _tables(boxes, unit, home):
+    """Return blocks and boxes as a kernel takes them, so many elements as one, and how many loops
+    each has."""
+    depth = max(len(box[4]) for box in boxes)
+    rows, blocks = [], []
+    for number, (source, target, read, write, loops) in enumerate(boxes):
+        *outer, inner = loops or ((1, 1, 1),)
+        inner = inner[0] // unit, *inner[1:]
+        scaled = [(times, at // unit, to // unit) for times, at, to in outer]
+        nest = [inner, *scaled[::-1]]
+        nest += [(1, 0, 0)] * (max(depth, 1) - len(nest))
+        count = math.prod(times for times, *_ in nest)
+        rows.append([source, target, read // unit, write // unit, count, *itertools.chain(*nest)])
+        blocks += [(number, first) for first in range(0, count, BLOCK)]
+    return _numbers(blocks, home), _numbers(rows, home), max(depth, 1)
+
+
+def _numbers(listed, home):
+    return torch.tensor(listed, dtype=torch.int64, device="cpu").to(home)
+
+
+def _dtype():
+    return getattr(torch, DTYPE)
+
+
+def _line(x):
+    """Return memory as a line of elements, integers of their width."""
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return x.view(-1).view(bits[_dtype().itemsize])
+
+
+def _made(device, home):
+    shapes = (target_shape(name, device) for name in TARGET)
+    return [torch.empty(shape, dtype=_dtype(), device=home).zero_() for shape in shapes]
+
+
+def _home(group):
+    """Return where tensors of the ranks of a group are."""
+    return torch.device("cpu" if dist.get_backend(group) == "gloo" else "cuda")
+
+
+def _checked(tensors, side, device, number, what):
+    """Return the tensors of a device in the order of a side's buffers."""
+    if not isinstance(tensors, dict) or tensors.keys() != side.keys():
+        got = [*tensors] if isinstance(tensors, dict) else type(tensors).__name__
+        raise ValueError(f"{what}: got {got}, expected a dict of {[*side]}")
+    shape_of = source_shape if side is SOURCE else target_shape
+    found = []
+    for name in side:
+        x = tensors[name] if number is None else tensors[name][number]
+        shape = shape_of(name, device)
+        if (tuple(x.shape), x.dtype) != (shape, _dtype()) or not x.is_contiguous():
+            got = f"{x.dtype} {tuple(x.shape)}" + ", not contiguous" * (not x.is_contiguous())
+            raise ValueError(f"{what}, {name} of device {device}: got {got}, expected {shape}")
+        found.append(x)
+    return found
