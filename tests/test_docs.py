@@ -91,8 +91,9 @@ def carried_out(page: str, folder: Path) -> int:
                 printed = {squeezed(line) for each in lines for line in each}
                 ran += 1
             case "python":
-                (folder / "program.py").write_text(block.text)
-                run([sys.executable, "program.py"], folder)
+                name = block.title or "program.py"
+                (folder / name).write_text(block.text)
+                run([sys.executable, name], folder)
                 ran += 1
             case "text":
                 assert {squeezed(line) for line in block.text.splitlines()} <= printed

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from shardwright import __version__
 from shardwright.codegen.cli.audit import AuditCommand
 from shardwright.codegen.cli.check import CheckCommand
-from shardwright.codegen.cli.compare import compare
+from shardwright.codegen.cli.compare import compare, learn
 from shardwright.codegen.cli.compile import CompileCommand
 from shardwright.codegen.cli.demo import demo
 from shardwright.codegen.cli.emit import EmitCommand
@@ -90,6 +90,7 @@ app.command("measure")(MeasureCommand)
 app.command("check")(CheckCommand)
 app.command("audit")(AuditCommand)
 app.command("compare")(compare)
+app.command("learn")(learn)
 app.command(hidden=True)(demo)
 
 

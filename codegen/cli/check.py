@@ -19,7 +19,8 @@ class CheckCommand(FolderFlags):
     """Compare what the config says, the manifest, and the files of bundles.
 
     Exit code 1 if anything differs: a table that was edited or added and not emitted, a bundle
-    whose table is gone, a file that is not as it would be emitted now.
+    whose table is gone, a file that is not as it would be emitted now. FILE may also be what
+    `shardwright learn` wrote: its loader runs again, and what it stores elsewhere is printed.
 
     Example: shardwright check generated
     """
@@ -41,6 +42,15 @@ class CheckCommand(FolderFlags):
 
     def run(self) -> None:
         """Print what differs, with the differences."""
+        from shardwright.codegen.learn.again import is_learned, learn_again
+
+        if self.file is not None and is_learned(self.file):
+            again = learn_again(self.file)
+            if not (self.quiet and again.same):
+                print(again)
+            if not again.same:
+                raise typer.Exit(1)
+            return
         problems: list[Problem] = []
         where: list[str] = []
         with bar("checking") as show:

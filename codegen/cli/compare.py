@@ -1,16 +1,40 @@
-"""`shardwright compare`: where do two stored layouts differ?"""
+"""`shardwright compare` and `shardwright learn`: what do loaders store, and where do two differ?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-HELP = "TOML of a stored layout, as str(sw.Stored(…)) writes it."
+from shardwright.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from shardwright.ir.stored import Stored
+
+HELP = "TOML of a stored layout, as str(sw.Stored(…)) writes it; or MODULE:FUNCTION, a loader."
+
+TensorOption = Annotated[
+    list[str] | None,
+    typer.Option("--tensor", metavar="NAME=SHAPE", help="A logical tensor: q=32x16. Repeat it."),
+]
+RanksOption = Annotated[
+    str | None, typer.Option("--ranks", help="How many ranks, or their mesh: 4, dp=2,tp=4.")
+]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option("--dtype", help="Narrowest element type on the loader's way (default: float32)."),
+]
+LikeOption = Annotated[
+    str, typer.Option("--like", help="What the loader gets: numpy, torch or jax.")
+]
 
 
 def compare(
-    found: Annotated[Path, typer.Argument(metavar="FOUND", help=HELP)],
-    expected: Annotated[Path, typer.Argument(metavar="EXPECTED", help=HELP)],
+    found: Annotated[str, typer.Argument(metavar="FOUND", help=HELP)],
+    expected: Annotated[str, typer.Argument(metavar="EXPECTED", help=HELP)],
+    tensors: TensorOption = None,
+    ranks: RanksOption = None,
+    dtype: DtypeOption = None,
+    like: LikeOption = "numpy",
     relayout: Annotated[
         bool, typer.Option("--bytes", help="Print what devices must receive from FOUND instead.")
     ] = False,
@@ -21,20 +45,102 @@ def compare(
     """Print where FOUND stores other elements than EXPECTED, as ranges with names.
 
     Exit code 1 if anything differs. With --bytes: what a relayout from FOUND to EXPECTED must move,
-    also to other devices.
+    also to other devices. A loader runs on the tensors and ranks of the other side, if it is a
+    file; two loaders need --tensor and --ranks.
 
-    Example: shardwright compare loader.toml server.toml
+    Example: shardwright compare my_loaders:convert server.toml
     """
     from shardwright.codegen.learn.compare import compare as compared
     from shardwright.ir.relayout import Relayout, plan_relayout
     from shardwright.ir.stored import Stored
 
-    sides = [Stored.read(path) for path in (found, expected)]
+    sides = [_side(found, "FOUND"), _side(expected, "EXPECTED")]
+    stored = next((each for each in sides if isinstance(each, Stored)), None)
     if relayout:
         print(plan_relayout(Relayout(*sides)))
         return
-    comparison = compared(*sides)
+    comparison = compared(*sides, **_asked(tensors, ranks, dtype, like, stored))
     if not (quiet and comparison.same):
         print(comparison)
     if not comparison.same:
         raise typer.Exit(1)
+
+
+def learn(
+    loader: Annotated[
+        str, typer.Argument(metavar="MODULE:FUNCTION", help="load(rank, tensors) of a module here.")
+    ],
+    tensors: TensorOption = None,
+    ranks: RanksOption = None,
+    dtype: DtypeOption = None,
+    like: LikeOption = "numpy",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write (default: print).")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Do not say what no layout has.")
+    ] = False,
+) -> None:
+    """Print the stored layout that a loader's buffers have, as TOML.
+
+    The loader runs for every rank on tensors in which each element has a code of its own. The
+    layout is checked on every element; values that no layout has are in its findings. `shardwright
+    check FILE` learns it again.
+
+    Example: shardwright learn my_loaders:load --tensor q=32x16 --tensor k=8x16 --ranks tp=4
+    """
+    from shardwright.codegen.learn.learn import learn as learned
+    from shardwright.codegen.spec.references import loader as found
+
+    for option, value in (("--tensor", tensors), ("--ranks", ranks)):
+        if not value:
+            expected = {"--tensor": "--tensor q=32x16", "--ranks": "--ranks tp=4"}[option]
+            raise InputError("missing", argument=option, expected=expected)
+    asked = _asked(tensors, ranks, dtype, like, None)
+    result = learned(found(loader, "MODULE:FUNCTION"), **asked)
+    if output is None:
+        print(result)
+        return
+    output.write_text(f"{result}\n", encoding="utf-8")
+    for finding in () if quiet else result.findings:
+        print(f"{output}: not learned: {finding}")
+
+
+def _side(given: str, argument: str) -> Any:
+    """Return a layout from a file, or a loader."""
+    from shardwright.codegen.spec.references import loader
+    from shardwright.ir.stored import Stored
+
+    if ":" in given and not Path(given).exists():
+        return loader(given, argument)
+    return Stored.read(given)
+
+
+def _asked(
+    tensors: list[str] | None,
+    ranks: str | None,
+    dtype: str | None,
+    like: str,
+    stored: "Stored | None",
+) -> dict[str, Any]:
+    """Return how loaders are to run."""
+    from shardwright.codegen.learn.probe import LogicalTensor
+    from shardwright.ir.given import shape_of
+
+    exact = dtype or (stored.dtype if stored is not None else "float32")
+    shapes: dict[str, object] = dict(stored.tensors) if stored is not None else {}
+    for each in tensors or ():
+        name, equals, shape = each.rpartition("=")
+        if not equals:
+            raise InputError(
+                "a tensor must have a name and a shape",
+                argument="--tensor",
+                got=each,
+                expected="q=32x16",
+            )
+        shapes[name] = shape
+    logical = {
+        name: LogicalTensor.made(shape_of(shape), like, exact) for name, shape in shapes.items()
+    }
+    many: object = int(ranks) if ranks is not None and ranks.isdecimal() else ranks
+    return {"logical": logical or None, "ranks": many, "dtype": exact}

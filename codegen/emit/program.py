@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +23,7 @@ from shardwright.codegen.show.program_review import program_page
 from shardwright.codegen.spec.collective_ids import program_id
 from shardwright.codegen.spec.description import check_name
 from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
+from shardwright.codegen.spec.references import named
 from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh
 
@@ -146,10 +145,10 @@ class GivenProgram:
 def given_of(description: ProgramDescription) -> GivenProgram:
     """Return what a description names; modules are looked for in the current folder first."""
     function, arguments = (
-        _named(getattr(description, key), key) for key in ("function", "arguments")
+        named(getattr(description, key), key) for key in ("function", "arguments")
     )
     shardings = (
-        _named(text, key) if text is not None and REFERENCE.fullmatch(text) else text
+        named(text, key) if text is not None and REFERENCE.fullmatch(text) else text
         for key, text in (
             ("in_shardings", description.in_shardings),
             ("out_shardings", description.out_shardings),
@@ -177,23 +176,6 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
             got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
             expected="a function that returns a tuple of avals",
         ) from error
-
-
-def _named(reference: str, argument: str) -> Any:
-    """Return what stands in a module under a name."""
-    module, _, name = reference.partition(":")
-    sys.path.insert(0, "")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the module raises
-        raise InputError(
-            "what a table names must be there to be imported",
-            argument=argument,
-            got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
-            expected="module:name, the module in the folder of the config or installed",
-        ) from error
-    finally:
-        sys.path.remove("")
 
 
 def program_module(program: Partitioned) -> str:

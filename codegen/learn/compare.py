@@ -250,13 +250,15 @@ def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:
 
 def _differences(found: _Side, expected: _Side) -> Iterator[Difference]:
     _check_devices(found, expected)
-    if {*found.tensors.items()} != {*expected.tensors.items()}:
-        raise InputError(
-            "both sides must have the same logical tensors",
-            argument="found",
-            got=", ".join(f"{name} {shape}" for name, shape in found.tensors.items()),
-            expected=", ".join(f"{name} {shape}" for name, shape in expected.tensors.items()),
-        )
+    for name in {*found.tensors} & {*expected.tensors}:
+        pair = found.tensors[name], expected.tensors[name]
+        if pair[0] != pair[1]:
+            raise InputError(
+                "both sides must have logical tensors of the same shapes",
+                argument="found",
+                got=f"{name} {pair[0]}",
+                expected=f"{name} {pair[1]}",
+            )
     for device in expected.devices:
         names = expected.names(device)
         _check_buffers(found.names(device), names)
@@ -298,7 +300,8 @@ def _of_buffer(found: _Side, expected: _Side, device: int, name: str) -> Iterato
             same = pair[0].reshaped(shape).same(pair[1].reshaped(wanted))
             if same.all():
                 return
-    mine = _Buffer(device, name, dim or 0, len(wanted), expected.tensors, same)
+    shapes = {**found.tensors, **expected.tensors}
+    mine = _Buffer(device, name, dim or 0, len(wanted), shapes, same)
     if len(shape) != len(wanted):
         yield mine.of_shapes(shape, wanted)
         return
@@ -372,10 +375,21 @@ class _Buffer:
         sets = [indices_of(each) for each in (expected, found)]
         moved = [d for d in range(len(sets[0])) if not np.array_equal(sets[0][d], sets[1][d])]
         if not moved:  # the same elements, in another order
-            first, *_ = np.flatnonzero(_differ(found, expected).any(axis=0)).tolist()
+            places = np.flatnonzero(_differ(found, expected).any(axis=0)).tolist()
+            if not places:
+                return called(expected, None, self.shapes), "other padding beside them"
+            if _turned(found) != _turned(expected):
+                turned = "the same with dimensions in another order"
+                return called(expected, None, self.shapes), turned
+            first = places[0]
             order = listed(order_of(found, first))
             return called(expected, [first], self.shapes), f"the same in another order: {order}"
         return called(expected, moved, self.shapes), called(found, moved, self.shapes)
+
+
+def _turned(block: HeldBlock) -> list[list[int]]:
+    """Return along which logical dimensions each dimension of the buffer runs."""
+    return [np.flatnonzero(add.any(axis=0)).tolist() for add in block.adds]
 
 
 def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:

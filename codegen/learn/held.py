@@ -163,17 +163,23 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
 
 
 def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
-    """Return the dimension along which some buffers are fewest blocks."""
+    """Return the dimension along which some buffers are fewest blocks of one tensor each."""
     rank = max(len(each.shape) for each in held)
     if rank < 2:
         return 0
     every = [each for each in held if len(each.shape) == rank]
 
-    def cost(dim: int) -> int:
-        blocks = [block for each in every for block in of_held(each, shapes, dim)]
-        return len(blocks) + sum(block.tensor == SCATTERED for block in blocks) * len(blocks)
+    def cost(dim: int) -> tuple[int, int]:
+        blocks = [(block, each) for each in every for block in of_held(each, shapes, dim)]
+        return sum(_is_odd(block, dim, each.shape) for block, each in blocks), len(blocks)
 
     return min(range(rank), key=cost)
+
+
+def _is_odd(block: HeldBlock, dim: int, shape: tuple[int, ...]) -> bool:
+    """Return whether a block is of several tensors, or has padding beside it."""
+    beside = (len(add) < shape[each] for each, add in enumerate(block.adds) if each != dim)
+    return block.tensor == SCATTERED or any(beside)
 
 
 def called(block: HeldBlock, dims: list[int] | None, shapes: Shapes) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import metadata
 
@@ -39,6 +40,8 @@ from shardwright.ir.stored import Stored
 
 AXIS = "rank"
 """The axis of the mesh of ranks that are given by their numbers."""
+NAME = r"[A-Za-z0-9_-]+"
+"""A key of TOML that needs no quotes."""
 _VERSIONED = ("torch", "transformers", "vllm", "megatron-core", "jax", "numpy")
 
 
@@ -57,6 +60,7 @@ class Learned:
     layouts: dict[str, BufferLayout]  # of the buffers that have one
     findings: tuple[str, ...]
     source: str  # MODULE:FUNCTION
+    like: str  # what the loader got: numpy, torch or jax
     versions: dict[str, str]  # of distributions that were imported
 
     @cached_property
@@ -92,10 +96,25 @@ class Learned:
         return None if has.all() else _ranges(tensor, ~has)
 
     def __str__(self) -> str:
-        lines = [f"# not learned: {each}" for each in self.findings]
-        versions = ", ".join(f"{json.dumps(k)} = '{v}'" for k, v in self.versions.items())
-        lines += [str(self.stored), "[learned]", f"from = {json.dumps(self.source)}"]
-        return "\n".join([*lines, f"versions = {{{versions}}}"])
+        others = {n: list(s) for n, s in self.tensors.items() if n not in self.stored.tensors}
+        said = [
+            ("from", json.dumps(self.source)),
+            ("like", json.dumps(self.like)),
+            ("versions", _table({name: json.dumps(each) for name, each in self.versions.items()})),
+            ("tensors", _table(others) if others else ""),
+            ("findings", json.dumps(self.findings, indent=2) if self.findings else ""),
+        ]
+        lines = [f"{key} = {value}" for key, value in said if value]
+        return "\n".join([str(self.stored), "[learned]", *lines])
+
+
+def _table(entries: Mapping[str, object]) -> str:
+    """Return a table of TOML in a line."""
+    pairs = (
+        f"{name if re.fullmatch(NAME, name) else json.dumps(name)} = {each}"
+        for name, each in entries.items()
+    )
+    return f"{{{', '.join(pairs)}}}"
 
 
 def learn(
@@ -129,8 +148,9 @@ def learn(
         if layout is not None:
             found[name] = layout
     source, versions = _source(load)
-    learned = Learned(mesh, shapes, exact, held, found, (), source, versions)
-    return Learned(mesh, shapes, exact, held, found, tuple(_findings(learned)), source, versions)
+    like = next(iter(tensors.values())).kind
+    learned = Learned(mesh, shapes, exact, held, found, (), source, like, versions)
+    return replace(learned, findings=tuple(_findings(learned)))
 
 
 def read_ranks(ranks: object) -> Mesh:

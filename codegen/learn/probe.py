@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from shardwright.ir.arrays import Integers
 from shardwright.ir.dtypes import dtype_of
-from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.errors import InputError, in_a_line, unknown
 from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, TORCH_TENSOR, is_a
 from shardwright.ir.given import shape_of
 
@@ -27,6 +27,9 @@ Load: TypeAlias = Callable[[int, dict[str, Any]], Mapping[str, Any]]
 """A loader: of a device id and the logical tensors, what the device stores, by buffer."""
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+KINDS = ("numpy", "torch", "jax")
+"""What a loader may get."""
 
 PADDED, COMPUTED = -1, -2
 """The tensor of a place whose value does not depend on any, and of a value that is no element."""
@@ -54,9 +57,33 @@ class LogicalTensor:
     @staticmethod
     def of(given: Any) -> LogicalTensor:
         """Read a shape, or an array or tensor of numpy, torch or jax."""
+        if isinstance(given, LogicalTensor):
+            return given
         if isinstance(given, np.ndarray) or is_a(given, TORCH_TENSOR, JAX_ARRAY):
             return LogicalTensor(tuple(int(extent) for extent in given.shape), given)
         return LogicalTensor(shape_of(given))
+
+    @staticmethod
+    def made(shape: tuple[int, ...], like: str, dtype: object) -> LogicalTensor:
+        """Return a tensor of numpy, torch or jax of an element type; numpy's are float64."""
+        if like == "numpy":
+            return LogicalTensor(shape)
+        name = dtype_of(dtype)
+        if like == "torch":
+            import torch
+
+            return LogicalTensor(shape, torch.empty(0, dtype=getattr(torch, name)))
+        if like == "jax":
+            import jax.numpy as jnp
+
+            return LogicalTensor(shape, jnp.zeros(0, name))
+        raise unknown("tensors must be of a kind that is known", like, KINDS, "--like")
+
+    @property
+    def kind(self) -> str:
+        """Of which library the loader gets a tensor."""
+        kinds = {"torch": TORCH_TENSOR, "jax": JAX_ARRAY}
+        return next((name for name, each in kinds.items() if is_a(self.like, each)), "numpy")
 
     @property
     def dtype(self) -> str | None:
@@ -68,11 +95,11 @@ class LogicalTensor:
         whole = np.broadcast_to(values, self.shape).copy()
         if self.like is None:
             return whole
-        if is_a(self.like, TORCH_TENSOR):
+        if self.kind == "torch":
             import torch
 
             return torch.from_numpy(whole).to(self.like.dtype)
-        if is_a(self.like, JAX_ARRAY):
+        if self.kind == "jax":
             import jax.numpy as jnp
 
             return jnp.asarray(whole, self.like.dtype)

@@ -18,7 +18,18 @@ from shardwright.codegen.cli.progress import bar, be_quiet
 from shardwright.codegen.cli.verify import details
 from shardwright.codegen.verify import Report
 
-COMMANDS = ("emit", "plan", "show", "verify", "compile", "measure", "check", "audit", "compare")
+COMMANDS = (
+    "emit",
+    "plan",
+    "show",
+    "verify",
+    "compile",
+    "measure",
+    "check",
+    "audit",
+    "compare",
+    "learn",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,72 @@
+"""Layouts in files, learned again from the loaders that they name."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.learn.compare import Comparison, compare
+from shardwright.codegen.learn.learn import Learned, learn
+from shardwright.codegen.learn.probe import LogicalTensor
+from shardwright.codegen.spec.references import loader
+from shardwright.ir.stored import Stored
+
+
+@dataclass(frozen=True)
+class LearnedAgain:
+    """What a loader stores now, beside what a file says."""
+
+    path: Path
+    comparison: Comparison
+    versions: tuple[str, ...]  # of what has another one now
+    findings: tuple[str, ...]  # that the file does not say
+
+    @property
+    def same(self) -> bool:
+        """Whether the loader still stores as the file says."""
+        return self.comparison.same and not self.findings
+
+    def __str__(self) -> str:
+        moved = [] if self.comparison.same else str(self.comparison).splitlines()
+        lines = [*moved, *self.findings] or ["as its loader stores now"]
+        return "\n".join(f"{self.path}: {line}" for line in [*lines, *self.versions])
+
+
+def is_learned(path: Path) -> bool:
+    """Return whether a file is a stored layout that says where it was learned from."""
+    try:
+        return "learned" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
+
+
+def learn_again(path: Path) -> LearnedAgain:
+    """Return what has moved since a file was learned; InputError where its loader is gone."""
+    stored, text = Stored.read(path), path.read_text(encoding="utf-8")
+    said: dict[str, Any] = tomllib.loads(text)["learned"]
+    load = loader(str(said.get("from")), f"{path}: learned.from")
+    like = str(said.get("like", "numpy"))
+    tensors = {
+        name: LogicalTensor.made(shape, like, stored.dtype)
+        for name, shape in stored.tensors.items()
+    }
+    others = {
+        name: LogicalTensor.made(tuple(shape), like, stored.dtype)
+        for name, shape in said.get("tensors", {}).items()
+    }
+    logical: dict[str, object] = {**tensors, **others}
+    now: Learned = learn(load, logical=logical, ranks=stored.mesh, dtype=stored.dtype)
+    before: dict[str, str] = said.get("versions", {})
+    versions = tuple(
+        f"{name} is {now.versions.get(name, 'not imported')}, was {each}"
+        for name, each in before.items()
+        if now.versions.get(name) != each
+    )
+    kept = {
+        device: {name: held for name, held in buffers.items() if name in stored.buffers}
+        for device, buffers in now.held.items()
+    }
+    findings = tuple(each for each in now.findings if each not in said.get("findings", ()))
+    return LearnedAgain(path, compare(replace(now, held=kept), stored), versions, findings)

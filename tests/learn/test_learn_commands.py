@@ -1,0 +1,122 @@
+"""`shardwright learn`, `compare` of loaders, and `check` of what was learned."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import mistake, ok, run
+from strategies import exactly
+
+LOADER_FILE = """
+import numpy as np
+
+
+def load(rank, tensors):
+    q, k = tensors["q"], tensors["k"]
+    head = slice(4 * (rank // 2), 4 * (rank // 2) + 4)
+    qk = np.concatenate([q[8 * rank : 8 * rank + 8], k[head]])
+    return {"qk": qk, "norm": tensors["norm"] * 2}
+
+
+def convert(rank, tensors):
+    return load(rank // 2 * 2, tensors)
+"""
+TENSORS = [f"--tensor={each}" for each in ("q=32x4", "k=8x4", "norm=4")]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with loaders, in which one is, and what was learned from one of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "a_loader", raising=False)
+    importlib.invalidate_caches()
+    (tmp_path / "a_loader.py").write_text(LOADER_FILE)
+    said = ok("learn", "a_loader:load", *TENSORS, "--ranks=tp=4", "-o", "server.toml")
+    assert said == (
+        "server.toml: not learned: "
+        "norm elements 0 to 4 of all ranks hold norm elements 0 to 4 times 2\n"
+    )
+    return tmp_path
+
+
+def test_the_file(home: Path) -> None:
+    """`learn` writes a file that says where it is from; `compare` takes a loader."""
+    text = (home / "server.toml").read_text()
+    assert f'numpy = "{np.__version__}"' in text
+    assert re.sub("(?m)^versions = .*\n", "", text) == textwrap.dedent(
+        """\
+        mesh = '<["tp"=4]>'
+        dtype = 'float32'
+        tensors = {q = [32, 4], k = [8, 4]}
+        [buffers]
+        qk = 'stack(0, q[{"tp"}], k[{"tp":(1)2}])'
+        [learned]
+        from = "a_loader:load"
+        like = "numpy"
+        tensors = {norm = [4]}
+        findings = [
+          "norm elements 0 to 4 of all ranks hold norm elements 0 to 4 times 2"
+        ]
+        """
+    )
+    assert ok("learn", "a_loader:load", *TENSORS, "--ranks=tp=4") == text
+    done = run("compare", "a_loader:convert", "a_loader:load", *TENSORS, "--ranks=4")
+    assert (done.code, done.out) == (
+        1,
+        "q rows 8 to 16 of rank 1 hold q rows 0 to 8 (qk rows 0 to 8)\n"
+        "q rows 24 to 32 of rank 3 hold q rows 16 to 24 (qk rows 0 to 8)\n",
+    )
+
+
+def test_check(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` runs the loader of a file again, and says what moved."""
+    assert ok("check", "server.toml") == "server.toml: as its loader stores now\n"
+    text = LOADER_FILE.replace("rank // 2)", "rank % 2)").replace("* 2}", "* 3}")
+    (home / "a_loader.py").write_text(text)
+    text = (home / "server.toml").read_text().replace(f'"{np.__version__}"', '"1.26.0"')
+    (home / "server.toml").write_text(text)
+    monkeypatch.delitem(sys.modules, "a_loader")
+    shutil.rmtree(home / "__pycache__", ignore_errors=True)
+    done = run("check", "server.toml")
+    assert (done.code, done.out.splitlines()) == (
+        1,
+        [
+            "server.toml: k rows 0 to 4 of rank 1 hold k rows 4 to 8 (qk rows 8 to 12)",
+            "server.toml: k rows 4 to 8 of rank 2 hold k rows 0 to 4 (qk rows 8 to 12)",
+            "server.toml: norm elements 0 to 4 of all ranks hold norm elements 0 to 4 times 3",
+            f"server.toml: numpy is {np.__version__}, was 1.26.0",
+        ],
+    )
+
+
+def test_mistakes(home: Path) -> None:
+    assert mistake("learn", "a_loader:load", "--ranks=4") == exactly(
+        """
+        --tensor: missing
+        expected: --tensor q=32x16
+        """
+    )
+    assert mistake("learn", "a_loader:load", "--tensor=q", "--ranks=4") == exactly(
+        """
+        --tensor: a tensor must have a name and a shape
+        got: q
+        expected: q=32x16
+        """
+    )
+    assert mistake("learn", "a_loader:none", "--tensor=q=4", "--ranks=4") == exactly(
+        """
+        MODULE:FUNCTION: a loader must be there to be imported
+        got: a_loader:none (AttributeError: module 'a_loader' has no attribute 'none')
+        expected: module:name, the module in this folder or installed
+        """
+    )
+    said = mistake("learn", "a_loader:load", "--tensor=q=4", "--ranks=4", "--like=tf")
+    assert said.startswith("--like: tensors must be of a kind that is known\ngot: tf\n")
