@@ -104,12 +104,12 @@ def inner(module: Any, x: Any, y: Any = None) -> Any:
         return module.unpad(grad)
     template = np.ones(module.SHAPE, bool)
     pads = module.PADDED_SOURCE_SHAPE != module.SHAPE
-    kept = np.asarray(module._HOST.source_padding.added(template)) if pads else template
+    kept = np.asarray(module._HOST.paddings[0].added(template)) if pads else template
     return np.asarray(x)[kept]
 
 
 def has_gradient(module: Any) -> bool:
-    return module._HOST.derivative not in ("none", "extremum")
+    return module._HOST.operation.derivative not in ("", "extremum")
 
 
 def same(got: Any, bits: Any) -> bool:

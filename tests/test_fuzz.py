@@ -98,8 +98,8 @@ LOST = "return jnp.where(jnp.isnan(y), jnp.nan, y)\n        return y if True els
 
 FAULTS = (
     ("jax_xla", "at(self.writes, me)", "at(self.reads, me)", "result"),
-    ("jax_xla", "return y if self.host.target.local else", LOST, "result"),
-    ("jax_xla", "x_bar = host.reverse.bind(", "x_bar = -host.reverse.bind(", "cotangent"),
+    ("jax_xla", "return y.reshape(target.local)", f"{LOST} y", "result"),
+    ("jax_xla", "    return [x_bar]", "    return [-x_bar]", "cotangent"),
     ("pallas_tpu", "return y.astype(dtype) if shard.shape else", LOST, "result"),
     ("pallas_tpu", "a + first - low", "a + first - low + 1", "result"),
     ("pallas_tpu", "each(minimum(passed, 6), leave)", "", "has non-zero count"),

@@ -48,7 +48,9 @@ def said_of(module: ModuleType) -> dict[str, Any]:
             return jax.vjp(moved, x)[1](y)[0]
 
         backward = _compiled(jax.jit(pulled, out_shardings=source), (x, y), count)
-        said["backward"] = backward | {"wire": sys.modules[module._HOST.reverse.name].WIRE_BYTES}
+        said["backward"] = backward | {
+            "wire": sys.modules[module._HOST.operation.reverse.name].WIRE_BYTES
+        }
     return said
 
 

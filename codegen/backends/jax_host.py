@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -101,10 +102,34 @@ class HostText:
 
     def host_lines(self, request: Request, backend: str) -> list[str]:
         """Return the constant that is the host object."""
-        derivative = derivative_of(request, backend)
         given = ["__name__", "SHAPE", "DTYPE", "_SOURCE", "_TARGET", "_PROGRAM"]
-        given += [f'"{derivative}"'] if derivative else []
+        given += ["padding=Padding"] if self.is_padded else []
+        if has_operation(request):
+            derivative = derivative_of(request, backend)
+            named = ["__name__", *([f'"{derivative}"'] if derivative else [])]
+            given.append(f"operation=Operation({', '.join(named)})")
         return called(f"_HOST = {self.class_name}", given)
+
+    def calls(self, request: Request) -> dict[str, list[str]]:
+        """Return the names that these lines take of support modules."""
+        found = {self.host_file: [self.class_name]}
+        found |= {"jax_padding": ["Padding"]} if self.is_padded else {}
+        found |= {"jax_operation": ["Operation"]} if has_operation(request) else {}
+        return found
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the arrays of either side are padded."""
+        sides = zip(self.padded, self.terms, strict=True)
+        shape = ast.literal_eval(self.module.shape)
+        return any(ast.literal_eval(each)[terms:] != shape for each, terms in sides)
+
+
+def has_operation(request: Request) -> bool:
+    """Return whether a module goes through vmap and derivatives, or says why there is none of such
+    terms."""
+    asked = request.derivative or "vmap" in request.features
+    return asked or bool(request.plan.reshard.extremum)
 
 
 def derivative_of(request: Request, backend: str) -> str:

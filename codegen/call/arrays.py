@@ -151,7 +151,8 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
         return way, by_xla(source, target, traced)
     floating = jnp.issubdtype(reshard.dtype, jnp.floating)
     gradient = floating and not reshard.extremum
-    module = load(emit(way.plan, (way.backend,), gradient=gradient), way.backend)
+    bundle = emit(way.plan, (way.backend,), gradient=gradient, features=("vmap",))
+    module = load(bundle, way.backend)
     return way, _by_module(module, source.mesh, target, traced)
 
 

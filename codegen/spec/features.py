@@ -14,6 +14,7 @@ FEATURES = {
     "remembered": "calls among processes whose tensors came before, launched without checks",
     "start": "`reshard_start` and `reshard_done` of Pallas modules; a program computes in between",
     "symmetric": "`symmetric_source` and `symmetric_result`: GPU memory that peers read or write",
+    "vmap": "`reshard` of JAX modules under `jax.vmap`: one exchange after another",
 }
 """Every feature, and what it adds."""
 

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "51944ab749fbdb9c",
-    "pallas_tpu": "73e252a6109ee5d1",
-    "triton_gpu": "9b4c0a67a95e29c6",
+    "jax_xla": "0831dd2c630d298c",
+    "pallas_tpu": "b3b1bc40cfbc305f",
+    "triton_gpu": "4653e34e7db38d21",
 }
 
 

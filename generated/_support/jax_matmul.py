@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType
 
-from .boxes import extents, not_run
-from .jax_meshes import apart, at, expect, mapped, not_mapped
+from .boxes import not_run
+from .jax_meshes import apart, expect, not_mapped, over_devices, typed
 
 NO_COTANGENTS = (
     "an operand is differentiated, and the matmuls of its gradient are not here: emit with "
@@ -78,44 +77,26 @@ class ArrayMatmul:
         not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
-        meshes = self.check_mesh(mesh)
+        meshes = self.meshes(mesh)
+        lhs, rhs = self.lhs.on(meshes[0]), self.rhs.on(meshes[1])
         if isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
-            a, b = map(typed, (self.lhs, self.rhs), meshes, (a, b))
-            return _product(self, meshes, interpret, a, b)
+            return _product(self, meshes, interpret, typed(lhs, a), typed(rhs, b))
         with apart(a):
-            a = jax.device_put(a, self.lhs.sharding(meshes[0]))
-            b = jax.device_put(b, self.rhs.sharding(meshes[1]))
+            a, b = jax.device_put((a, b), (lhs, rhs))
             return _compiled(self, meshes, interpret)(a, b)
 
-    def check_mesh(self, mesh):
+    def meshes(self, mesh):
         """Return the meshes of lhs, of rhs and of the result. Raises TypeError, or ValueError."""
+        meshes = tuple(side.mesh(mesh) for side in self.sides)
         if fault := self.lhs.unlike(mesh):
             raise ValueError(fault)
-        return tuple(side.mesh(mesh) for side in self.sides)
+        return meshes
 
     def lowered(self, meshes, interpret, a, b):
         """Return the product within a program."""
-        return typed(self.out, meshes[2], self._lowered(meshes, interpret, a, b))
-
-    def _lowered(self, meshes, interpret, a, b):
-        lhs, rhs, out = self.sides
+        *given, result = (side.on(mesh) for side, mesh in zip(self.sides, meshes, strict=True))
         shard = functools.partial(self.shard, interpret)
-        if meshes[0] == meshes[1] == meshes[2]:
-            return mapped(shard, meshes[0], (lhs.spec, rhs.spec), out.spec)(a, b)
-        # The meshes list the same devices in the same order, cut into other axes: stacking shards
-        # by device and taking them off again only renames the axes, and moves nothing.
-        rows = [jax.sharding.PartitionSpec(mesh.axis_names) for mesh in meshes]
-        a, b = (
-            mapped(lambda shard: shard[None], mesh, side.spec, row)(x)
-            for mesh, side, row, x in zip(meshes, (lhs, rhs), rows, (a, b), strict=False)
-        )
-        first = meshes[0]
-
-        def multiplied(a, b):
-            return shard(a[0], b[0])[None]
-
-        y = mapped(multiplied, first, (rows[0], rows[0]), rows[0])(a, b)
-        return mapped(lambda row: row[0], meshes[2], rows[2], out.spec)(y)
+        return typed(result, over_devices(shard, given, result)(a, b))
 
     def product(self, a, b, interpret):
         """Return the shard of the result on a device, its padding left as it comes."""
@@ -125,31 +106,26 @@ class ArrayMatmul:
     def shard(self, interpret, a, b):
         """Return the shard of the result on a device, its padding zero."""
         y = self.product(a, b, interpret)
-        if self._short:
-            extent = at(self._extents, lax.axis_index(self._axes))
-            for axis in self._short:
-                along = lax.broadcasted_iota(jnp.int32, y.shape, axis)
-                y = jnp.where(along < extent[axis], y, jnp.zeros((), y.dtype))
-        return y
+        if not self._short:
+            return y
+        from .jax_padding import extent_of, zeroed  # where it was emitted with padding
 
-    @functools.cached_property
-    def _extents(self):
-        """The exact shape of the shard of the result of every rank."""
-        return np.array([extents(self.out.box(rank)) for rank in range(len(self.out.ids))])
+        me = lax.axis_index(self._axes)
+        return zeroed(y, self.out, self._short, extent_of(self.out, self.out, me))
 
     def self_check(self):
         """Multiply numbered elements, and return what is right; exit with what is wrong."""
-        for side, shape in zip(self.sides, self.shapes, strict=True):
-            if fault := side.fault(shape):
+        for side in self._paddings or self.sides:
+            if fault := side.fault():
                 raise SystemExit(fault)
         if len(jax.devices()) < len(self.out.ids):
             raise SystemExit(f"got {len(jax.devices())} devices, expected {len(self.out.ids)}")
+        mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
         if max(dtype.itemsize for dtype in self.dtypes) == 8:
             jax.config.update("jax_enable_x64", True)
         flops = 2 * int(np.prod([*self.shapes[0], self.shapes[1][-1]], dtype=np.float64))
         if flops > MOST_FLOPS:
             not_run(f"{flops} flops are too many to do here; shards tile the tensors")
-        mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
         given = [self._numbered(number) for number in range(2)]
         a, b = (_summed(side, x) for side, x in zip(self.sides, given, strict=False))
         how = mesh, self.interpreted
@@ -170,20 +146,6 @@ class ArrayMatmul:
         )
 
 
-def without_padding(a, b, count):
-    """Return two shards that are multiplied, zero where their padding meets: from so many indices
-    of the dimension over which products are summed on."""
-    held = jnp.arange(a.shape[-1]) < count
-    return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)
-
-
-def typed(side, mesh, x):
-    """Return an array of a program, of the type that a side has on a mesh: where axes are Explicit,
-    of this mesh or of another one that the array is on, with its sharding."""
-    types = (*mesh.axis_types, *jax.typeof(x).sharding.mesh.axis_types)
-    return jax.device_put(x, side.sharding(mesh)) if AxisType.Explicit in types else x
-
-
 MOST_FLOPS = 2**28
 """More are not done in a self-check."""
 
@@ -199,7 +161,7 @@ def _compiled(host, meshes, interpret):
     # XLA chooses the sharding of a program's result where it is not told.
     return jax.jit(
         functools.partial(_product, host, meshes, interpret),
-        out_shardings=host.out.sharding(meshes[2]),
+        out_shardings=host.out.on(meshes[2]),
     )
 
 
@@ -216,7 +178,8 @@ def _forward(host, meshes, interpret, a, b):
 
 def _backward(host, meshes, interpret, kept, y_bar):
     bars = host.backward.cotangents(host, meshes, interpret, *kept, y_bar)
-    return tuple(map(typed, (host.lhs, host.rhs), meshes, bars))
+    sides = zip((host.lhs, host.rhs), meshes, bars, strict=False)
+    return tuple(typed(side.on(mesh), bar) for side, mesh, bar in sides)
 
 
 _product.defvjp(_forward, _backward)

@@ -5,50 +5,102 @@ shardings name. The derivative of a reshard is the reshard itself, and its trans
 reshard, of the module beside.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
 
 from .beside import host_beside
-from .jax_meshes import apart
+from .jax_host import refuse_derivative
+from .jax_meshes import apart, typed
 
-# By what a module that moves floats says of derivatives.
-NO_DERIVATIVE = {
-    "none": "the source array is differentiated, and the reverse reshard is not here: emit with "
-    "--gradient, or stop_gradient(x) before reshard",
-    "extremum": "the maximum or minimum of terms has no derivative where terms are equal: "
-    "stop_gradient(x) before reshard, or use a function of your own that has one",
-}
+EXTREMUM = (
+    "the maximum or minimum of terms has no derivative where terms are equal: "
+    "stop_gradient(x) before reshard, or use a function of your own that has one"
+)
 
 reshard_p = Primitive("reshard")
 
 
-def refuse_derivative(derivative):
-    """Raise NotImplementedError where a word of NO_DERIVATIVE says why there is no derivative."""
-    if derivative in NO_DERIVATIVE:
-        raise NotImplementedError(NO_DERIVATIVE[derivative])
+class Operation:
+    """What derivatives and `jax.vmap` of a reshard go through. `name`: its module's; `derivative`:
+    the module of the reverse reshard, "extremum" where there is none of such terms, "" where none
+    was emitted."""
+
+    def __init__(self, name, derivative=""):
+        self.name, self.derivative = name, derivative
+
+    def attach(self, host):
+        """Get to know what is moved."""
+        self.host = host
+
+    def bind(self, x, source, target, interpret, collective_id):
+        """Return the result as that of one operation; the meshes may be refined otherwise."""
+        host = self.host
+        given = host.source.on(source)
+        if isinstance(x, jax.core.Tracer) and _is_program(host):  # JAX looks for devices here
+            x = typed(given, x)
+        static = {"interpret": interpret, "collective_id": collective_id}
+        meshes = {"source": given.mesh, "target": host.target.mesh(target)}
+        return reshard_p.bind(x, host=host, **meshes, **static)
+
+    def batched(self, move, batch):
+        """Return what moves one after another along so many dimensions before those of a shard."""
+        for _ in range(batch):
+            move = functools.partial(lax.map, move)
+        return move
+
+    def refuse(self):
+        """Raise NotImplementedError where there is no derivative."""
+        if self.derivative == "extremum":
+            raise NotImplementedError(EXTREMUM)
+        if not self.derivative:
+            refuse_derivative()
+
+    @functools.cached_property
+    def reverse(self):
+        """The host of the reverse reshard, which moves cotangents. Raises ImportError where no such
+        module stands beside this one, or one of another reshard."""
+        told, host = "reshard needs the reverse reshard", self.host
+        found, beside = host_beside(self.name, self.derivative, told)
+        alike = _alike(found.target, host.source) and _alike(found.source, host.target)
+        if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
+            raise ImportError(f"not the reverse of this reshard: {beside}")
+        return found
 
 
-def reverse_of(host, name, backward):
-    """Return what moves cotangents: the host of the module `backward` beside the module `name`.
-    Raises ImportError where no such module stands there, or one of another reshard."""
-    found, beside = host_beside(name, backward, "reshard needs the reverse reshard")
-    alike = found.target.holds_as(host.source) and found.source.holds_as(host.target)
-    if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
-        raise ImportError(f"not the reverse of this reshard: {beside}")
-    return found
+def _alike(one, other):
+    """Return whether devices hold what they hold on another side."""
+    if tuple(one.ids) != tuple(other.ids) or one.padded != other.padded:
+        return False
+    return all(tuple(one.box(n)) == tuple(other.box(n)) for n in range(len(one.ids)))
+
+
+def _is_program(host):
+    """Return whether one program has both meshes."""
+    return tuple(host.source.ids) == tuple(host.target.ids)
 
 
 @reshard_p.def_effectful_abstract_eval
 def _type(x, host, target, **static):
     """Return the type of the result, and what else the operation does."""
     batch = x.ndim - len(host.source.padded)
-    sharding = host.target.sharding(target.abstract_mesh, batch)
+    sharding = NamedSharding(target.abstract_mesh, host.target.on(target, batch).spec)
     shape = (*x.shape[:batch], *host.target.padded)
     y = jax.core.ShapedArray(shape, x.dtype, sharding=sharding)
-    return y, host.effects(x, target=target, **static)
+    return y, _effects(host, x, target=target, **static)
+
+
+def _effects(host, x, interpret, **static):
+    """Return what the program does beside. Compiled kernels do nothing, so that there is no need to
+    trace them for it, and between other orders of devices there is no program."""
+    if not interpret or not _is_program(host):
+        return set()
+    return type(host).lowered.trace(host, x, interpret=interpret, **static).jaxpr.effects
 
 
 def _vectorized(arrays, axes, **static):
@@ -58,18 +110,20 @@ def _vectorized(arrays, axes, **static):
         return reshard_p.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
-def _differentiated(primals, tangents, **static):
+def _differentiated(primals, tangents, host, **static):
     """Move the tangent as the array."""
-    refuse_derivative(static["host"].derivative)
-    (x,), (tangent,) = primals, tangents
-    return reshard_p.bind(x, **static), reshard_p.bind(ad.instantiate_zeros(tangent), **static)
+    host.operation.refuse()
+    return tuple(
+        reshard_p.bind(each, host=host, **static)
+        for each in (*primals, *map(ad.instantiate_zeros, tangents))
+    )
 
 
 def _transposed(y, x, *, host, source, target, interpret, collective_id):
     """Move the cotangent of the result back."""
-    refuse_derivative(host.derivative)
+    host.operation.refuse()
     collective_id = None if collective_id is None else collective_id ^ 1
-    x_bar = host.reverse.bind(y, target, source, interpret, collective_id)
+    x_bar = host.operation.reverse.operation.bind(y, target, source, interpret, collective_id)
     if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
         with apart(x_bar):
             x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)

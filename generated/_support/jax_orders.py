@@ -8,26 +8,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_host import ArrayReshard
-from .jax_meshes import apart, expect, mapped, not_mapped
+from .jax_host import OneOrder
+from .jax_meshes import apart, mapped
 
 
-class TwoOrders(ArrayReshard):
-    """Rank r is the device with the r-th id of the sorted union of both meshes."""
-
-    def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
-        """Return the target array from the source array, both padded. Not usable under `jax.jit`.
-
-        As that of one order, but for `target_mesh`: by default the devices of `mesh` in the
-        target's order, where it has them all. Raises TypeError where a jit around it is compiled.
-        Under `jax.vmap` and differentiated outside jit only.
-        """
-        not_mapped("reshard")
-        expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
-        source, target = self.meshes(mesh, target_mesh)
-        if fault := self.unlike(mesh, target_mesh):
-            raise ValueError(fault)
-        return self.bind(x, source, target, interpret, collective_id)
+class TwoOrders(OneOrder):
+    """A reshard outside of `jax.jit`. Rank r is the device with the r-th id of the sorted union of
+    both meshes; `target_mesh` is by default the devices of `mesh` in the target's order, where it
+    has them all."""
 
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result of an array outside of all programs."""
@@ -37,7 +25,7 @@ class TwoOrders(ArrayReshard):
         # Each process gives and takes the shards of its own devices.
         make = jax.make_array_from_single_device_arrays
         with apart(x):
-            x = jax.device_put(x, self.source.sharding(source, len(batch)))
+            x = jax.device_put(x, self.source.on(source, len(batch)))
             held = {shard.device: shard.data[None] for shard in x.addressable_shards}
             for device in {*union.local_devices} - {*held}:  # outside the source mesh: never read
                 held[device] = jnp.zeros((1, *given), self.dtype, device=device)
@@ -51,7 +39,7 @@ class TwoOrders(ArrayReshard):
             held = {shard.device: shard.data for shard in y.addressable_shards}
             return make(
                 (*batch, *self.target.padded),
-                self.target.sharding(target, len(batch)),
+                self.target.on(target, len(batch)),
                 [held[device][0] for device in target.local_devices],
                 dtype=self.dtype,
             )
@@ -61,26 +49,24 @@ class TwoOrders(ArrayReshard):
         """Return target shards stacked by rank, from source shards stacked by rank, over the
         devices of both meshes by rank."""
         rows = P("device")
-        collective_id = self.settings(list(union.devices.flat), interpret, collective_id)
+        collective_id = self.program.settings(union.devices.flat, interpret, collective_id)
         batch = x.ndim - 1 - len(self.source.local)
 
         def one(order, rows):
-            y = self.exchanged(rows[0], order, batch, interpret, collective_id)
-            return self.whole(y[None], interpret)
+            return self.program.exchange(rows[0], order, batch, interpret, collective_id)[None]
 
         order = None if self.program.order is None else jnp.array(self.program.order, jnp.int32)
         return mapped(one, union, (P(), rows), rows)(order, x)
 
-    def lowered(self, x, **static):
+    def lowered(self, *_, **static):
         """Raise TypeError: it is in a program."""
         raise TypeError(
             "source and target list different devices, or in another order, which one jit does "
             "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
         )
 
-    def effects(self, x, **static):
-        """Return nothing: it runs outside of programs only."""
-        return set()
+    def refuse_mix(self, x, target):
+        """Refuse nothing: it runs outside of programs only."""
 
     def meshes(self, mesh, target_mesh):
         """Return the meshes of both sides. Raises ValueError and TypeError for wrong ones."""

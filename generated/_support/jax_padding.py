@@ -4,11 +4,13 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_meshes import apart, bits_of
+from .boxes import extents
+from .jax_meshes import apart, at, bits_of
 
 
 class Padding:
@@ -19,15 +21,39 @@ class Padding:
     """
 
     def __init__(self, side, whole):
-        self.whole, self._padded = whole, side.padded
+        self.side, self.whole, self._padded = side, whole, side.padded
         self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
         self._sizes = side.local
         # The ranges along dimensions where some do not begin where their slots do.
         self._apart = {}
         for axis in self._changed:
-            ranges, size = side.ranges(axis), side.local[axis]
+            ranges, size = self._ranges(axis), side.local[axis]
             if any(low not in (slot * size, high) for slot, (low, high) in enumerate(ranges)):
                 self._apart[axis] = ranges
+
+    def _ranges(self, axis):
+        """Return the ranges of a dimension that shards have, in the order of the shards."""
+        _, first = np.unique(self.side.slots(axis), return_index=True)
+        return [self.side.range(axis, position) for position in first.tolist()]
+
+    def fault(self):
+        """Return what is wrong with the boxes of a side: that they do not tile it, or that a device
+        has another than its sharding gives it; "" if nothing is."""
+        side = self.side
+        for axis, size in enumerate(self.whole):
+            given = self._ranges(axis)
+            filled = [each for each in given if each[0] < each[1]]
+            if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
+                return f"{side.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
+            for position, slot in enumerate(side.slots(axis).tolist()):
+                found = side.range(axis, position)
+                if found != given[slot]:
+                    return side.misplaced(axis, position, found, given[slot])
+        return ""
+
+    def where(self):
+        """Return where an array is padding."""
+        return np.asarray(self.add(jnp.ones(self.whole, jnp.int8))) == 0
 
     def add(self, x):
         """Return the padded array of a logical one."""
@@ -99,3 +125,47 @@ def _gathered(y, axis, ranges, size):
     """Return the ranges that slots of a size hold along an axis, without their padding."""
     ends = ((slot * size, slot * size + high - low) for slot, (low, high) in enumerate(ranges))
     return jnp.concatenate([lax.slice_in_dim(y, *each, axis=axis) for each in ends], axis)
+
+
+def zeroed(y, target, axes, extent, everywhere=False):
+    """Return a target shard with zeros in its padding along some dimensions; `extent`: its exact
+    shape. Only ends are looked at that some shard lacks, so that it takes no pass over the others'
+    memory; but `everywhere`, where there is any padding, of what XLA copies in any case."""
+
+    def padded(y):
+        for axis in axes:
+            start = 0 if everywhere else least_of(target)[axis]
+            end = lax.slice_in_dim(y, start, None, axis=axis)
+            along = start + lax.broadcasted_iota(jnp.int32, end.shape, axis)
+            end = jnp.where(along < extent[axis], end, jnp.zeros((), y.dtype))
+            y = lax.dynamic_update_slice_in_dim(y, end, start, axis)
+        return y
+
+    if everywhere:
+        return lax.cond((extent < np.array(y.shape)).any(), padded, lambda y: y, y)
+    return padded(y)
+
+
+@functools.cache
+def least_of(side):
+    """Return the extent of the shortest shard along each dimension."""
+    shapes = (extents(side.box(position)) for position in range(len(side.ids)))
+    return tuple(map(min, zip(*shapes, strict=True)))
+
+
+def extent_of(source, target, me):
+    """Return the exact shape of the target shard of a rank: of a position where both sides have
+    one order, else of a place among the sorted ids."""
+    alike = tuple(source.ids) == tuple(target.ids)
+    ranks = list(target.ids) if alike else sorted({*source.ids, *target.ids})
+    table = np.zeros((len(ranks), len(target.local)), np.int32)
+    for position, device_id in enumerate(target.ids):
+        table[ranks.index(device_id)] = extents(target.box(position))
+    return at(table, me)
+
+
+def without_padding(a, b, count):
+    """Return two shards that are multiplied, zero where their padding meets: from so many indices
+    of the dimension over which products are summed on."""
+    held = jnp.arange(a.shape[-1]) < count
+    return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)

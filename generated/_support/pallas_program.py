@@ -1,11 +1,18 @@
 """Programs with Pallas kernels: what all of them do around their kernels."""
 
+import contextlib
+import io
+import re
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import Exchange, extents, spread
-from .jax_meshes import end_ranks
+from .boxes import extents
+from .exchanges import Exchange, end_ranks, spread
+from .jax_meshes import bits_of
 from .jax_program import Program
 from .pallas_call import Call
 from .pallas_reach import are_near, is_v5e, refuse_far
@@ -14,7 +21,72 @@ from .pallas_reach import are_near, is_v5e, refuse_far
 WIDENED = ("bfloat16", "float8_e5m2")
 
 
-class PallasProgram(Program):
+class KernelProgram(Program):
+    """A program with kernels. `carried` makes the target shard of a source shard; `as_bits` says
+    whether it is given elements as integers of their width; `carriers`: the programs that have the
+    kernels, in order; `check_routes` refuses devices among which they cannot send."""
+
+    interpreted = pltpu.InterpretParams(detect_races=True)
+    collective_id: int | None = None
+    short: tuple[int, ...] = ()  # the dimensions along which it leaves padding that is not zero
+
+    def settings(self, devices, interpret, collective_id):
+        """Return the collective id of a program for devices, by rank. Raises ValueError for devices
+        among which it cannot send."""
+        if self.collective_id is None:
+            return None
+        if not interpret:
+            self.check_routes(list(devices))
+        return self.collective_id if collective_id is None else collective_id
+
+    def exchange(self, shard, order, batch, interpret, collective_id):
+        """Return the target shard, its padding zero; `batch`: how many dimensions of a batch, which
+        only an operation has, are before its own."""
+
+        def move(shard):
+            return self.carried(shard, order, interpret, collective_id)
+
+        if batch:
+            move = self.host.operation.batched(move, batch)
+        if not self.as_bits(interpret):
+            return move(shard)
+        bits = lax.bitcast_convert_type(shard, bits_of(shard.dtype))
+        return lax.bitcast_convert_type(move(bits), shard.dtype)
+
+    def as_bits(self, interpret):
+        """Return whether elements are given as integers of their width."""
+        raise NotImplementedError
+
+    def carried(self, shard, order, interpret, collective_id):
+        """Return the target shard, its padding zero, of elements as what they are moved as."""
+        raise NotImplementedError
+
+    def check_routes(self, devices):
+        """Raise ValueError for devices among which it cannot send."""
+        raise NotImplementedError
+
+    def zeroed(self, y, receiver):
+        """Return the target shard of a position with zeros in its padding."""
+        if not self.short:
+            return y
+        from .jax_padding import zeroed  # where it was emitted with padding
+
+        target = self.host.target
+        return zeroed(y, target, self.short, extents(target.box(receiver)))
+
+    def watched(self, move):
+        """Return what a function returns when it is over; exit with what the interpreter notices.
+        Of races and of semaphores that are not zero in the end it only tells."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            found = jax.block_until_ready(move())
+        noticed = re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue())
+        if noticed:
+            raise SystemExit(noticed[0])
+        return found
+
+
+class PallasProgram(KernelProgram):
     """What the forms of kernels have in common. `view`: the tensor's dimensions in the order in
     which kernels take them, of which TPU memory is tiled over the last two; `powers_of_two`:
     whether the module is for a v5e, whose devices reach others at a power of two of hops along one
@@ -28,7 +100,6 @@ class PallasProgram(Program):
 
     moves: Exchange
     form = ""
-    interpreted = pltpu.InterpretParams(detect_races=True)
     packed = False  # whether XLA packs elements, so that they are integers there too
     leaves_padding = True  # whether what kernels do not write has to be made zero
 
@@ -50,13 +121,13 @@ class PallasProgram(Program):
         """Return whether elements are given as integers of their width: where XLA packs them, and
         those that a TPU's kernels have no type for; around other kernels, where it may cost XLA a
         copy, only if they are interpreted."""
-        if not self.floating:
+        if not jnp.issubdtype(self.host.dtype, jnp.floating):
             return False
         if self.packed or self.host.dtype == jnp.float16:
             return True
         return bool(interpret) and str(self.host.dtype) in WIDENED
 
-    def exchange(self, shard, order, interpret, collective_id):
+    def carried(self, shard, order, interpret, collective_id):
         """Return the target shard, its padding zero."""
         x, dtype = shard if shard.shape else shard.reshape(1), shard.dtype
         call = Call(order, interpret, collective_id)
@@ -69,7 +140,7 @@ class PallasProgram(Program):
         else:
             y = self.moved(x, call)
         if self.short:
-            y = self.zeroed(y, extents(self.host.target.box(self.peers.here(order)[1])))
+            y = self.zeroed(y, self.peers.here(order)[1])
         return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
 
     def moved(self, x, call):

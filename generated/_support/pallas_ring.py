@@ -13,11 +13,10 @@ import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import spread
-from .jax_program import Program
+from .exchanges import spread
 from .pallas_call import Call
 from .pallas_peers import div, is_traced, rem
-from .pallas_program import PallasProgram
+from .pallas_program import KernelProgram, PallasProgram
 
 LANES = 128
 COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
@@ -61,7 +60,7 @@ def either(condition, one, other):
 
 class Ring(PallasProgram):
     """Reduces the terms of the parts of a shard, each on the device that keeps it. `kernel`: see
-    `exchange`; `rounds`: the rings, one after another; `terms`: what is reduced; `rows`, `chunks`:
+    `carried`; `rounds`: the rings, one after another; `terms`: what is reduced; `rows`, `chunks`:
     half a part is so many chunks of so many rows of memory."""
 
     form = "ring"
@@ -79,7 +78,7 @@ class Ring(PallasProgram):
 
     def attach(self, host):
         """Get to know what is reduced."""
-        Program.attach(self, host)
+        KernelProgram.attach(self, host)
         self.rank = len(host.shape)
         self.given, self.part = host.source.local[-self.rank :], host.target.local[-self.rank :]
 
@@ -132,18 +131,16 @@ class Ring(PallasProgram):
                 return f"device {sides[0].ids[position]} keeps another part than rings bring it"
         return ""
 
-    def exchange(self, shard, order, interpret, collective_id):
+    def carried(self, shard, order, interpret, collective_id):
         """Return the part of this device, reduced by the kernel: that takes `_packed` parts, and of
         what it gives the last chunks are the part."""
         del order
         dtype = self.host.dtype
-        values = lax.bitcast_convert_type(shard, dtype) if self.floating else shard
-        wide = jnp.float32 if self.floating else jnp.int32
+        wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
         call = Call(None, interpret, collective_id)
-        x = self._packed(values.reshape(self.given).astype(wide))
+        x = self._packed(shard.reshape(self.given).astype(wide))
         y = self._ran(call, x)[:, -self.chunks :].reshape(-1)[: math.prod(self.part)]
-        y = y.astype(dtype).reshape(self.host.target.local)
-        return lax.bitcast_convert_type(y, shard.dtype) if self.floating else y
+        return y.astype(dtype).reshape(self.host.target.local)
 
     def _packed(self, x):
         """Return the parts of a shard [direction, chunks of all parts, rows, lanes]."""

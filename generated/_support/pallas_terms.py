@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import Side, extents
-from .jax_program import Program
+from .pallas_program import KernelProgram
 
 # So many terms are reduced in one expression, more in a loop.
 UNROLLED = 8
@@ -29,11 +28,6 @@ class Stacked(NamedTuple):
     axes: tuple[tuple[str, int], ...]
     numbered: int = 0
     new: int = 0
-
-    @property
-    def side(self):
-        """Its ids and boxes."""
-        return Side(self.ids, self.box)
 
     @property
     def hidden(self):
@@ -60,7 +54,7 @@ class Carried(NamedTuple):
     target: Stacked
 
 
-class ReducedTerms(Program):
+class ReducedTerms(KernelProgram):
     """A program of arrays with a dimension of terms. `carrier`: the program with the kernels,
     between `source` and `target`; `terms`: what these are; `reduces`: whether what it brings is
     reduced over its first dimension; `empty`: what terms without a value hold."""
@@ -95,23 +89,22 @@ class ReducedTerms(Program):
         """Return where a device waits for other than what is started on its semaphores."""
         return self.carrier.fault()
 
-    def exchange(self, shard, order, interpret, collective_id):
+    def carried(self, shard, order, interpret, collective_id):
         """Return the target shard, its padding zero."""
         x = shard.reshape(self._source.local)
-        y = self.carrier.exchange(x, order, interpret, collective_id)
+        y = self.carrier.carried(x, order, interpret, collective_id)
         if self._reduces:
+            floating = jnp.issubdtype(self.host.dtype, jnp.floating)
             # Elements may be given as integers of their width, in which they cannot be reduced.
-            values = lax.bitcast_convert_type(y, self.host.dtype) if self.floating else y
+            values = lax.bitcast_convert_type(y, self.host.dtype) if floating else y
             y = reduced(values, self.terms.operator)
-            y = lax.bitcast_convert_type(y, shard.dtype) if self.floating else y
+            y = lax.bitcast_convert_type(y, shard.dtype) if floating else y
         y = y.reshape(self.host.target.local)
         new = self._target.new
         _, receiver = self.carrier.peers.here(order) if new or self.short else (0, 0)
         if new:
             y = jnp.where(self._is_empty(receiver), self._empty(shard.dtype), y)
-        if self.short:
-            y = self.zeroed(y, extents(self.host.target.box(receiver)))
-        return y
+        return self.zeroed(y, receiver)
 
     def _is_empty(self, receiver):
         """Return whether the target shard at a position is a term without a value."""
@@ -124,7 +117,7 @@ class ReducedTerms(Program):
         return np.asarray(self._empty_value, self.host.dtype).view(dtype)
 
 
-class InTwo(Program):
+class InTwo(KernelProgram):
     """One program after another. `first` reduces terms to parts of target shards, `then` copies the
     parts to the replicas of these; `parts`: what a device has between them."""
 
@@ -162,10 +155,10 @@ class InTwo(Program):
         faults = (*moved, *(one.fault() for one in self.carriers))
         return next(filter(None, faults), "")
 
-    def exchange(self, shard, order, interpret, collective_id):
+    def carried(self, shard, order, interpret, collective_id):
         """Return the target shard, its padding zero."""
-        part = self.first.exchange(shard, order, interpret, collective_id)
-        return self.then.exchange(part, order, interpret, collective_id + self._more_ids)
+        part = self.first.carried(shard, order, interpret, collective_id)
+        return self.then.carried(part, order, interpret, collective_id + self._more_ids)
 
 
 def reduced(terms, operator):

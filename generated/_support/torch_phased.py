@@ -2,7 +2,7 @@
 
 import functools
 
-from .boxes import Exchange
+from .exchanges import Exchange
 from .torch_check import proved
 from .torch_gpu import Reshard
 from .torch_local import Together

@@ -47,10 +47,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.jax_operation import Operation
 from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
 
-require("pallas_tpu", "73e252a6109ee5d1", __name__)
+require("pallas_tpu", "b3b1bc40cfbc305f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -147,7 +148,15 @@ def _wait(y, sent, received):
 
 
 _PROGRAM = Halves(_start, _wait, PEERS, (0, 1, 2), collective_id=COLLECTIVE_ID)
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, "pallas_tpu_backward")
+_HOST = OneOrder(
+    __name__,
+    SHAPE,
+    DTYPE,
+    _SOURCE,
+    _TARGET,
+    _PROGRAM,
+    operation=Operation(__name__, "pallas_tpu_backward"),
+)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on

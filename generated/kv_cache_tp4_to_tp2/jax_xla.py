@@ -39,9 +39,10 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "51944ab749fbdb9c", __name__)
+require("jax_xla", "0831dd2c630d298c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -89,7 +90,7 @@ def _exchange(x):
     return y
 
 
-_PROGRAM = XlaProgram(_exchange, AXES, as_floats=True)
+_PROGRAM = XlaProgram(_exchange, AXES, bits=as_bits_but_on_tpu)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -39,12 +39,14 @@ if __name__ == "__main__":
 from jax.sharding import PartitionSpec as P
 
 from .._support import absent, require
-from .._support.boxes import Exchange
+from .._support.exchanges import Exchange
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.xla_program import XlaProgram, among_groups
+from .._support.xla_bits import as_bits
+from .._support.xla_groups import among_groups
+from .._support.xla_program import XlaProgram
 
-require("jax_xla", "51944ab749fbdb9c", __name__)
+require("jax_xla", "0831dd2c630d298c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -91,7 +93,7 @@ _SOURCE = Sharded(
     SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P(("data", "model"), None)
 )
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(None, "model"))
-MOVES = Exchange(_SOURCE.side, _TARGET.side, senders, receivers)
+MOVES = Exchange(_SOURCE, _TARGET, senders, receivers)
 
 
 def _exchange(x):
@@ -101,7 +103,7 @@ def _exchange(x):
     return y
 
 
-_PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
+_PROGRAM = XlaProgram(_exchange, AXES, bits=as_bits, moves=MOVES)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -44,12 +44,12 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
-from .._support.jax_matmul import ArrayMatmul, without_padding
+from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_matmul_gradient import MatmulGradient
 from .._support.jax_meshes import Sharded
-from .._support.jax_padding import Padding
+from .._support.jax_padding import Padding, without_padding
 
-require("jax_xla", "51944ab749fbdb9c", __name__)
+require("jax_xla", "0831dd2c630d298c", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

@@ -40,11 +40,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.jax_program import Terms
+from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "73e252a6109ee5d1", __name__)
+require("pallas_tpu", "b3b1bc40cfbc305f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

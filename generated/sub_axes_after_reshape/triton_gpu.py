@@ -36,11 +36,11 @@ import triton
 import triton.language as tl
 
 from .._support import absent, require
-from .._support.boxes import Exchange, Side
+from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "9b4c0a67a95e29c6", __name__)
+require("triton_gpu", "4653e34e7db38d21", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

@@ -45,6 +45,7 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.jax_padding import Padding
 from .._support.pallas_peers import (
     digits_of,
     div,
@@ -75,7 +76,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "73e252a6109ee5d1", __name__)
+require("pallas_tpu", "b3b1bc40cfbc305f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -390,7 +391,7 @@ _PROGRAM = Windows(
 )
 
 
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, padding=Padding)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on

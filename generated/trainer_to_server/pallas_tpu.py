@@ -46,6 +46,7 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_meshes import Sharded
 from .._support.jax_orders import TwoOrders
+from .._support.jax_padding import Padding
 from .._support.pallas_peers import (
     div,
     each,
@@ -60,7 +61,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "73e252a6109ee5d1", __name__)
+require("pallas_tpu", "b3b1bc40cfbc305f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -219,7 +220,7 @@ _PROGRAM = Slots(
 )
 
 
-_HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+_HOST = TwoOrders(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, padding=Padding)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on

@@ -39,9 +39,10 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.xla_program import XlaProgram, in_rounds, listed, listed_rounds
+from .._support.xla_program import XlaProgram
+from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "51944ab749fbdb9c", __name__)
+require("jax_xla", "0831dd2c630d298c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -83,7 +84,7 @@ def target_box(position):
 
 _SOURCE = Sharded(SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P("x", "y"))
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("y", "x"))
-MOVES = listed(ROUNDS, _SOURCE.side, _TARGET.side)
+MOVES = listed(ROUNDS, _SOURCE, _TARGET)
 
 
 def _exchange(x):

@@ -62,9 +62,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import absent, require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.xla_program import XlaProgram, in_rounds, listed, listed_rounds
+from .._support.jax_padding import Padding
+from .._support.xla_program import XlaProgram
+from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "51944ab749fbdb9c", __name__)
+require("jax_xla", "0831dd2c630d298c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -122,7 +124,7 @@ _SOURCE = Sharded(
 _TARGET = Sharded(
     TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(None, "z", ("y", "x"))
 )
-MOVES = listed(ROUNDS, _SOURCE.side, _TARGET.side)
+MOVES = listed(ROUNDS, _SOURCE, _TARGET)
 
 
 def _exchange(x):
@@ -133,7 +135,7 @@ def _exchange(x):
 
 
 _PROGRAM = XlaProgram(_exchange, AXES, moves=MOVES)
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
+_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, padding=Padding)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on

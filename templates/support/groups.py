@@ -4,7 +4,8 @@ import importlib
 import re
 from collections import Counter
 
-from .boxes import Exchange, common, volume
+from .boxes import common, volume
+from .exchanges import Exchange
 
 
 def hosts_of(package, backend, plans):
@@ -53,7 +54,7 @@ def moves_of(host):
     collectives alone, whole tiles of which the holders take turns."""
     if host.exchange is not None:
         return host.exchange
-    source, target = host.source.side, host.target.side
+    source, target = host.source, host.target
     holders: dict[tuple, list[int]] = {}
     for position in range(len(source.ids)):
         holders.setdefault(tuple(source.box(position)), []).append(position)

@@ -18,10 +18,10 @@ from jax.sharding import PartitionSpec as P
 
 from .boxes import not_run
 from .groups import moves_of, order_of
-from .jax_meshes import apart, bits_of, expect, mapped, not_mapped
-from .jax_operation import refuse_derivative
-from .jax_program import FEW, digits, filled, judge, meshes_here, proved, watched
-from .xla_program import Round, boxes_of
+from .jax_host import refuse_derivative
+from .jax_meshes import apart, bits_of, expect, mapped, not_mapped, typed
+from .jax_program import FEW, filled, judge, meshes_here, numbered, proved
+from .xla_rounds import Round, boxes_of
 
 
 class Line(NamedTuple):
@@ -156,7 +156,8 @@ class Group:
 
         def forth(arrays):
             for number in self._floats:
-                refuse_derivative(self.hosts[number].derivative)
+                operation = self.hosts[number].operation
+                operation.refuse() if operation else refuse_derivative()
             return self._move(arrays, mesh, target_mesh, called), None
 
         def back(_, cotangents):
@@ -177,14 +178,14 @@ class Group:
         used = sorted({self.kind_of[number] for number in self._floats})
         kind_of = [used.index(self.kind_of[number]) for number in self._floats]
         names = [self.names[number] for number in self._floats]
-        return type(self)(names, [self.kinds[kind].reverse for kind in used], kind_of)
+        return type(self)(names, [self.kinds[kind].operation.reverse for kind in used], kind_of)
 
     def _move(self, arrays, mesh, target_mesh, called):
         if not self.one_order:
             return self._eager(arrays, mesh, target_mesh, called)
         if any(isinstance(x, jax.core.Tracer) for x in arrays):
             pairs = zip(self.hosts, arrays, strict=True)
-            arrays = [host.constrained(x, host.source.mesh(mesh)) for host, x in pairs]
+            arrays = [typed(host.source.on(mesh), x) for host, x in pairs]
             return self.within(arrays, mesh, called, target_mesh)
         with apart(None):
             return _compiled(self, "within", mesh, called, target_mesh)(self._placed(arrays, mesh))
@@ -218,7 +219,7 @@ class Group:
             def stack(shards, local=local):
                 return jnp.stack([_bits(shard).reshape(local) for shard in shards])[None]
 
-            over = mapped(stack, source, (kind.source.batched(0),), P(source.axis_names))
+            over = mapped(stack, source, (kind.source.spec,), P(source.axis_names))
             found.append(over([arrays[number] for number in numbers]))
         return found
 
@@ -258,7 +259,7 @@ class Group:
             def part(rows, kind=kind):
                 return [_of_bits(row, kind.dtype).reshape(kind.target.local) for row in rows[0]]
 
-            specs = [kind.target.batched(0)] * len(numbers)
+            specs = [kind.target.spec] * len(numbers)
             arrays = mapped(part, target, (P(target.axis_names),), specs)(stack)
             for number, y in zip(numbers, arrays, strict=True):
                 results[number] = y
@@ -310,13 +311,14 @@ class Group:
         elements = sum(math.prod(host.shape) for host in self.hosts)
         if elements > FEW:
             not_run(f"{elements} elements are too many to move here; {checked.rstrip('; ')}")
-        planes = [[*map(host.program.numbered, digits(host))] for host in self.hosts]
+        planes = [[*numbered(host)] for host in self.hosts]
         for plane in range(max(map(len, planes))):
             moved = [each[plane % len(each)] for each in planes]
             pairs = zip(self.hosts, moved, strict=True)
             arrays = [filled(host, given, mesh) for host, (given, _) in pairs]
             move = functools.partial(self.moved, arrays, mesh, target_mesh)
-            found = watched(functools.partial(move, (self.interpreted, self.collective_id)))
+            move = functools.partial(move, (self.interpreted, self.collective_id))
+            found = self.hosts[0].program.watched(move)
             for host, y, (_, wanted) in zip(self.hosts, found, moved, strict=True):
                 judge(host, y, wanted)
         return f"{checked}{elements} elements moved, every target shard right"

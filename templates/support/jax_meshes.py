@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .boxes import Side, extents, spread
+from .boxes import extents
 
 
 class Sharded:
@@ -25,13 +25,10 @@ class Sharded:
     new = 0
 
     def __init__(self, ids, box, padded, axes, spec, terms=False):
-        self.padded, self.axes, self.spec, self.terms = padded, axes, spec, terms
-        self.side = Side(ids, box)
-        self.ids, self.box = ids, box
-        # The axes that split each dimension.
-        self._split = [() if e is None else (e,) if isinstance(e, str) else e for e in spec]
-        counts = (math.prod(dict(axes)[name] for name in names) for names in self._split)
-        self.local = tuple(size // count for size, count in zip(padded, counts, strict=True))
+        self.ids, self.box, self.padded, self.axes = ids, box, padded, axes
+        self.spec, self.terms = spec, terms
+        self.names, self.sizes = zip(*axes, strict=True)
+        self.local = NamedSharding(AbstractMesh(self.sizes, self.names), spec).shard_shape(padded)
 
     def whole(self, shape):
         """Return the shape of the logical array of a tensor of a shape."""
@@ -39,90 +36,69 @@ class Sharded:
 
     def shape(self, device_id):
         """Return the exact shape of the shard on a device."""
-        box = self.box(self.side.position(device_id, self.name))
-        return extents(box)[: len(self.local)]  # a scalar is moved as a vector of one element
+        if device_id not in self.ids:
+            expected = f"one of the {self.name} mesh, {[*self.ids]}"
+            raise ValueError(f"device {device_id}: expected {expected}")
+        # A scalar is moved as a vector of one element.
+        return extents(self.box(self.ids.index(device_id)))[: len(self.local)]
 
-    def holds_as(self, other):
-        """Return whether devices hold what they hold on another side."""
-        if tuple(self.ids) != tuple(other.ids) or self.padded != other.padded:
-            return False
-        places = spread(len(self.ids))
-        return all(tuple(self.box(place)) == tuple(other.box(place)) for place in places)
+    def slots(self, axis):
+        """Return, by position, the number of the shard along a dimension."""
+        names, count = self.spec[axis], math.prod(self.sizes)
+        split = [self.names.index(n) for n in ((names,) if isinstance(names, str) else names or ())]
+        grid = np.moveaxis(np.arange(count).reshape(self.sizes), split, range(len(split)))
+        shards = math.prod(self.sizes[each] for each in split)
+        return np.argsort(grid, None) // (count // shards)
 
-    def _holders(self, axis):
-        """Return the positions that have each of the shards along a dimension, one shard a row."""
-        names, sizes = zip(*self.axes, strict=True)
-        grid, split = np.arange(math.prod(sizes)), [*map(names.index, self._split[axis])]
-        rows = np.moveaxis(grid.reshape(sizes), split, range(len(split)))
-        return rows.reshape(math.prod(sizes[each] for each in split), -1)
-
-    def _range(self, axis, position):
-        low, high = self.box(int(position))[2 * axis : 2 * axis + 2]
-        return min(low, high), high  # an empty one may begin beyond the tensor
-
-    def ranges(self, axis):
-        """Return the ranges of a dimension that shards have, in the order of the shards."""
-        return [self._range(axis, row[0]) for row in self._holders(axis)]
-
-    def fault(self, shape):
-        """Return what is wrong with the boxes of a tensor of a shape: that they do not tile it, or
-        that a device has another than its sharding gives it; "" if nothing is."""
-        for axis, size in enumerate(self.whole(shape)):
-            given = self.ranges(axis)
-            filled = [each for each in given if each[0] < each[1]]
-            if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
-                return f"{self.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
-            shard_of = np.argsort(self._holders(axis), None) // (len(self.ids) // len(given))
-            for position in spread(len(self.ids)):
-                found, wanted = self._range(axis, position), given[shard_of[position]]
+    def fault(self):
+        """Return where the box of a device is not its shard of an array without padding; "" if
+        nowhere."""
+        for axis, size in enumerate(self.local):
+            for position, slot in enumerate(self.slots(axis).tolist()):
+                found, wanted = self.range(axis, position), (slot * size, (slot + 1) * size)
                 if found != wanted:
-                    where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
-                    return "{}: {} to {}, by its sharding {} to {}".format(where, *found, *wanted)
+                    return self.misplaced(axis, position, found, wanted)
         return ""
+
+    def misplaced(self, axis, position, found, wanted):
+        """Return that a device has another range of a dimension than its sharding gives it."""
+        where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
+        return "{}: {} to {}, by its sharding {} to {}".format(where, *found, *wanted)
+
+    def range(self, axis, position):
+        """Return the range of a dimension that a position has."""
+        low, high = self.box(position)[2 * axis : 2 * axis + 2]
+        return min(low, high), high  # an empty one may begin beyond the tensor
 
     def mesh(self, mesh):
         """Return a mesh with the axes that shardings name; the given one where it has them."""
-        names, sizes = zip(*self.axes, strict=True)
         if not isinstance(mesh, Mesh):
             got = type(mesh).__name__
             raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
-        if mesh.devices.size != math.prod(sizes):
-            raise ValueError(
-                f"{self.name} mesh: got {mesh.devices.size} devices, expected {math.prod(sizes)}"
-            )
-        if tuple(mesh.axis_names) == names and mesh.devices.shape == sizes:
-            return mesh
-        return Mesh(mesh.devices.reshape(sizes), names)
+        got, expected = mesh.devices.size, math.prod(self.sizes)
+        if got != expected:
+            raise ValueError(f"{self.name} mesh: got {got} devices, expected {expected}")
+        return mesh if mesh.shape_tuple == self.axes else self.mesh_of(mesh.devices)
+
+    def mesh_of(self, devices):
+        """Return the mesh of devices by position."""
+        return Mesh(np.reshape(devices, self.sizes), self.names)
 
     def unlike(self, mesh):
         """Return what is wrong with a mesh that has axes of these names, but in another order or of
         other sizes; "" where it has these or parts of these, and where it has none of the names: it
         then says in which order the devices are."""
-        given, wanted = self.mesh(mesh) and _whole(mesh.shape.items()), _whole(self.axes)
+        given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, self.axes))
         swapped = [*given] != [*wanted] and {*given} == {*wanted}
         resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]
         if swapped or resized:
             return f"{self.name} mesh: got axes {given}, expected {wanted}"
         return ""
 
-    def mesh_of(self, devices):
-        """Return the mesh of devices by position."""
-        names, sizes = zip(*self.axes, strict=True)
-        return Mesh(np.array(devices).reshape(sizes), names)
-
-    def on(self, mesh):
+    def on(self, mesh, batch=0):
         """Return how `reshard` takes its argument, or returns its result: the i-th id is that of
-        mesh.devices.flat[i]."""
-        return self.sharding(self.mesh(mesh))
-
-    def sharding(self, mesh, batch=0):
-        """Return how the global array is sharded, with so many dimensions of a batch before its
-        own."""
-        return NamedSharding(mesh, self.batched(batch))
-
-    def batched(self, count):
-        """Return the spec of an array with so many dimensions more, split by no axis."""
-        return P(*[None] * count, *self.spec)
+        mesh.devices.flat[i]. `batch`: how many dimensions it has before its own."""
+        return NamedSharding(self.mesh(mesh), P(*[None] * batch, *self.spec))
 
 
 def _whole(axes):
@@ -132,16 +108,6 @@ def _whole(axes):
         whole = name.partition(":")[0]
         sizes[whole] = sizes.get(whole, 1) * size
     return {name: size for name, size in sizes.items() if size > 1}
-
-
-def end_ranks(exchange, by_id=False):
-    """Return the ranks of source positions and of target positions: the positions themselves
-    where both sides have one order, unless `by_id`, else places among the sorted ids."""
-    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
-    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
-        return range(len(exchange.ranks)), range(len(exchange.ranks))
-    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
-    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))
 
 
 def not_mapped(what):
@@ -165,6 +131,18 @@ def apart(x):
         return contextlib.nullcontext()
 
 
+def typed(sharding, x):
+    """Return an array of a program as a sharding has it: of that type, where axes are Explicit, of
+    its mesh or of another one that the array is on."""
+    meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+    here, there, context = (AxisType.Explicit in mesh.axis_types for mesh in meshes)
+    if here:
+        return jax.sharding.reshard(x, sharding)
+    if there:
+        return jax.device_put(x, sharding)
+    return x if context else lax.with_sharding_constraint(x, sharding)
+
+
 def mapped(function, mesh, in_specs, out_specs):
     """Return the function over the shards of a mesh, whichever mesh is set where it is called."""
     # Without the types of the mesh's axes, so that it takes arrays with and without them.
@@ -177,6 +155,33 @@ def mapped(function, mesh, in_specs, out_specs):
     def call(*arrays):
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             return over_shards(*arrays)
+
+    return call
+
+
+def over_devices(function, given, result):
+    """Return the function of global arrays that makes the shard of a result on each device of
+    shards that it has. `given`, `result`: the shardings of the arrays. Their meshes list the same
+    devices in the same order, perhaps cut into other axes: stacking shards by device and taking
+    them off again only renames the axes, and moves nothing."""
+    first, shardings = given[0].mesh, (*given, result)
+    alike = [each.mesh.shape_tuple == first.shape_tuple for each in shardings]
+    rows = [P(each.mesh.axis_names) for each in shardings]
+    specs = [each.spec if same else rows[0] for each, same in zip(shardings, alike, strict=True)]
+
+    def one(*shards):
+        y = function(*(x if same else x[0] for x, same in zip(shards, alike, strict=False)))
+        return y if alike[-1] else y[None]
+
+    def call(*arrays):
+        stacked = (
+            x if same else mapped(lambda shard: shard[None], each.mesh, each.spec, row)(x)
+            for x, each, same, row in zip(arrays, shardings, alike, rows, strict=False)
+        )
+        y = mapped(one, first, tuple(specs[:-1]), specs[-1])(*stacked)
+        if alike[-1]:
+            return y
+        return mapped(lambda row: row[0], result.mesh, rows[-1], result.spec)(y)
 
     return call
 

@@ -3,7 +3,8 @@
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import Exchange, volume
+from .boxes import volume
+from .exchanges import Exchange
 from .pallas_program import PallasProgram
 
 
@@ -18,8 +19,8 @@ class Permuted:
         self.axes = tuple(name for name, _ in source.axes)
         self.receiver, self.count, numbers = receiver, count, range(count)
         self.exchange = Exchange(
-            source.side,
-            target.side,
+            source,
+            target,
             lambda position: [sender(position, number) for number in numbers],
             lambda position: [receiver(position, number) for number in numbers],
             hidden=target.hidden,

@@ -37,7 +37,7 @@ class PallasMatmul(ArrayMatmul):
 
     def multiplied(self, a, b, mesh, interpret=False):
         """Return the product. Raises ValueError for devices among which parts cannot travel."""
-        self.check_mesh(mesh)
+        self.meshes(mesh)
         if self.ring and not interpret:
             self.ring.check_routes(list(np.ravel(mesh.devices)))
         return super().multiplied(a, b, mesh, interpret)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from .boxes import Exchange, ranges
+from .boxes import ranges
 from .cuts import Cut
-from .jax_meshes import end_ranks
+from .exchanges import Exchange, end_ranks
 from .pallas_peers import digits_of, div, is_full, is_traced, maximum, rem
 
 
@@ -67,7 +67,7 @@ class Peers:
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
         self.count = pieces.pieces if pieces else 1
         cut = pieces and Cut(pieces.pieces, pieces.dim, pieces.unit)
-        ends = source.side, target.side, self._senders, self._receivers
+        ends = source, target, self._senders, self._receivers
         self.exchange = Exchange(*ends, cut, target.hidden, new=target.new)
         self.one_order = tuple(source.ids) == tuple(target.ids)
         names = tuple(name for name, _ in source.axes)

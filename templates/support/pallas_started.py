@@ -12,11 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from .jax_host import OneOrder
-from .jax_meshes import bits_of, expect, mapped, not_mapped
+from .jax_meshes import bits_of, expect, mapped, not_mapped, typed
 from .pallas_call import HBM
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
@@ -66,24 +65,22 @@ class StartedReshard(OneOrder):
         if not isinstance(x, jax.core.Tracer):
             raise TypeError("reshard_start: got an array outside of jax.jit, expected it in one")
         source, target = self.meshes(mesh, target_mesh)
+        given = self.source.on(source)
         if fault := self.unlike(mesh, target_mesh):
             raise ValueError(fault)
         x = _alone(x)
         if interpret:
-            given = {"target_mesh": target_mesh, "interpret": interpret}
-            y = self.reshard(x, mesh, collective_id=collective_id, **given)
+            how = {"interpret": interpret, "collective_id": collective_id}
+            y = self.reshard(x, mesh, target_mesh=target_mesh, **how)
             return Started((y,), None, target)
-        collective_id = self.settings(list(source.devices.flat), interpret, collective_id)
+        collective_id = self.program.settings(source.devices.flat, interpret, collective_id)
         rows = P(source.axis_names)
 
         def first(shard):
             return self._begun(self._as_moved(shard), collective_id)
 
-        x = self.constrained(x, source)
-        if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types:  # perhaps of another mesh
-            x = jax.device_put(x, self.source.sharding(source))
-        begin = mapped(first, source, self.source.batched(0), (rows, rows, P(), P()))
-        return Started(begin(x), source, target)
+        begin = mapped(first, source, given.spec, (rows, rows, P(), P()))
+        return Started(begin(typed(given, x)), source, target)
 
     def reshard_done(self, started, after=()):
         """Return the target array of what `reshard_start` has begun, once it is there; not before
@@ -99,10 +96,8 @@ class StartedReshard(OneOrder):
             return held[0]
         rows, out_rows = P(started.source.axis_names), P(started.target.axis_names)
         y = mapped(self._ended, started.source, (rows, rows, P(), P()), rows)(*held)
-        y = mapped(self._as_given, started.target, out_rows, self.target.batched(0))(y)
-        if AxisType.Explicit in started.target.axis_types:
-            return jax.sharding.reshard(y, self.target.sharding(started.target))
-        return y
+        result = self.target.on(started.target)
+        return typed(result, mapped(self._as_given, started.target, out_rows, result.spec)(y))
 
     def _begun(self, x, collective_id):
         """Return a source shard, the target shard to be, and two semaphores: tiles travel."""
@@ -142,7 +137,10 @@ class StartedReshard(OneOrder):
 
     def _as_given(self, shard):
         """Return elements as what they are."""
-        return shard.astype(jnp.bool_) if self.dtype == jnp.bool_ else self.whole(shard, False)
+        if self.dtype == jnp.bool_:
+            return shard.astype(jnp.bool_)
+        bits = self.program.as_bits(False)
+        return lax.bitcast_convert_type(shard, self.dtype) if bits else shard
 
 
 @jax.custom_jvp

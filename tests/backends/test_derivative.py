@@ -258,7 +258,7 @@ def test_without_a_gradient(reshard: Reshard, tmp_path: Path) -> None:
 
 STAGED = """
 used = []
-hosts = m._HOST, m._HOST.reverse
+hosts = m._HOST, m._HOST.operation.reverse
 for host in hosts:
     own = host.program.exchange
     host.program.exchange = lambda *given, own=own: [used.append(given[-1]), own(*given)][1]
@@ -319,10 +319,10 @@ def test_a_wrong_derivative_is_caught(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     emit(PAIR, ("jax_xla",), gradient=True, single_file=True).write(tmp_path / "a")
     path = tmp_path / "a" / "jax_xla.py"
-    words = "x_bar = host.reverse.bind("
+    words = "x_bar = host.operation.reverse.operation.bind("
     text = path.read_text()
     assert text.count(words) == 1
-    path.write_text(text.replace(words, "x_bar = 2 * host.reverse.bind("))
+    path.write_text(text.replace(words, "x_bar = 2 * host.operation.reverse.operation.bind("))
     (report,) = verified(tmp_path)
     assert report.verdict == "failed"
     wrong = r"the derivative: device \d: \d+ of \d+ elements are wrong; .*"

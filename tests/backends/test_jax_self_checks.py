@@ -47,14 +47,14 @@ FAULTS = {
         COLUMNS,
         "    lo1 = position * 128\n",
         "    lo1 = 0\n",
-        r"target shards do not tile dimension 1, 0 to 512: \[\(0, 128\), .*",
+        "device 1, target shard along dimension 1: 0 to 128, by its sharding 128 to 256",
     ),
     "boxes, another than that of the sharding": (
         "pallas_tpu",
         COLUMNS,
         'SOURCE_AXES, P("x", None))',
         'SOURCE_AXES, P(None, "x"))',
-        r"source shards do not tile dimension 0, 0 to 64: \[\(0, 16\)\]",
+        "device 0, source shard along dimension 0: 0 to 16, by its sharding 0 to 64",
     ),
     "tiles, the receiver": (
         "pallas_tpu",

@@ -59,14 +59,17 @@ def differing(folders: list[Path]) -> str:
 )
 def test_transformations(backend: str, tmp_path: Path) -> None:
     for name, reshard in CASES.items():
-        emit(reshard, (backend,), "direct", gradient=True).write(tmp_path / name)
+        emit(reshard, (backend,), "direct", gradient=True, features=("vmap",)).write(
+            tmp_path / name
+        )
     assert differing([tmp_path / name for name in CASES]) == ""
 
 
 @pytest.mark.slow
 def test_a_fault_is_found(tmp_path: Path) -> None:
     """Padding that adds instead of moving, and a batch that is moved in another order."""
-    emit(CASES["nested"], ("jax_xla",), "direct", single_file=True).write(tmp_path / "nested")
+    bundle = emit(CASES["nested"], ("jax_xla",), "direct", single_file=True, features=("vmap",))
+    bundle.write(tmp_path / "nested")
     path = tmp_path / "nested" / "jax_xla.py"
     text = path.read_text()
     for right, wrong in (

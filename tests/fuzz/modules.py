@@ -36,6 +36,7 @@ def _features(case: Case) -> tuple[str, ...]:
     wanted = {
         "dtensor": getattr(use, "door", "") == "dtensor",
         "async": getattr(use, "later", False),
+        "vmap": getattr(use, "batch", 0) > 0,
     }
     return tuple(name for name, needed in wanted.items() if needed)
 

@@ -13,16 +13,16 @@ VALUES = "elements are wrong"
 
 JAX = {
     "written where it is read": _jax(
-        "turn", "xla_program.py",
+        "turn", "xla_rounds.py",
         "reads[box.sender], writes[box.receiver] = box.read, box.write",
         "reads[box.sender], writes[box.receiver] = box.read, box.read", VALUES,
     ),
     "taken by those who receive nothing": _jax(
-        "turn", "xla_program.py",
+        "turn", "xla_rounds.py",
         "box = jnp.where(at(self.takes, me), box, own)", "box = box + 0 * own", "",
     ),
     "sent the other way": _jax(
-        "turn", "xla_program.py",
+        "turn", "xla_rounds.py",
         "return lax.ppermute(box, axes, self.pairs) if self.sends else box",
         "return lax.ppermute(box, axes, [p[::-1] for p in self.pairs]) if self.sends else box",
         "",

@@ -33,17 +33,24 @@ class JaxXla(Backend):
         "beside",
         "boxes",
         "cuts",
+        "exchanges",
         "jax_host",
         "jax_meshes",
         "jax_operation",
         "jax_orders",
         "jax_padding",
         "jax_program",
+        "jax_terms",
+        "xla_bits",
+        "xla_boxes",
+        "xla_groups",
         "xla_program",
+        "xla_ragged",
+        "xla_rounds",
         "xla_steps",
     )
     matmul_support = ("jax_matmul", "jax_matmul_gradient")
-    features = ("gradient",)
+    features = ("gradient", "vmap")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

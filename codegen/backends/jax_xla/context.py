@@ -37,7 +37,7 @@ from shardwright.codegen.backends.jax_xla.boxes import (
 from shardwright.codegen.backends.jax_xla.collectives import Collectives, Refs, collectives_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches, fetches_of
 from shardwright.codegen.backends.jax_xla.groups import Groups, groups_of
-from shardwright.codegen.backends.jax_xla.laid import moves_floats
+from shardwright.codegen.backends.jax_xla.laid import SMALL, moves_floats
 from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.backends.jax_xla.steps.blocks import WIDENED
@@ -69,10 +69,11 @@ from shardwright.codegen.emit.support import version
 from shardwright.codegen.emit.templates import render as render_template
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.algebra.printers import PYTHON
-from shardwright.ir.dtypes import DTYPES
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, direct_of
+from shardwright.ir.reshard import Reshard
 
 NAME = "jax_xla"
 # A module goes through all transfers when it is traced.
@@ -240,15 +241,17 @@ def _text(
     the dimensions along which it leaves padding that is not zero."""
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
-    program += ["reduces=True"] if host.reduces else []
-    program += ["as_floats=True"] if as_floats else []
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
-        calls["jax_program"] = ["Terms"]
+        calls["jax_terms"] = ["Terms"]
+    bits = _bits(request.plan.reshard, as_floats=as_floats)
+    if bits:
+        program.append(f"bits={bits}")
+        calls["xla_bits"] = [bits]
     calls |= {
-        host.host_file: [host.class_name],
+        **host.calls(request),
         "jax_meshes": ["Sharded"],
-        "xla_program": ["XlaProgram", *calls.get("xla_program", [])],
+        "xla_program": ["XlaProgram"],
     }
     if transport.moves:
         program.append(f"moves={MOVES}")
@@ -279,6 +282,14 @@ def _exchange_lines(transport: Transport) -> Function:
     doc = "Return the target shard of a device from its source shard, inside shard_map."
     body = (f"    {line}" for line in transport.lines)
     return ("def _exchange(x):", f'    """{doc}"""', *body, "    return y")
+
+
+def _bits(reshard: Reshard, *, as_floats: bool) -> str:
+    """Return the function by which small floats that are but moved keep every bit, empty where
+    elements do as they are; `as_floats`: whether they do on a TPU."""
+    if reshard.adds or not is_floating(reshard.dtype) or DTYPES[reshard.dtype] >= SMALL:
+        return ""
+    return "as_bits_but_on_tpu" if as_floats else "as_bits"
 
 
 def _terms(plan: Plan) -> str:

@@ -76,12 +76,12 @@ def _transport(
             return Transport(lines, libraries=how.libraries)
         case Groups(join=join):
             lines = (f"y = among_groups(x, {MOVES}, AXES)", *join.lines_of_rows)
-            return _by_rule(exchange, some_local, lines, ("among_groups",))
+            return _by_rule(exchange, some_local, lines, {"xla_groups": ("among_groups",)})
         case Ragged(axis=axis, unit=unit):
             more = [f"unit={unit}"] if unit > 1 else []
             given = ["x", MOVES, "AXES", repr(how.target_rows), str(axis), *more]
             lines = (*how.lines_before, *called("y = ragged", given, indents=1), *how.lines_after)
-            ragged = _by_rule(exchange, some_local, lines, ("ragged",))
+            ragged = _by_rule(exchange, some_local, lines, {"xla_ragged": ("ragged",)})
             return replace(ragged, libraries=how.libraries)
         case Fetches():
             return _fetches(how)
@@ -90,13 +90,13 @@ def _transport(
         case Rounds():
             rounds = called("rounds = rounds_of", _rounds_arguments(how, exchange), indents=1)
             lines, call = _rounds_lines(how, exchange.target.local_shape, filled)
-            calls = (call, "rounds_of")
+            calls: dict[str, tuple[str, ...]] = {"xla_rounds": (call, "rounds_of")}
             number = _round_of(how, exchange)
             return _by_rule(exchange, some_local, (*rounds, *lines), calls, number)
         case Steps(lines=lines):
             return Transport(
                 lines,
-                {"xla_steps": how.calls} if how.calls else {},
+                how.calls,
                 how.libraries,
                 how.constant_lines,
             )
@@ -108,12 +108,12 @@ def _by_rule(
     exchange: Exchange,
     some_local: bool,
     lines: tuple[str, ...],
-    calls: tuple[str, ...],
+    calls: dict[str, tuple[str, ...]],
     *more: Function,
 ) -> Transport:
     """Return a text for which each end finds its peers."""
     peers, rule = Peers(exchange, some_local), exchange.rule
-    ends = ["_SOURCE.side", "_TARGET.side", "senders", "receivers"]
+    ends = ["_SOURCE", "_TARGET", "senders", "receivers"]
     cuts: dict[str, tuple[str, ...]] = {}
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
@@ -127,7 +127,7 @@ def _by_rule(
     )
     return Transport(
         lines,
-        {"boxes": ("Exchange",), **cuts, "xla_program": calls},
+        {"exchanges": ("Exchange",), **cuts, **calls},
         functions=functions,
         moves=tuple(called(f"{MOVES} = Exchange", ends)),
     )
@@ -160,12 +160,12 @@ def _listed_rounds(how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...])
     lines, call = _rounds_lines(how, shape, filled)
     return Transport(
         (f"rounds = listed_rounds({MOVES}, ROUNDS)", *lines),
-        {"xla_program": (call, "listed", "listed_rounds")},
+        {"xla_rounds": (call, "listed", "listed_rounds")},
         constants=(
             "# For each round the rank that every rank sends a whole tile to, -1 for none.",
             *_rows("ROUNDS", how.table),
         ),
-        moves=(f"{MOVES} = listed(ROUNDS, _SOURCE.side, _TARGET.side)",),
+        moves=(f"{MOVES} = listed(ROUNDS, _SOURCE, _TARGET)",),
     )
 
 
@@ -184,7 +184,7 @@ def _fetches(how: Fetches) -> Transport:
     groups = "GROUPS" if how.members > 1 else "()"
     return Transport(
         (*lines, *how.gathers),
-        {"xla_program": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
+        {"xla_groups": tuple(sorted([*calls, "fetches", *(["along"] if several else [])]))},
         how.libraries,
         (
             "# The rank whose box every rank fetches, and who then gather one another's.",
@@ -192,7 +192,7 @@ def _fetches(how: Fetches) -> Transport:
             *(_rows("GROUPS", how.groups) if how.members > 1 else ()),
             *_grid(how),
         ),
-        moves=(f"{MOVES} = fetches(FETCHES, {groups}, _SOURCE.side, _TARGET.side)",),
+        moves=(f"{MOVES} = fetches(FETCHES, {groups}, _SOURCE, _TARGET)",),
     )
 
 

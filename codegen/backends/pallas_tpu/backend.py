@@ -66,18 +66,20 @@ class PallasTpu(Backend):
             ("XLA_FLAGS", "--xla_force_host_platform_device_count={more}"),
         ),
         how="one kernel launch for all whose elements are as wide",
-        support=("groups", "jax_group", "pallas_group", "xla_program"),
+        support=("groups", "jax_group", "pallas_group", "xla_rounds"),
     )
     support = (
         "beside",
         "boxes",
         "cuts",
+        "exchanges",
         "jax_host",
         "jax_meshes",
         "jax_operation",
         "jax_orders",
         "jax_padding",
         "jax_program",
+        "jax_terms",
         "pallas_aligned",
         "pallas_call",
         "pallas_direct",
@@ -93,16 +95,17 @@ class PallasTpu(Backend):
         "pallas_steps",
         "pallas_terms",
         "pallas_windows",
-        "xla_program",
-        "xla_steps",
     )
     matmul_support = (
         "jax_matmul",
         "jax_matmul_gradient",
         "pallas_matmul",
         "pallas_products",
+        "xla_boxes",
+        "xla_rounds",
+        "xla_steps",
     )
-    features = ("gradient", "start")
+    features = ("gradient", "start", "vmap")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

@@ -192,9 +192,10 @@ def _assembled(
     """Return the template's context; `ids`: the constants that are collective ids."""
     host = replace(host, starts=host.starts and text.halves)
     calls = {name: {*names} for name, names in text.calls.items() if names}
-    calls |= {host.host_file: {host.class_name}, "jax_meshes": {"Sharded"}}
+    calls |= {name: {*names} for name, names in host.calls(request).items()}
+    calls["jax_meshes"] = {"Sharded"}
     if {"pallas_terms", "pallas_ring"} & calls.keys():
-        calls["jax_program"] = {"Terms"}
+        calls["jax_terms"] = {"Terms"}
     if module.calls:
         calls["pallas_peers"] = {*calls.get("pallas_peers", ()), *module.calls}
     return PallasText(

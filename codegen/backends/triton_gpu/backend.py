@@ -71,6 +71,7 @@ class TritonGpu(Backend):
     support = (
         "boxes",
         "cuts",
+        "exchanges",
         "torch_async",
         "torch_both",
         "torch_check",

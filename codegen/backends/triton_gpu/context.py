@@ -136,7 +136,7 @@ class TritonText:
             *([("torch_reduce", "Reduction")] if reduces else []),
         ]
         found = [
-            ("boxes", "Exchange, Side"),
+            ("exchanges", "Exchange, Side"),
             *([("cuts", "Cut")] if cut else []),
             *([("torch_dtensor", "DTensors")] if self.dtensor else []),
             *([("torch_gradient", "Gradient")] if self.gradient else []),

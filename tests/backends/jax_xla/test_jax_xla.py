@@ -231,7 +231,7 @@ FAULTS = {
     "other shapes": ("window = tuple(map(max,", "window = tuple(map(min,"),
     "a round less": ("for key in sorted(rounds)]", "for key in sorted(rounds)[:-1]]"),
     "padding": ("along < extent[axis]", "along <= extent[axis]"),
-    "another sender": ("_TARGET.side, senders,", "_TARGET.side, lambda p: senders(7 - p),"),
+    "another sender": ("_TARGET, senders,", "_TARGET, lambda p: senders(7 - p),"),
 }
 
 

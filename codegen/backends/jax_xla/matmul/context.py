@@ -26,6 +26,7 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import (
     comment,
     matmul_steps,
 )
+from shardwright.codegen.backends.jax_xla.steps.statements import called_by_steps
 from shardwright.codegen.emit.context import (
     FunctionText,
     check_ascii_names,
@@ -131,15 +132,15 @@ def matmul_text(
     steps = replace(steps, carried=product.carried)
     uses = steps.uses | product.uses
     module, host = kind.host
-    calls = {"jax_matmul": [*product.calls], "jax_meshes": ["Sharded"]}
-    calls["xla_steps"] = [str(name) for name in sorted(uses - LIBRARIES.keys())]
+    calls = {"jax_meshes": ["Sharded"], "jax_padding": [*product.calls]}
+    calls |= {name: [*names] for name, names in called_by_steps(uses).items()}
     for name, imported in ((module, host), *product.imports):
         calls.setdefault(name, []).append(imported)
     if backward:
         calls["jax_matmul_gradient"] = ["MatmulGradient"]
     is_padded = any(_padded(layouts[side]) != matmul.shape(side) for side in SIDES)
     if is_padded:
-        calls["jax_padding"] = ["Padding"]
+        calls["jax_padding"].append("Padding")
     short = _short(steps, layouts["out"])
     return MatmulText(
         backend=kind.backend,

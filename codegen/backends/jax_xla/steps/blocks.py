@@ -2,7 +2,7 @@
 
 A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
 into one another (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step goes
-box by box (`support/xla_steps.py`), as its own exchange or reduction says; no bytes are padding
+box by box (`support/xla_boxes.py`), as its own exchange or reduction says; no bytes are padding
 then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a minimum
 `lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
 """

@@ -1,4 +1,4 @@
-"""Steps that go box by box, as a module of plain JAX says them (`support/xla_steps.py`)."""
+"""Steps that go box by box, as a module of plain JAX says them (`support/xla_boxes.py`)."""
 
 from __future__ import annotations
 

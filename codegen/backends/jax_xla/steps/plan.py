@@ -24,7 +24,12 @@ from shardwright.codegen.backends.jax_xla.steps.blocks import (
 )
 from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_xla.steps.docstring import step_facts
-from shardwright.codegen.backends.jax_xla.steps.statements import ZERO, OwnName, PythonValue
+from shardwright.codegen.backends.jax_xla.steps.statements import (
+    ZERO,
+    OwnName,
+    PythonValue,
+    called_by_steps,
+)
 from shardwright.codegen.emit.context import (
     ModuleText,
     Said,
@@ -74,10 +79,9 @@ class Steps:
         return own.union(*(block.uses for block in self.blocks))
 
     @property
-    def calls(self) -> tuple[str, ...]:
-        """The functions of support that the module calls."""
-        used = self._uses - LIBRARIES.keys()
-        return tuple(sorted({"bits_from" if name == "EMPTY" else name for name in used}))
+    def calls(self) -> dict[str, tuple[str, ...]]:
+        """The functions of support that the module calls, by their modules."""
+        return called_by_steps(self._uses)
 
     @property
     def libraries(self) -> frozenset[str]:

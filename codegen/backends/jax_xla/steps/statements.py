@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from shardwright.codegen.backends.jax_host import LIBRARIES
 from shardwright.codegen.emit.python_text import called
 
 OwnName = Literal[
@@ -20,6 +22,15 @@ OwnName = Literal[
     "pltpu",
 ]
 """Functions of support, constants of the module, and libraries."""
+
+
+def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return those of some names that are functions of support, by their modules."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted({*used} - {*LIBRARIES}):
+        module = "xla_boxes" if name == "moved_by_boxes" else "xla_steps"
+        found[module] = (*found.get(module, ()), "bits_from" if name == "EMPTY" else name)
+    return found
 
 
 @dataclass(frozen=True)

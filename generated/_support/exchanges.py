@@ -1,0 +1,161 @@
+"""What one exchange moves between devices, in plain integers: each end finds its pieces alone.
+
+A box is a product of half-open ranges, one after another: (low, high, low, high, ...). A position
+is the row-major number of a device in a mesh; source and target may be on different meshes.
+"""
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .boxes import common, volume
+
+# Meshes of more devices are proved at some of them.
+PROVED, SAMPLED = 512, 32
+
+
+class Side(NamedTuple):
+    """One side of an exchange: device ids by position, and the box of the shard at a position."""
+
+    ids: Sequence[int]
+    box: Callable
+
+    def position(self, device_id, name):
+        """Return the position of a device. Raises ValueError for one that is not in the mesh."""
+        if device_id not in self.ids:
+            raise ValueError(f"device {device_id}: expected one of the {name} mesh, {[*self.ids]}")
+        return self.ids.index(device_id)
+
+
+class Piece(NamedTuple):
+    """What a device sends to another, or keeps: their positions, the box, and its number among the
+    pieces of its tile, None for all of a tile."""
+
+    sender: int
+    receiver: int
+    box: tuple[int, ...]
+    number: int | None = None
+
+
+class Exchange:
+    """Everything that moves. `senders` gives the positions that parts of a target shard come from,
+    `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
+    each with the number of the piece, None for all of a tile. `hidden`: the extents of dimensions
+    that boxes have before those of the tensor, which number terms; along the last `new` of them the
+    first term is the value, and no other is sent anything. `by_plan`: whether senders are those of
+    the plan."""
+
+    def __init__(
+        self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True, new=0
+    ):
+        self.source, self.target, self.cut, self.by_plan = source, target, cut, by_plan
+        self.hidden, self.new = hidden, new
+        self._senders, self._receivers = senders, receivers
+        self.ranks = sorted({*source.ids, *target.ids})
+
+    def source_position(self, device_id):
+        """Return the position in the source mesh, -1 for a device that is not in it."""
+        return self.source.ids.index(device_id) if device_id in self.source.ids else -1
+
+    def target_position(self, device_id):
+        """Return the position in the target mesh, -1 for a device that is not in it."""
+        return self.target.ids.index(device_id) if device_id in self.target.ids else -1
+
+    def is_empty(self, receiver):
+        """Return whether the target shard at a position is a term without a value."""
+        last = 2 * len(self.hidden)
+        return any(self.target.box(receiver)[last - 2 * self.new : last : 2])
+
+    def held(self, shape):
+        """Return the extents of what source shards have of a tensor, hidden dimensions first."""
+        kept = len(self.hidden) - self.new
+        return (*self.hidden[:kept], *[1] * self.new, *shape)
+
+    def incoming(self, receiver):
+        """Return the pieces that make up the target shard at a position."""
+        return self._full((s, receiver, n) for s, n in map(_with_number, self._senders(receiver)))
+
+    def outgoing(self, sender):
+        """Return the pieces that leave the source shard at a position, or stay there."""
+        return self._full((sender, r, n) for r, n in map(_with_number, self._receivers(sender)))
+
+    def _full(self, moves):
+        found = []
+        for sender, receiver, number in moves:
+            box = common(self.source.box(sender), self.target.box(receiver))
+            if self.cut and number is not None and volume(box):
+                box = self.cut.piece(box, number)
+            if volume(box):
+                found.append(Piece(sender, receiver, box, number))
+        return found
+
+    def fault(self):
+        """Return what is wrong: a piece that one end knows of and the other does not, or pieces
+        that do not fill their target shard; the empty string if nothing is."""
+        received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
+        sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
+        for receiver in spread(len(self.target.ids)):
+            for piece in _some([*received(receiver)]):
+                if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
+                    return f"{self._said(piece)} is not what is sent there"
+            boxes = [piece.box for piece in self.incoming(receiver)]
+            fault = _gap(self.target.box(receiver), boxes)
+            if self.is_empty(receiver):
+                fault = "a term without a value gets pieces" if boxes else ""
+            if fault:
+                return f"device {self.target.ids[receiver]}: {fault}"
+        for sender in spread(len(self.source.ids)):
+            for piece in _some([*sent(sender)]):
+                if received(piece.receiver)[piece] != 1:
+                    return f"{self._said(piece)} is not what is expected there"
+        return ""
+
+    def proved(self):
+        """Return at how many devices `fault` looks, empty for all."""
+        count = max(len(self.source.ids), len(self.target.ids))
+        some = len(spread(count))
+        return "" if some == count else f" at {some} of {count} devices"
+
+    def _said(self, piece):
+        sender, receiver = self.source.ids[piece.sender], self.target.ids[piece.receiver]
+        return f"{piece.box} from device {sender} to device {receiver}"
+
+
+def _with_number(peer):
+    return peer if isinstance(peer, tuple) else (peer, None)
+
+
+def _gap(box, parts):
+    """Return why boxes do not fill a box, each element once, or the empty string."""
+    have, wanted = sum(map(volume, parts)), volume(box)
+    if have != wanted:
+        return f"pieces have {have} elements, the target shard {wanted}"
+    pairs = itertools.combinations(_some(parts), 2)
+    return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
+
+
+def spread(count):
+    """Return the positions that are proved: all of a few; of more the ends and some whose
+    coordinates along every axis of the mesh differ."""
+    if count <= PROVED:
+        return range(count)
+    start = count * 377 // 610  # the golden section: multiples spread along every axis
+    step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
+    return sorted({0, count - 1, *(n * step % count for n in range(SAMPLED))})
+
+
+def _some(pieces):
+    return [pieces[number] for number in spread(len(pieces))]
+
+
+def end_ranks(exchange, by_id=False):
+    """Return the ranks of source positions and of target positions: the positions themselves
+    where both sides have one order, unless `by_id`, else places among the sorted ids."""
+    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
+    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
+        return range(len(exchange.ranks)), range(len(exchange.ranks))
+    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
+    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))

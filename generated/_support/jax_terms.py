@@ -1,0 +1,40 @@
+"""Terms: dimension 0 of the source or the target stands for unreduced axes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Terms(NamedTuple):
+    """Sums to be made. `operator`: what makes one value of the terms of the source;
+    `target_operator`: of those of the target; `transposed`: whether cotangents are moved, of which
+    every term is the tensor."""
+
+    operator: str = "sum"
+    target_operator: str = "sum"
+    transposed: bool = False
+
+    def of(self, tensor, count):
+        """Return so many terms of a tensor of which the operator alone makes the tensor."""
+        if self.transposed:
+            return np.stack([tensor] * count)
+        # One of an element's terms has the element, the others less, more, or 1 and -1 in turn.
+        turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
+        others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
+        if self.operator in others:
+            return np.where(turn == 0, tensor, others[self.operator])
+        own = tensor - (count - 1) % 2
+        return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
+
+    def numbered(self, host, tensor):
+        """Return a tensor of small numbers as `pad` takes it, and as `read` gives it."""
+        source, target = host.source, host.target
+        given = self.of(tensor, source.padded[0]) if source.terms else tensor
+        made = target.terms and self.transposed
+        return given, np.stack([tensor] * target.padded[0]) if made else tensor
+
+    def read(self, host, result):
+        """Return the tensor that an unpadded result stands for."""
+        if not host.target.terms or self.transposed:
+            return result
+        return getattr(np.asarray(result, np.float32), self.target_operator)(axis=0)

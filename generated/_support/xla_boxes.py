@@ -1,0 +1,115 @@
+"""Steps of a plan by boxes, in plain JAX.
+
+A step by boxes is said by BEFORE and AFTER: of each dimension its extent, and the digits of a
+position that cut it, cut by cut; and by SENDERS: the digits that number the holders of a shard,
+those that number its receivers, into how many pieces holders cut a box, along which dimension, and
+what the pieces' starts are multiples of. `ids`: in which order of devices each side counts
+positions, where these differ.
+"""
+
+import functools
+import itertools
+import math
+
+import jax.numpy as jnp
+from jax import lax
+
+from .cuts import Cut
+from .exchanges import Exchange, Side
+from .xla_rounds import Round, boxes_of
+from .xla_steps import number_of
+
+
+def _range(dim, position):
+    """Return the range of a dimension at a position: a part of the whole, of that a part, and so
+    on."""
+    extent, cuts = dim
+    low, high = 0, extent
+    for digits in cuts:
+        width = -(-(high - low) // math.prod(size for _, size in digits))
+        low = min(low + number_of(digits, position) * width, high)
+        high = min(low + width, high)
+    return low, high
+
+
+def _turn(senders, after, receiver, piece):
+    """Return the number, among the holders of a shard, of the one that sends a receiver a piece."""
+    holders, receivers, pieces, cut, _ = senders
+    turns = math.prod(size for _, size in holders) // pieces
+    number = number_of(receivers, receiver)
+    if pieces == 1:
+        return number % turns
+    shift = number // turns + number_of(itertools.chain(*after[cut][1]), receiver)
+    return number % turns + turns * ((piece + shift) % pieces)
+
+
+def _moves(devices, before, after, senders, reduces, ids):
+    """Return the exchange that a step is. What a receiver holds itself it keeps, but where a step
+    reduces, which takes the box of every term."""
+    from_ids, to_ids = ids or (range(devices), range(devices))
+    source, target = (_side(*side) for side in ((from_ids, before), (to_ids, after)))
+    holders: dict[int, list[int]] = {}
+    for position in range(devices):
+        holders.setdefault(number_of(senders[0], position), []).append(position)
+
+    def givers(receiver):
+        me = from_ids.index(to_ids[receiver])
+        for piece in range(senders[2]):
+            for sender in holders[_turn(senders, after, receiver, piece)]:
+                if reduces or source.box(sender) != source.box(me):
+                    yield sender, piece
+                elif piece == 0:
+                    yield me, None
+
+    return Exchange(source, target, givers, None, Cut(*senders[2:]))
+
+
+def _side(ids, dims):
+    """Return one side of a step."""
+
+    @functools.cache
+    def box(position):
+        return tuple(end for dim in dims for end in _range(dim, position))
+
+    return Side(ids, box)
+
+
+@functools.cache
+def _rounds(devices, *step):
+    """Return the rounds of a step, boxes of one shape each."""
+    rounds: list[tuple] = []
+    boxes = boxes_of(_moves(devices, *step), by_id=True)
+    for box in sorted(boxes, key=lambda box: (box.receiver - box.sender) % devices):
+        for shape, sent, taken in rounds:
+            if shape == box.shape and box.sender not in sent and box.receiver not in taken:
+                break
+        else:
+            sent, taken = {}, {}
+            rounds.append((box.shape, sent, taken))
+        sent[box.sender] = taken[box.receiver] = box
+    return [Round.of(list(sent.values()), devices) for _, sent, _ in rounds]
+
+
+def moved_by_boxes(x, axes, devices, before, after, senders, ids=None, reduce=None, empty=0):
+    """Return the shard after a step by boxes, of the shard before it.
+
+    `reduce`: what makes one element of two that arrive; `empty`: what there is before any does.
+    """
+    me = lax.axis_index(axes)
+    # Unreduced axes are dimensions of the boxes, and not of the shards.
+    hidden = len(before) - x.ndim
+    y = jnp.full([_largest(devices, dim) for dim in after[hidden:]], empty, x.dtype)
+    for each in _rounds(devices, before, after, senders, reduce is not None, ids):
+        seen = each._replace(
+            window=each.window[hidden:],
+            reads=each.reads[:, hidden:],
+            writes=each.writes[:, hidden:],
+        )
+        y = seen.put(y, seen.arrives(x, axes, me), me, reduce)
+    return y
+
+
+def _largest(devices, dim):
+    """Return the extent of the largest shard along a dimension."""
+    ranges = (_range(dim, position) for position in range(devices))
+    return max(high - low for low, high in ranges)

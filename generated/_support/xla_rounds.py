@@ -1,0 +1,146 @@
+"""Boxes that devices exchange in plain JAX, in rounds of `lax.ppermute`.
+
+What is done with a table of all ranks is the same program on every device, as JAX wants it; a
+device takes its row. Ranks are positions where both meshes have one order, else places among the
+sorted ids.
+"""
+
+import functools
+from collections import defaultdict
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .boxes import extents
+from .exchanges import Exchange, Piece, end_ranks
+from .jax_meshes import at
+
+
+class Box(NamedTuple):
+    """What a rank sends to another, or keeps: where it starts in the shards of both; its shape; the
+    piece that it is."""
+
+    sender: int
+    receiver: int
+    read: list[int]
+    write: list[int]
+    shape: tuple[int, ...]
+    piece: Piece
+
+
+class Round(NamedTuple):
+    """Boxes of which each rank sends one at most, and takes one. `pairs`: (sender, receiver), maybe
+    both the same; `window`: the shape that travels, that of the largest box, after what dimensions
+    shards have before its own; by rank, `reads` and `writes`: where it starts in the shards of a
+    sender and of a receiver; `takes`: who receives."""
+
+    pairs: list[tuple[int, int]]
+    window: tuple[int, ...]
+    reads: np.ndarray
+    writes: np.ndarray
+    takes: np.ndarray
+
+    @staticmethod
+    def of(boxes, devices):
+        """Return the round of these boxes among so many devices."""
+        window = tuple(map(max, zip(*(box.shape for box in boxes), strict=True)))
+        reads, writes = np.zeros((2, devices, len(window)), np.int32)
+        takes = np.zeros(devices, bool)
+        for box in boxes:
+            reads[box.sender], writes[box.receiver] = box.read, box.write
+            takes[box.receiver] = True
+        return Round([(b.sender, b.receiver) for b in boxes], window, reads, writes, takes)
+
+    @property
+    def sends(self):
+        """Whether any rank sends to another."""
+        return any(sender != receiver for sender, receiver in self.pairs)
+
+    def arrives(self, x, axes, me):
+        """Return the window that arrives, of the source shard."""
+        box = self.window_of(x, self.reads, me)
+        return lax.ppermute(box, axes, self.pairs) if self.sends else box
+
+    def window_of(self, x, starts, me):
+        """Return the window of a shard that starts where a table says."""
+        before = x.ndim - len(self.window)
+        start = (*[np.int32(0)] * before, *at(starts, me))
+        return lax.dynamic_slice(x, start, (*x.shape[:before], *self.window))
+
+    def put(self, y, box, me, reduce=None):
+        """Return the target shard with the window that arrived in it."""
+        if reduce is not None or not self.takes.all():
+            own = self.window_of(y, self.writes, me)
+            box = box if reduce is None else reduce(own, box)
+            box = jnp.where(at(self.takes, me), box, own)
+        before = y.ndim - len(self.window)
+        start = (*[np.int32(0)] * before, *at(self.writes, me))
+        return lax.dynamic_update_slice(y, box, start)
+
+
+def boxes_of(moves, by_id=False):
+    """Return the boxes of everything that devices take."""
+    senders, receivers = end_ranks(moves, by_id)
+    found = []
+    for receiver in range(len(moves.target.ids)):
+        for piece in moves.incoming(receiver):
+            within = moves.source.box(piece.sender), moves.target.box(receiver)
+            read, write = (np.subtract(piece.box[::2], box[::2]).tolist() for box in within)
+            ends = senders[piece.sender], receivers[receiver]
+            found.append(Box(*ends, read, write, extents(piece.box), piece))
+    return found
+
+
+def listed(rows, source, target):
+    """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
+    rank in the round's row, or to none (-1)."""
+    senders, receivers = map(list, end_ranks(Exchange(source, target, None, None)))
+    pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
+    ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)
+    return of_pairs(ends, source, target)
+
+
+def of_pairs(pairs, source, target):
+    """Return the exchange of whole tiles between pairs of positions."""
+    sent, taken = defaultdict(list), defaultdict(list)
+    for sender, receiver in pairs:
+        sent[sender].append(receiver)
+        taken[receiver].append(sender)
+    return Exchange(source, target, taken.__getitem__, sent.__getitem__, by_plan=False)
+
+
+@functools.cache
+def rounds_of(moves, round_of, by_shape=False, by_rank=False):
+    """Return the rounds of an exchange. `round_of` numbers those of the boxes, by the positions of
+    the ends, or their ranks, and the number of the piece; `by_shape`: boxes of another shape are in
+    another round."""
+    rounds = defaultdict(list)
+    for box in boxes_of(moves):
+        ends = box if by_rank else box.piece
+        key = round_of(ends.sender, ends.receiver, box.piece.number or 0)
+        rounds[(box.shape if by_shape else (), key)].append(box)
+    return [Round.of(rounds[key], len(moves.ranks)) for key in sorted(rounds)]
+
+
+@functools.cache
+def listed_rounds(moves, rows):
+    """Return the rounds of an exchange that rows list."""
+    by_ends = {(box.sender, box.receiver): box for box in boxes_of(moves)}
+    ends = [[(s, r) for s, r in enumerate(row) if r >= 0] for row in rows]
+    return [Round.of([by_ends[pair] for pair in pairs], len(moves.ranks)) for pairs in ends]
+
+
+def in_rounds(x, rounds, axes, shape):
+    """Return the target shard, whose windows arrive one after another."""
+    me, y = lax.axis_index(axes), jnp.zeros(shape, x.dtype)
+    for each in rounds:
+        y = each.put(y, each.arrives(x, axes, me), me)
+    return y
+
+
+def stacked_rounds(x, rounds, axes, axis):
+    """Return the windows that arrive, one round after another along a new axis."""
+    me = lax.axis_index(axes)
+    return jnp.stack([each.arrives(x, axes, me) for each in rounds], axis)
