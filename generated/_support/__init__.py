@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "0831dd2c630d298c",
     "pallas_tpu": "b3b1bc40cfbc305f",
-    "triton_gpu": "4653e34e7db38d21",
+    "triton_gpu": "363170c5f54d6c0c",
 }
 
 

@@ -287,25 +287,12 @@ class Member:
     def _check_noted(self):
         """Raise RuntimeError where a kernel waited in vain, by its code."""
         epoch, code = self.noted.tolist()
-        if not code:
-            return
-        self.failed = True
-        kind, which = divmod(code - 1, len(self.of.ids))
-        if kind < 2:
-            what = ("the call before", "the operands")[kind] + f" of device {self.of.ids[which]}"
-        else:
-            what = self._missing(code - 1 - 2 * len(self.of.ids))
-        raise RuntimeError(f"{self._me}: call {epoch} waits in vain for {what}")
+        if code:
+            from .torch_told import awaited  # when it is used
 
-    def _missing(self, number):
-        """Return in words the part of an operand, or the terms, that a code is of."""
-        if number >= len(self.incoming):
-            return f"terms of device {self.of.ids[number - len(self.incoming)]}"
-        side, part = self.incoming[number]
-        ranges = " x ".join(f"[{low}, {high})" for low, high in part.ranges)
-        name = {"a": "lhs", "b": "rhs"}[side]
-        holders = ", ".join(str(self.of.ids[holder]) for holder in part.holders)
-        return f"{name} {ranges} of device{'s' * (len(part.holders) > 1)} {holders}"
+            self.failed = True
+            said = f"{self._me}: call {epoch} waits in vain for {awaited(self, code)}"
+            raise RuntimeError(said)
 
 
 def _in_groups(cell, blocks):

@@ -1,6 +1,38 @@
-"""What a message says of a wrong source shard."""
+"""What messages say of wrong tensors, and of a matmul that waits in vain."""
+
+import torch
 
 from .boxes import ranges
+
+
+def wrong(tensor, shape, dtype):
+    """Return what is wrong with a tensor that is to have a shape and a dtype."""
+    if type(tensor).__name__ == "DTensor":
+        return "got a DTensor, expected its to_local(), or use reshard_dtensor"
+    if not isinstance(tensor, torch.Tensor):
+        return f"got {type(tensor).__name__}, expected a torch.Tensor"
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        return f"got {tuple(tensor.shape)} of {tensor.dtype}, expected {shape} of {dtype}"
+    if not tensor.is_contiguous():
+        return "expected a contiguous tensor, as .contiguous() makes it"
+    return "got a lazily negated view, expected its resolve_neg()"
+
+
+def awaited(member, code):
+    """Return in words what a device of a matmul waits for in vain, by the code of its kernel."""
+    ids, incoming = member.of.ids, member.incoming
+    kind, which = divmod(code - 1, len(ids))
+    if kind < 2:
+        return f"{('the call before', 'the operands')[kind]} of device {ids[which]}"
+    number = code - 1 - 2 * len(ids)
+    if number >= len(incoming):
+        return f"terms of device {ids[number - len(incoming)]}"
+    side, part = incoming[number]
+    extents = " x ".join(f"[{low}, {high})" for low, high in part.ranges)
+    holders = ", ".join(str(ids[holder]) for holder in part.holders)
+    several = "s" * (len(part.holders) > 1)
+    name = {"a": "lhs", "b": "rhs"}[side]
+    return f"{name} {extents} of device{several} {holders}"
 
 
 def part_of(move, device_id, rank):

@@ -147,16 +147,15 @@ class Reshard:
             from .torch_few import few  # when it is used
 
             block, number, options = few(tiles, start, programs)
+        prepared = functools.partial(kernel[(number,)], **options)
         if "remembered" in self.features:
-            launch = self.features["remembered"].launch(kernel, number, **options)
-        else:
-            launch = functools.partial(kernel[(number,)], **options)
+            prepared = self.features["remembered"].launch(kernel, number, **options)
         with on(shard.device):
             peers = table(addresses, shard.device)
 
         def run(shard, *places):
             with on(shard.device):
-                launch(peers, self.units(shard, block), *places, block)
+                prepared(peers, self.units(shard, block), *places, block)
 
         return run
 

@@ -16,7 +16,6 @@ import triton
 
 from .matmul_parts import Parts
 from .torch_member import Member
-from .torch_several import join_streams
 from .torch_tensors import check, has_kernels, requires_grad
 
 NO_COTANGENTS = (
@@ -92,7 +91,10 @@ class TritonMatmul:
         for position, *given in zip(self.order, lhs, rhs, strict=True):
             self.check(given, position)
         homes = [each.device for each in lhs]
-        join_streams({*homes})
+        if several := len({*homes}) > 1:
+            from .torch_several import join_streams  # when it is used
+
+            join_streams({*homes})
         members = self._local(tuple(homes))
         # Of several devices on one GPU none may wait for what is launched after it.
         overlap = self.overlap and len({*homes}) == len(homes)
@@ -104,7 +106,8 @@ class TritonMatmul:
             results = [step() for step in steps]
         for member in members:
             member.ended()
-        join_streams({*homes})
+        if several:
+            join_streams({*homes})
         return results
 
     @functools.cached_property

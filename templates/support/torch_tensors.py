@@ -13,17 +13,13 @@ LINE = 16  # bytes of the widest load and store
 
 def check(tensor, shape, dtype, what):
     """Raise ValueError unless a kernel can take a tensor as it is."""
-    if type(tensor).__name__ == "DTensor":  # a class that takes long to import
-        raise ValueError(f"{what}: got a DTensor, expected its to_local(), or use reshard_dtensor")
-    if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"{what}: got {type(tensor).__name__}, expected a torch.Tensor")
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        got = f"got {tuple(tensor.shape)} of {tensor.dtype}"
-        raise ValueError(f"{what}: {got}, expected {shape} of {dtype}")
-    if not tensor.is_contiguous():
-        raise ValueError(f"{what}: expected a contiguous tensor, as .contiguous() makes it")
-    if tensor.is_neg():
-        raise ValueError(f"{what}: got a lazily negated view, expected its resolve_neg()")
+    # A DTensor is told by name: its class takes long to import.
+    is_one = isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"
+    fits = is_one and tuple(tensor.shape) == shape and tensor.dtype == dtype
+    if not (fits and tensor.is_contiguous() and not tensor.is_neg()):
+        from .torch_told import wrong  # when it is used
+
+        raise ValueError(f"{what}: {wrong(tensor, shape, dtype)}")
 
 
 def requires_grad(tensors):
