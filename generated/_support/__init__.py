@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "0831dd2c630d298c",
-    "pallas_tpu": "b3b1bc40cfbc305f",
+    "jax_xla": "62303c11b359d128",
+    "pallas_tpu": "6a6accaa0e2d2c99",
     "triton_gpu": "363170c5f54d6c0c",
 }
 

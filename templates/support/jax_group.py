@@ -76,12 +76,13 @@ def lines_of(moves, ranks):
 
 class Group:
     """Arrays on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the number of its
-    kind of each name; `collective_id`: the first one of its kernels, None where it has none."""
+    kind of each name; `kernel`: that sends its lines, and the first `collective_id` that this has,
+    None where XLA sends them."""
 
     interpreted: object = False  # as what kernels are interpreted to check them
 
-    def __init__(self, names, kinds, kind_of, collective_id=None):
-        self.collective_id = collective_id
+    def __init__(self, names, kinds, kind_of, kernel=None, collective_id=None):
+        self.kernel, self.collective_id = kernel, collective_id
         self.names, self.kinds, self.kind_of = names, kinds, kind_of
         self.hosts = [kinds[kind] for kind in kind_of]
         self._numbers = [
@@ -178,7 +179,8 @@ class Group:
         used = sorted({self.kind_of[number] for number in self._floats})
         kind_of = [used.index(self.kind_of[number]) for number in self._floats]
         names = [self.names[number] for number in self._floats]
-        return type(self)(names, [self.kinds[kind].operation.reverse for kind in used], kind_of)
+        kinds = [self.kinds[kind].operation.reverse for kind in used]
+        return type(self)(names, kinds, kind_of, self.kernel)
 
     def _move(self, arrays, mesh, target_mesh, called):
         if not self.one_order:

@@ -2,15 +2,15 @@
 its lines to the receiver of its round, from and to a place that is the same on all devices.
 """
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_group import Group as ArrayGroup
 from .pallas_call import Call
-from .pallas_peers import LOGICAL, div
 from .pallas_reach import are_near, is_v5e, refuse_far
 
 LANES = 128
@@ -49,50 +49,12 @@ class Group(ArrayGroup):
         call = Call(mine, interpret, first_id + number)
         x = jnp.concatenate(blocks)
         scratch = [pltpu.SemaphoreType.DMA] * 2
-        y = call.pushed(_pushing(ranges), x, x.shape, scratch)
+        kernel = functools.partial(self.kernel, ranges=tuple(ranges))
+        y = call.pushed(kernel, x, x.shape, scratch)
         found = list(packed)
         for n, (begin, size) in zip(going, ranges, strict=True):
             found[n] = _line(y[begin : begin + size], packed[n])
         return found
-
-
-def _pushing(ranges):
-    """Return the kernel of lines at these blocks (first, number) of memory."""
-
-    def kernel(ends, x, y, sent, received):
-        """Push this device's lines. ends: of each line who gets this device's, and whose comes, -1
-        for none; x, y: lines that go and that come, in HBM; sent, received: DMA semaphores."""
-
-        def tells(number):
-            sender = ends[2 * number + 1]
-            return sender >= 0, sender, 0
-
-        def push(number):
-            blocks = pl.ds(*ranges[number])
-            receiver = ends[2 * number]
-            return receiver >= 0, pltpu.make_async_remote_copy(
-                x.at[blocks],
-                y.at[blocks],
-                sent,
-                received,
-                device_id=receiver,
-                device_id_type=LOGICAL,
-            )
-
-        expected = total(len(ranges), lambda number: ends[2 * number] >= 0)
-        meet_all(len(ranges), tells, expected)
-        for number in range(len(ranges)):
-            sends, copy = push(number)
-            pl.when(sends)(copy.start)
-        for number in range(len(ranges)):
-            sends, copy = push(number)
-            pl.when(sends)(copy.wait_send)
-        for number, blocks in enumerate(ranges):
-            place = y.at[pl.ds(*blocks)]
-            comes = ends[2 * number + 1] >= 0
-            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)
-
-    return kernel
 
 
 def _blocks(line):
@@ -113,41 +75,3 @@ def _line(blocks, like):
     low, high = line[: like.size], line[like.size : 2 * like.size]
     low = lax.bitcast_convert_type(low, jnp.uint32).astype(jnp.int64)
     return (high.astype(jnp.int64) << 32) | low
-
-
-def meet_all(coming, tells, expected):
-    """Tell all senders that this device has entered the kernel, and hear it of all receivers, so
-    many as are expected: they may be written to from then on. tells(number), below `coming`:
-    whether a sender is told, its rank, and how much it sends. Return how much all send.
-
-    A device tells again only after all data of the call before have arrived, so that a sender never
-    holds two signals of one receiver.
-    """
-    barrier = pltpu.get_barrier_semaphore()
-
-    def tell(number):
-        told, device, amount = tells(number)
-
-        @pl.when(told)
-        def signal():
-            pl.semaphore_signal(barrier, 1, device_id=device, device_id_type=LOGICAL)
-
-        return jnp.where(told, jnp.int32(amount), 0)
-
-    amount = total(coming, tell)
-    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
-    return amount
-
-
-def total(count, of):
-    """Return the sum of what `of` gives for every number below a count, two of them at a time."""
-
-    def one(number, found):
-        return found + jnp.int32(of(number))
-
-    def pair(half, found):
-        return one(2 * half + 1, one(2 * half, found))
-
-    pairs = div(count, 2)
-    found = lax.fori_loop(np.int32(0), jnp.int32(pairs), pair, np.int32(0))
-    return lax.fori_loop(jnp.int32(2 * pairs), jnp.int32(count), one, found)

@@ -18,7 +18,7 @@ PALLAS = {
         "tiles", "pallas_tpu.py", "    wait_for(y, received)", "    pass", "",
     ),
     "sent before the receiver is there": _pallas(
-        "tiles", "pallas_tpu.py", "    each(4, hear)\n", "", "",
+        "tiles", "pallas_tpu.py", "each(4, hear)\n    for", "for", "",
     ),
     "a wait for too few that leave": _pallas(
         "tiles", "pallas_tpu.py", "tile = tile_at(y, (0, 0), TILE)", "tile = y.at[pl.ds(0, 4)]", "",
@@ -49,11 +49,10 @@ PALLAS = {
         "for number in range(1, count):", "for number in range(1, count - 1):", "",
     ),
     "a group that does not wait for what leaves": _pallas(
-        "both", "pallas_group.py", "            pl.when(sends)(copy.wait_send)\n", "", "",
+        "both", "pallas_tpu.py", "        leave(number, pl.ds(*blocks))\n", "        pass\n", "",
     ),
     "a group that does not wait for what comes": _pallas(
-        "both", "pallas_group.py",
-        "            pl.when(comes)(pltpu.make_async_copy(place, place, received).wait)\n", "", "",
+        "both", "pallas_tpu.py", "        come(number, pl.ds(*blocks))\n", "        pass\n", "",
     ),
     "the part after": _pallas(
         "ring", "pallas_tpu.py", "rem(place + ", "rem(place + 1 + ", "",

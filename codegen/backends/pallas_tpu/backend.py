@@ -67,6 +67,8 @@ class PallasTpu(Backend):
         ),
         how="one kernel launch for all whose elements are as wide",
         support=("groups", "jax_group", "pallas_group", "xla_rounds"),
+        template="pallas_tpu/group.py.jinja",
+        kernel="push_kernel",
     )
     support = (
         "beside",
