@@ -26,8 +26,6 @@ NAMES = (
 DEFAULT_BACKENDS = NAMES[:2]
 MULTIPLYING = NAMES[2:]
 """Those that a matmul has modules of by default."""
-RELAYING = NAMES[1:]
-"""Those that relayouts have modules of."""
 OVERLAPPING = NAMES[:1]
 """Those whose kernels programs may have."""
 

@@ -9,7 +9,7 @@ from typing import overload
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING, RELAYING
+from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING
 from shardwright.codegen.emit.choice import checked, executed_by, takes_none
 from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.docstring import title
@@ -209,8 +209,8 @@ def emit(
     """Return the bundle of a reshard, a matmul or a relayout, of a plan, or of a partitioned
     function.
 
-    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul or a relayout
-    `jax_xla`. `gradient`: with the
+    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`, of
+    a relayout all. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
     tensor that requires a gradient. `single_file`: with support modules in each module that has
     any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
@@ -228,7 +228,7 @@ def emit(
     if isinstance(what, Relayout | RelayoutPlan):
         given = {"topology": topology, "loop": loop, "gradient": gradient or None}
         takes_none("relayout", strategy=strategy, memory_limit=memory_limit, **given)
-        return emit_relayout(what, RELAYING if backends is None else backends)
+        return emit_relayout(what, registry.NAMES if backends is None else backends)
     if isinstance(what, Matmul | MatmulPlan):
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         return emit_matmul(

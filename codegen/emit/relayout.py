@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import RELAYING
+from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.emit.context import id_lines, quoted
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.python_text import WIDTH, wrapped
+from shardwright.codegen.emit.single_file import single_file
+from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError
 from shardwright.ir.parts import BufferLayout, Stack
 from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
 from shardwright.ir.relays import Relay, relays_of, shapes_of
@@ -32,7 +35,7 @@ class RelayoutBundle:
     """What is emitted for a relayout: a module for each backend, which stands alone."""
 
     plan: RelayoutPlan
-    backends: tuple[str, ...] = RELAYING
+    backends: tuple[str, ...] = NAMES
 
     def description(self, name: str) -> RelayoutDescription:
         """Return all that it takes to emit this bundle again under a name."""
@@ -44,10 +47,7 @@ class RelayoutBundle:
         page = RelayoutPage(self.plan, name, description.command())
         return {
             **{
-                f"{backend}.py": render(
-                    f"{backend}/relayout.py.jinja",
-                    RelayoutText(self.plan, backend, description.command()),
-                )
+                f"{backend}.py": _module(self.plan, backend, description)
                 for backend in self.backends
             },
             "README.md": render("common/relayout.md.jinja", page),
@@ -66,18 +66,18 @@ class RelayoutBundle:
         return write_bundles(folder.parent, given)
 
 
+def _module(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> str:
+    """Return the text of a module, the support modules that it uses in it."""
+    text = RelayoutText(plan, backend, description.command(), relayout_id(description))
+    read = partial(support_text, (backend,))
+    return single_file(render(f"{backend}/relayout.py.jinja", text), read)
+
+
 def emit_relayout(
-    what: Relayout | RelayoutPlan, backends: tuple[str, ...] = RELAYING
+    what: Relayout | RelayoutPlan, backends: tuple[str, ...] = NAMES
 ) -> RelayoutBundle:
     """Return the bundle of a relayout. Raises InputError for more than a module can list."""
-    for name in registry.listed(backends):
-        if name not in RELAYING:
-            raise InputError(
-                f"{name} has no modules of relayouts",
-                argument="backends",
-                got=name,
-                expected=one_of(RELAYING),
-            )
+    backends = registry.listed(backends)
     plan = plan_relayout(what) if isinstance(what, Relayout) else what
     if len(plan.relays) > MOST_RELAYS:
         raise InputError(
@@ -183,6 +183,7 @@ class RelayoutText:
     plan: RelayoutPlan
     backend: str
     command: str
+    collective_id: int
 
     @property
     def title(self) -> str:

@@ -21,6 +21,7 @@ from shardwright.codegen.spec.description import (
 )
 from shardwright.codegen.spec.group import GROUP_IDS, Group
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
 
@@ -48,6 +49,12 @@ def _matmul_id(description: MatmulDescription) -> int:
 def program_id(name: str, mesh: str) -> int:
     """Return the collective id of the first kernel of a program; those of others follow."""
     return _hashed(BUNDLE_IDS, ("program", name, mesh))
+
+
+def relayout_id(description: RelayoutDescription) -> int:
+    """Return the collective id of the kernel of a relayout."""
+    moved = description.mesh, description.target_mesh, description.dtype, description.tensors
+    return _hashed(BUNDLE_IDS, ("relayout", *moved, description.source, description.target))
 
 
 def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from shardwright.codegen.backends.registry import RELAYING
+from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.spec.description import (
     check_name,
     listed_command,
@@ -43,12 +43,10 @@ class RelayoutDescription:
     source: Texts
     target: Texts
     target_mesh: str | None = None
-    backends: tuple[str, ...] = RELAYING
+    backends: tuple[str, ...] = NAMES
 
     @staticmethod
-    def of(
-        relayout: Relayout, name: str, backends: tuple[str, ...] = RELAYING
-    ) -> RelayoutDescription:
+    def of(relayout: Relayout, name: str, backends: tuple[str, ...] = NAMES) -> RelayoutDescription:
         """Return the description of a relayout; `describe_relayout` gives an equal one."""
         source, target = relayout.source, relayout.target
         return RelayoutDescription(
@@ -119,7 +117,7 @@ def describe_relayout(given: Mapping[str, object]) -> RelayoutDescription:
     for key in REQUIRED:
         if key not in given:
             raise InputError("missing", argument=key, expected=f"a value for {key}")
-    backends = read_backends(given.get("backends", RELAYING))
+    backends = read_backends(given.get("backends", NAMES))
     return RelayoutDescription.of(_relayout(given), read_text("name", given["name"]), backends)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -12,16 +14,30 @@ from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
 from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, StoredSaid, compare_held
 
+Watch = Callable[[int], AbstractContextManager[None]]
+"""Gives what a run goes on in, by its number."""
 
-def executed(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module; the names of the checks passed."""
+
+def unwatched_run(number: int) -> AbstractContextManager[None]:
+    """Let a module run as it is."""
+    del number
+    return nullcontext()
+
+
+def executed(
+    module: ModuleType, case: RelayoutCase, watch: Watch = unwatched_run, **options: Any
+) -> tuple[str, ...]:
+    """Execute the module; the names of the checks passed. `watch`: what it runs in; `options`: what
+    `reshard` is called with beside the meshes."""
     ids = case.devices()
     meshes = [_mesh(side, ids) for side in (case.source, case.target)]
     with wide_types(case.dtype):
-        for given, wanted in case.runs():
+        for number, (given, wanted) in enumerate(case.runs()):
             arrays = _arrays(module, case, given, meshes[0])
             before = {name: np.asarray(to_bits(x)) for name, x in arrays.items()}
-            results = module.reshard(arrays, meshes[0], target_mesh=meshes[1])
+            with watch(number):
+                results = module.reshard(arrays, meshes[0], target_mesh=meshes[1], **options)
+                jax.block_until_ready(results)
             compare_held({name: _held(y, ids) for name, y in results.items()}, wanted)
             for name, x in arrays.items():
                 compare.expect(f"{name} kept", np.array_equal(to_bits(x), before[name]), True)

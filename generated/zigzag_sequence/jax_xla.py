@@ -71,13 +71,15 @@ ORDER = SOURCE_IDS if ONE_ORDER else sorted({*SOURCE_IDS, *TARGET_IDS})
 RANKS = {each: rank for rank, each in enumerate(ORDER)}
 
 
-def reshard(buffers, mesh, *, target_mesh=None):
+def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=None):
     """Return the target buffers of source buffers, both a dict of arrays by name.
 
     A buffer is one array, sharded as `source_sharding(mesh)` says, in which devices have what they
     store, padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]`
     is the device of SOURCE_IDS[i]; `target_mesh` is by default of the same devices, in one order.
-    Usable under `jax.jit` where both meshes list the same devices in one order.
+    Usable under `jax.jit` where both meshes list the same devices in one order. Pallas modules take
+    a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in place of their own; in
+    plain JAX both change nothing.
 
     Raises ValueError for other names, shapes, dtypes or axes.
     """
@@ -96,7 +98,7 @@ def reshard(buffers, mesh, *, target_mesh=None):
     if not ONE_ORDER and any(isinstance(x, jax.core.Tracer) for x in given):
         raise ValueError("reshard: one jit cannot have both meshes, call it outside")
     move = _within if ONE_ORDER else _eager
-    return dict(zip(TARGET, move(given, *meshes), strict=True))
+    return dict(zip(TARGET, move(given, *meshes, (interpret, collective_id)), strict=True))
 
 
 def source_sharding(mesh):
@@ -128,35 +130,55 @@ def rounds():
     return found
 
 
-def exchanged(*shards):
-    """Return the target shards of a device, all as lines of bits."""
-    me = lax.axis_index("device")
+def exchanged(shards, how):
+    """Return the target shards of a device, all as lines of bits; `how`: `interpret` and the
+    collective id."""
+    me, every = lax.axis_index("device"), rounds()
+    messages = [packed(shards, forms, moves, me) for (forms, _), moves in every]
+    pairs = [[] if stays else [*moves] for (_, stays), moves in every]
+    messages = sent(messages, pairs, how)
     sizes = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
     results = [jnp.zeros(size, shards[0].dtype) for size in sizes]
-    for (forms, stays), moves in rounds():
-        reads, writes = _starts(moves, len(forms))
-        reads, writes = jnp.asarray(reads)[me], [jnp.asarray(each)[me] for each in writes]
-        parts = []
-        for place, form in enumerate(forms):
-            buffer, _, loops = FORMS[form]
-            x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
-            parts.append(x.reshape(-1))
-        message = jnp.concatenate(parts)
-        if not stays:
-            message = lax.ppermute(message, "device", [*moves])
-        takes, begin = np.isin(np.arange(len(RANKS)), [receiver for _, receiver in moves]), 0
-        for form, starts in zip(forms, writes, strict=True):
-            _, buffers, loops = FORMS[form]
-            sizes = [times for times, *_ in loops]
-            part = message[begin : begin + math.prod(sizes)].reshape(sizes)
-            begin += math.prod(sizes)
-            for number, buffer in enumerate(buffers):
-                steps = [loop[2 + number] for loop in loops]
-                order = sorted(range(len(loops)), key=lambda n, steps=steps: -steps[n])
-                nest = [(sizes[n], steps[n]) for n in order]
-                given = starts[number], nest, part.transpose(order), jnp.asarray(takes)[me]
-                results[buffer] = put(results[buffer], *given)
+    for ((forms, _), moves), message in zip(every, messages, strict=True):
+        unpacked(message, results, forms, moves, me)
     return results
+
+
+def packed(shards, forms, moves, me):
+    """Return the message of a device in a round."""
+    reads, parts = jnp.asarray(_starts(moves, len(forms))[0])[me], []
+    for place, form in enumerate(forms):
+        buffer, _, loops = FORMS[form]
+        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
+        parts.append(x.reshape(-1))
+    return jnp.concatenate(parts)
+
+
+def unpacked(message, results, forms, moves, me):
+    """Put the message that a device takes in a round into its target shards."""
+    writes = _starts(moves, len(forms))[1]
+    takes, begin = np.isin(np.arange(len(RANKS)), [receiver for _, receiver in moves]), 0
+    for form, starts in zip(forms, writes, strict=True):
+        _, buffers, loops = FORMS[form]
+        sizes = [times for times, *_ in loops]
+        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+        begin += math.prod(sizes)
+        for number, buffer in enumerate(buffers):
+            steps = [loop[2 + number] for loop in loops]
+            order = sorted(range(len(loops)), key=lambda n, steps=steps: -steps[n])
+            nest = [(sizes[n], steps[n]) for n in order]
+            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
+            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
+
+
+def sent(messages, pairs, how):
+    """Return the messages that a device takes, from those that it sends; `pairs`: who sends to whom
+    in each round, none where messages stay."""
+    del how
+    return [
+        lax.ppermute(message, "device", each) if each else message
+        for message, each in zip(messages, pairs, strict=True)
+    ]
 
 
 def _starts(moves, count):
@@ -246,11 +268,11 @@ def _stacked(arrays, mesh):
     return _mapped(lines, mesh, specs, [P(mesh.axis_names)] * len(specs))(*arrays)
 
 
-def _exchange(stacks, row):
+def _exchange(stacks, row, how):
     """Return the target lines of source lines, [devices, elements]."""
 
     def one(*stacks):
-        return [y[None] for y in exchanged(*(stack[0] for stack in stacks))]
+        return [y[None] for y in exchanged([stack[0] for stack in stacks], how)]
 
     sides = (P("device"),) * len(SOURCE), [P("device")] * len(TARGET)
     return _mapped(one, row, *sides)(*stacks)
@@ -278,33 +300,35 @@ def _of_bits(x):
     return x.astype(DTYPE) if DTYPE == "bool" else lax.bitcast_convert_type(x, DTYPE)
 
 
-def _within(arrays, mesh, target_mesh):
+def _within(arrays, mesh, target_mesh, how):
     """Return the target buffers, in one program."""
-    return _jitted(_in_one, mesh, target_mesh)(arrays)
+    return _jitted(_in_one, target_mesh, mesh, how)(arrays)
 
 
-def _in_one(arrays, mesh, target_mesh):
-    return _parted(_exchange(_stacked(arrays, mesh), _row(mesh.devices.flat)), target_mesh)
+def _in_one(arrays, target_mesh, mesh, how):
+    row = _row(mesh.devices.flat)
+    return _parted(_exchange(_stacked(arrays, mesh), row, how), target_mesh)
 
 
 @functools.cache
-def _jitted(stage, *meshes):
-    """Return a stage, jitted; XLA chooses the shardings of results where it is not told."""
-    last, specs = meshes[-1], TARGET_SPECS.values()
+def _jitted(stage, mesh, *static):
+    """Return a stage whose results are on a mesh, jitted; XLA chooses the shardings of results
+    where it is not told."""
+    specs = TARGET_SPECS.values()
     if stage in (_stacked, _exchange):
-        specs = [P(last.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
-    shardings = [NamedSharding(last, spec) for spec in specs]
-    return jax.jit(lambda arrays: stage(arrays, *meshes), out_shardings=shardings)
+        specs = [P(mesh.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
+    shardings = [NamedSharding(mesh, spec) for spec in specs]
+    return jax.jit(lambda arrays: stage(arrays, mesh, *static), out_shardings=shardings)
 
 
-def _eager(arrays, mesh, target_mesh):
+def _eager(arrays, mesh, target_mesh, how):
     """Return the target buffers of concrete arrays, on meshes of other devices or orders."""
     by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
     by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
     union = _row(by_id[each] for each in RANKS)
     stacks = _jitted(_stacked, mesh)(arrays)
     stacks = [_relabelled(stack, union) for stack in stacks]
-    stacks = _jitted(_exchange, union)(stacks)
+    stacks = _jitted(_exchange, union, how)(stacks)
     stacks = [_relabelled(stack, _row(target_mesh.devices.flat)) for stack in stacks]
     return _jitted(_parted, target_mesh)(stacks)
 

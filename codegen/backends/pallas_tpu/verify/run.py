@@ -40,9 +40,11 @@ from shardwright.codegen.verify import compare, jax_group
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.compare import MismatchError, Run, named
 from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
+from shardwright.codegen.verify.jax_relayout import executed
+from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
 
-__all__ = ["inspect", "missed", "run", "run_group", "run_matmul"]
+__all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 
 FEW_RANKS = 16
 """Of more devices two calls one after another are not carried out."""
@@ -119,6 +121,21 @@ def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
     jax.clear_caches()
     checks = jax_group.executed(module, group, _watched, interpret=poison.interpret_params())
     return (*checks, "poison", "races", "semaphores")
+
+
+def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
+    """Execute the module of a relayout; the names of the checks passed."""
+    jax.clear_caches()
+    checks = executed(module, case, _in_a_mode, interpret=poison.interpret_params())
+    return (*checks, "poison", "races", "semaphores")
+
+
+@contextmanager
+def _in_a_mode(number: int) -> Iterator[None]:
+    """Let a module run, inside, in one of the modes in turn, and raise MismatchError for races."""
+    poison.choose(poison.MODES[number % len(poison.MODES)])
+    with observed():
+        yield
 
 
 @contextmanager

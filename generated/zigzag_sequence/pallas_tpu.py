@@ -1,0 +1,559 @@
+"""Move float32 x 2x64x16 from one stored layout to another.
+
+The busiest device receives 2,048 bytes, the least possible, and
+sends at most 2,048; all receive 6,144.
+
+Made by
+    shardwright emit manifest.json --name zigzag_sequence  # in the folder above this one
+"""
+
+import functools
+import math
+import os
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+# _support/pallas_call.py
+"""How a program calls its kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
+
+# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
+COPIED_AT_ONCE = 102400
+HBM = pl.BlockSpec(memory_space=pltpu.HBM)
+
+
+class Call(NamedTuple):
+    """How a program is called. `order`: the table that kernels take first, if any: of ranks, or of
+    moves; `interpret`: how they are interpreted, if they are; `collective_id`: theirs."""
+
+    order: Any
+    interpret: Any
+    collective_id: int | None
+
+    def seen(self, kernel):
+        """Return a kernel that takes a table first as it is called, which may be without one."""
+        return functools.partial(kernel, None) if self.order is None else kernel
+
+    def run(self, kernel, *arrays, **settings):
+        """Return what a kernel makes of arrays in HBM, after the table where there is one."""
+        tables = () if self.order is None else (self.order,)
+        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+        smem = [
+            pl.BlockSpec(
+                table.shape,
+                lambda *_, rank=table.ndim: (np.int32(0),) * rank,
+                memory_space=pltpu.SMEM,
+            )
+            for table in tables
+        ]
+        # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
+        # place it elsewhere, and the kernel moves what happens to be in HBM.
+        if self.interpret:
+            refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
+        else:
+            arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
+        return pl.pallas_call(
+            kernel,
+            in_specs=[*smem, *[HBM] * len(arrays)],
+            interpret=pltpu.InterpretParams() if self.interpret is True else self.interpret,
+            **settings,
+        )(*tables, *arrays)
+
+    def pushed(self, kernel, x, shape, scratch, *beside, **more):
+        """Return what a kernel that sends makes of one array: another in HBM. `beside`: shapes of
+        what it has there besides, of which nothing is left."""
+        parameters = {"has_side_effects": True, "collective_id": self.collective_id}
+        found, *_ = self.run(
+            kernel,
+            x,
+            out_shape=[pltpu.HBM(each, x.dtype) for each in (shape, *beside)],
+            out_specs=[HBM] * (1 + len(beside)),
+            scratch_shapes=scratch,
+            compiler_params=pltpu.CompilerParams(**parameters),
+            **more,
+        )
+        return found
+
+
+def refuse_to_hang(held):
+    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
+    threads, and none is left to copy a large array. `held`: what a device has of memory."""
+    devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
+    leaves = jax.tree.leaves(held)
+    sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
+    largest = max(math.prod(each.shape) * each.dtype.itemsize for each in sized)
+    if devices < threads or largest <= COPIED_AT_ONCE:
+        return
+    raise ValueError(
+        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
+        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
+        f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
+    )
+
+
+def xla_threads():
+    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
+    than these variables of the environment say (DefaultThreadPoolSize)."""
+    said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
+    cores = next((int(each) for each in said if each.isdecimal()), None)
+    if cores is None:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(cores, jax.local_device_count("cpu"))
+
+
+# _support/pallas_reach.py
+"""Which devices a TPU v5e sends to directly: those over a power of two of hops along one axis.
+
+Source: JAX's guide to distributed Pallas kernels, "Routing".
+"""
+
+# Where this variable of the environment is set, what a v5e does not send directly is sent all the
+# same, with a warning.
+FAR = "SHARDWRIGHT_FAR_SENDS"
+
+
+def is_v5e(devices):
+    """Return whether devices send directly over some offsets only."""
+    return all("v5 lite" in device.device_kind for device in devices)
+
+
+def are_near(devices, sender, receiver):
+    """Return whether each of some ranks sends to another over a power of two of hops along one
+    axis; `devices`: by rank."""
+    coords = np.array([device.coords for device in devices])
+    hops = np.abs(coords[sender] - coords[receiver])
+    # An axis of 16 wraps around.
+    hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
+    return ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
+
+
+def refuse_far(near, advice):
+    """Raise ValueError where a v5e does not send directly between some pairs of devices; only warn
+    of them where `FAR` is set."""
+    if near.all():
+        return
+    far = (
+        f"{(~near).sum()} of {near.size} pairs of devices are at offsets that a v5e does not send "
+        f"over directly: {advice}"
+    )
+    if not os.environ.get(FAR):
+        raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
+    warnings.warn(far, stacklevel=3)
+
+
+__all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
+
+DTYPE = "float32"
+SOURCE_MESH = '<["cp"=4]>'
+SOURCE_IDS = range(4)
+# Of each buffer its layout, and its shape on every device.
+SOURCE = {
+    "x": (
+        'x[{}, {"cp"}]',
+        [(2, 16, 16)] * 4,
+    ),
+}
+TARGET_MESH = '<["cp"=4]>'
+TARGET_IDS = range(4)
+# Of each buffer its layout, and its shape on every device.
+TARGET = {
+    "buffer": (
+        'stack(1, x[{}, {"cp"} into(8)], x[{}, {"cp"} into(8) reversed])',
+        [(2, 16, 16)] * 4,
+    ),
+}
+# What relays have in common: the number of the source buffer, those of the target buffers, and
+# nested loops: how often each goes round, and by how many elements in each buffer, source first.
+FORMS = [
+    (0, (0,), ((2, 256, 256), (128, 1, 1))),
+]
+# Sender, receiver, form, and the first element in each buffer.
+RELAYS = [
+    (0, 0, 0, 0, 0),
+    (0, 1, 0, 128, 0),
+    (1, 2, 0, 0, 0),
+    (1, 3, 0, 128, 0),
+    (2, 2, 0, 128, 128),
+    (2, 3, 0, 0, 128),
+    (3, 0, 0, 128, 128),
+    (3, 1, 0, 0, 128),
+]
+RECEIVED = 2048  # bytes that arrive at the busiest device from others, the least possible
+# Axes of the mesh, and the axes that dimensions of each buffer are concatenated over.
+SOURCE_AXES = {"cp": 4}
+SOURCE_SPECS = {
+    "x": P(None, "cp", None),
+}
+# Axes of the mesh, and the axes that dimensions of each buffer are concatenated over.
+TARGET_AXES = {"cp": 4}
+TARGET_SPECS = {
+    "buffer": P(None, "cp", None),
+}
+ONE_ORDER = tuple(SOURCE_IDS) == tuple(TARGET_IDS)
+# Places of devices in a row: as the meshes list them, or by id where these differ.
+ORDER = SOURCE_IDS if ONE_ORDER else sorted({*SOURCE_IDS, *TARGET_IDS})
+RANKS = {each: rank for rank, each in enumerate(ORDER)}
+COLLECTIVE_ID = 5852
+
+
+def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=None):
+    """Return the target buffers of source buffers, both a dict of arrays by name.
+
+    A buffer is one array, sharded as `source_sharding(mesh)` says, in which devices have what they
+    store, padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]`
+    is the device of SOURCE_IDS[i]; `target_mesh` is by default of the same devices, in one order.
+    Usable under `jax.jit` where both meshes list the same devices in one order. Pallas modules take
+    a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in place of their own; in
+    plain JAX both change nothing.
+
+    Raises ValueError for other names, shapes, dtypes or axes.
+    """
+    if target_mesh is None:
+        if not ONE_ORDER:
+            raise ValueError("target_mesh: the target is on other devices, or in another order")
+        target_mesh = Mesh(mesh.devices.reshape([*TARGET_AXES.values()]), [*TARGET_AXES])
+    meshes = _checked(mesh, SOURCE_AXES, "mesh"), _checked(target_mesh, TARGET_AXES, "target_mesh")
+    if buffers.keys() != SOURCE.keys():
+        raise ValueError(f"buffers: got {[*buffers]}, expected {[*SOURCE]}")
+    given = [buffers[name] for name in SOURCE]
+    for name, x in zip(SOURCE, given, strict=True):
+        shape = _global_shape(SOURCE[name], SOURCE_SPECS[name], SOURCE_AXES)
+        if (tuple(x.shape), x.dtype) != (shape, DTYPE):
+            raise ValueError(f"{name}: got {x.dtype}{[*x.shape]}, expected {DTYPE}{[*shape]}")
+    if not ONE_ORDER and any(isinstance(x, jax.core.Tracer) for x in given):
+        raise ValueError("reshard: one jit cannot have both meshes, call it outside")
+    if not interpret:
+        check_routes(*meshes)
+    move = _within if ONE_ORDER else _eager
+    return dict(zip(TARGET, move(given, *meshes, (interpret, collective_id)), strict=True))
+
+
+def source_sharding(mesh):
+    """Return how `reshard` takes each buffer, by name."""
+    return {name: NamedSharding(mesh, spec) for name, spec in SOURCE_SPECS.items()}
+
+
+def target_sharding(mesh):
+    """Return how `reshard` returns each buffer, by name."""
+    return {name: NamedSharding(mesh, spec) for name, spec in TARGET_SPECS.items()}
+
+
+def rounds():
+    """Return the rounds: the forms of a message, whether it stays on its device, and the starts of
+    its relays by sender and receiver. In a round a device sends and takes one message at most."""
+    messages = {}
+    for sender, receiver, form, *starts in RELAYS:
+        messages.setdefault((RANKS[sender], RANKS[receiver]), []).append((form, starts))
+    found = []
+    for ends in sorted(messages, key=lambda ends: ((ends[1] - ends[0]) % len(RANKS), ends)):
+        kind = [form for form, _ in messages[ends]], ends[0] == ends[1]
+        for alike, moves in found:
+            if alike == kind and all(ends[0] != s and ends[1] != r for s, r in moves):
+                break
+        else:
+            moves = {}
+            found.append((kind, moves))
+        moves[ends] = [starts for _, starts in messages[ends]]
+    return found
+
+
+def exchanged(shards, how):
+    """Return the target shards of a device, all as lines of bits; `how`: `interpret` and the
+    collective id."""
+    me, every = lax.axis_index("device"), rounds()
+    messages = [packed(shards, forms, moves, me) for (forms, _), moves in every]
+    pairs = [[] if stays else [*moves] for (_, stays), moves in every]
+    messages = sent(messages, pairs, how)
+    sizes = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
+    results = [jnp.zeros(size, shards[0].dtype) for size in sizes]
+    for ((forms, _), moves), message in zip(every, messages, strict=True):
+        unpacked(message, results, forms, moves, me)
+    return results
+
+
+def packed(shards, forms, moves, me):
+    """Return the message of a device in a round."""
+    reads, parts = jnp.asarray(_starts(moves, len(forms))[0])[me], []
+    for place, form in enumerate(forms):
+        buffer, _, loops = FORMS[form]
+        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
+        parts.append(x.reshape(-1))
+    return jnp.concatenate(parts)
+
+
+def unpacked(message, results, forms, moves, me):
+    """Put the message that a device takes in a round into its target shards."""
+    writes = _starts(moves, len(forms))[1]
+    takes, begin = np.isin(np.arange(len(RANKS)), [receiver for _, receiver in moves]), 0
+    for form, starts in zip(forms, writes, strict=True):
+        _, buffers, loops = FORMS[form]
+        sizes = [times for times, *_ in loops]
+        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+        begin += math.prod(sizes)
+        for number, buffer in enumerate(buffers):
+            steps = [loop[2 + number] for loop in loops]
+            order = sorted(range(len(loops)), key=lambda n, steps=steps: -steps[n])
+            nest = [(sizes[n], steps[n]) for n in order]
+            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
+            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
+
+
+def check_routes(mesh, target_mesh):
+    """Raise ValueError where a v5e does not send directly between devices that exchange."""
+    by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
+    by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
+    devices = [by_id[each] for each in RANKS]
+    ends = {(RANKS[s], RANKS[r]) for s, r, *_ in RELAYS if s != r}
+    if ends and is_v5e(devices):
+        near = are_near(devices, *np.transpose(sorted(ends)))
+        refuse_far(near, "the module jax_xla goes by XLA's own routes")
+
+
+def sent(messages, pairs, how):
+    """Return the messages that a device takes, from those that it sends, all in one kernel;
+    `pairs`: who sends to whom in each round, none where messages stay."""
+    going = [number for number, each in enumerate(pairs) if each]
+    if not going:
+        return messages
+    interpret, collective_id = how
+    ends = np.full((len(going), len(RANKS), 2), -1, np.int32)  # receiver, sender
+    for place, number in enumerate(going):
+        for sender, receiver in pairs[number]:
+            ends[place, sender, 0], ends[place, receiver, 1] = receiver, sender
+    blocks = [_blocks(messages[number]) for number in going]
+    starts = np.cumsum([0, *map(len, blocks)]).tolist()
+    ranges = list(zip(starts, map(len, blocks), strict=False))
+    mine = jnp.asarray(ends)[:, lax.axis_index("device")].reshape(-1)
+    call = Call(mine, interpret, COLLECTIVE_ID if collective_id is None else collective_id)
+    x, scratch = jnp.concatenate(blocks), [pltpu.SemaphoreType.DMA] * 2
+    y = call.pushed(functools.partial(push, ranges), x, x.shape, scratch)
+    found = list(messages)
+    for number, (begin, size) in zip(going, ranges, strict=True):
+        found[number] = _message(y[begin : begin + size], messages[number])
+    return found
+
+
+def push(ranges, ends, x, y, sending, arriving):
+    """Push this device's messages. ranges: their blocks (first, number); ends: of each message who
+    gets this device's, and whose comes, -1 for none; x, y: messages that go and that come, in HBM;
+    sending, arriving: DMA semaphores."""
+    barrier = pltpu.get_barrier_semaphore()
+    expected = jnp.int32(0)
+    for number in range(len(ranges)):  # senders may write to this device from here on
+        sender = ends[2 * number + 1]
+
+        @pl.when(sender >= 0)
+        def tell(sender=sender):
+            logical = pl.DeviceIdType.LOGICAL
+            pl.semaphore_signal(barrier, 1, device_id=sender, device_id_type=logical)
+
+        expected += (ends[2 * number] >= 0).astype(jnp.int32)
+    pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
+    copies = []
+    for number, (begin, size) in enumerate(ranges):
+        receiver, blocks = ends[2 * number], pl.ds(begin, size)
+        copy = pltpu.make_async_remote_copy(
+            x.at[blocks],
+            y.at[blocks],
+            sending,
+            arriving,
+            device_id=receiver,
+            device_id_type=pl.DeviceIdType.LOGICAL,
+        )
+        pl.when(receiver >= 0)(copy.start)
+        copies.append((receiver, copy))
+    for receiver, copy in copies:
+        pl.when(receiver >= 0)(copy.wait_send)
+    for number, (begin, size) in enumerate(ranges):
+        place = y.at[pl.ds(begin, size)]
+        comes = ends[2 * number + 1] >= 0
+        pl.when(comes)(pltpu.make_async_copy(place, place, arriving).wait)
+
+
+def _blocks(message):
+    """Return a message as blocks of memory, [blocks, rows, 128], of elements of at most 32 bits."""
+    if message.dtype.itemsize == 8:
+        message = lax.bitcast_convert_type(message, jnp.int32).reshape(-1)
+    rows = 32 // message.dtype.itemsize
+    message = jnp.pad(message, (0, -message.size % (rows * 128)))
+    return message.reshape(-1, rows, 128)
+
+
+def _message(blocks, like):
+    """Return the message that blocks hold, of the size and the type of another."""
+    if like.dtype.itemsize < 8:
+        return blocks.reshape(-1)[: like.size]
+    halves = blocks.reshape(-1)[: 2 * like.size].reshape(-1, 2)
+    return lax.bitcast_convert_type(halves, like.dtype)
+
+
+def _starts(moves, count):
+    """Return where each rank reads the relays of its message, and where it writes to each target
+    buffer of the relays that come."""
+    reads = np.zeros((len(RANKS), count), np.int32)
+    most = max(len(starts) for each in moves.values() for starts in each) - 1
+    writes = np.zeros((count, len(RANKS), most), np.int32)
+    for (sender, receiver), relays in moves.items():
+        for place, (read, *written) in enumerate(relays):
+            reads[sender, place] = read
+            writes[place, receiver, : len(written)] = written
+    return reads, writes
+
+
+def taken(x, start, loops):
+    """Return elements of a line, a dimension for each loop (times, step), outer to inner."""
+    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
+    for times, step in loops:
+        rows = _long(window, times * step)[..., : times * step]
+        window = rows.reshape(*window.shape[:-1], times, step)
+    return window[..., 0]
+
+
+def put(y, start, loops, part, takes):
+    """Return a line with a part in the elements of such loops, if the device takes it."""
+    window = lax.dynamic_slice(y, (start,), (_reach(loops),))
+    window = jnp.where(takes, _replaced(window, loops, part), window)
+    return lax.dynamic_update_slice(y, window, (start,))
+
+
+def _replaced(window, loops, part):
+    if not loops:
+        return jnp.concatenate([part[..., None], window[..., 1:]], axis=-1)
+    (times, step), *inner = loops
+    size, width = times * step, window.shape[-1]
+    rows = _long(window, size)
+    first = rows[..., :size].reshape(*rows.shape[:-1], times, step)
+    first = _replaced(first, inner, part).reshape(*rows.shape[:-1], size)
+    return jnp.concatenate([first, rows[..., size:]], axis=-1)[..., :width]
+
+
+def _reach(loops):
+    """Return how many elements there are from the first one to the last one."""
+    return 1 + sum((times - 1) * step for times, step in loops)
+
+
+def _long(x, size):
+    """Return a line, longer if it lacks so many elements."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
+
+
+def _checked(mesh, axes, what):
+    """Return a mesh with such axes, without types. Raises ValueError for another."""
+    if dict(mesh.shape) != axes or tuple(mesh.shape) != tuple(axes):
+        raise ValueError(f"{what}: got axes {dict(mesh.shape)}, expected {axes}")
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
+def _global_shape(buffer, spec, axes):
+    _, (local, *_) = buffer
+    counts = (math.prod(axes[name] for name in _names(each)) for each in spec)
+    return tuple(size * count for size, count in zip(local, counts, strict=True))
+
+
+def _names(entry):
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def _row(devices):
+    return Mesh(np.array([*devices]).reshape(-1), ("device",))
+
+
+def _mapped(function, mesh, in_specs, out_specs):
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+
+def _stacked(arrays, mesh):
+    """Return what each device has of each buffer as a line of bits, [devices, elements]."""
+
+    def lines(*shards):
+        return [_long(_bits(shard).reshape(1, -1), 1) for shard in shards]
+
+    specs = tuple(SOURCE_SPECS.values())
+    return _mapped(lines, mesh, specs, [P(mesh.axis_names)] * len(specs))(*arrays)
+
+
+def _exchange(stacks, row, how):
+    """Return the target lines of source lines, [devices, elements]."""
+
+    def one(*stacks):
+        return [y[None] for y in exchanged([stack[0] for stack in stacks], how)]
+
+    sides = (P("device"),) * len(SOURCE), [P("device")] * len(TARGET)
+    return _mapped(one, row, *sides)(*stacks)
+
+
+def _parted(stacks, mesh):
+    """Return the target buffers of target lines."""
+
+    def shards(*lines):
+        shapes = [shapes[0] for _, shapes in TARGET.values()]
+        pairs = zip(lines, shapes, strict=True)
+        return [_of_bits(x[0, : math.prod(shape)]).reshape(shape) for x, shape in pairs]
+
+    specs = [*TARGET_SPECS.values()]
+    return _mapped(shards, mesh, (P(mesh.axis_names),) * len(specs), specs)(*stacks)
+
+
+def _bits(x):
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int8)
+    return lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
+
+
+def _of_bits(x):
+    return x.astype(DTYPE) if DTYPE == "bool" else lax.bitcast_convert_type(x, DTYPE)
+
+
+def _within(arrays, mesh, target_mesh, how):
+    """Return the target buffers, in one program."""
+    return _jitted(_in_one, target_mesh, mesh, how)(arrays)
+
+
+def _in_one(arrays, target_mesh, mesh, how):
+    row = _row(mesh.devices.flat)
+    return _parted(_exchange(_stacked(arrays, mesh), row, how), target_mesh)
+
+
+@functools.cache
+def _jitted(stage, mesh, *static):
+    """Return a stage whose results are on a mesh, jitted; XLA chooses the shardings of results
+    where it is not told."""
+    specs = TARGET_SPECS.values()
+    if stage in (_stacked, _exchange):
+        specs = [P(mesh.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
+    shardings = [NamedSharding(mesh, spec) for spec in specs]
+    return jax.jit(lambda arrays: stage(arrays, mesh, *static), out_shardings=shardings)
+
+
+def _eager(arrays, mesh, target_mesh, how):
+    """Return the target buffers of concrete arrays, on meshes of other devices or orders."""
+    by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
+    by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
+    union = _row(by_id[each] for each in RANKS)
+    stacks = _jitted(_stacked, mesh)(arrays)
+    stacks = [_relabelled(stack, union) for stack in stacks]
+    stacks = _jitted(_exchange, union, how)(stacks)
+    stacks = [_relabelled(stack, _row(target_mesh.devices.flat)) for stack in stacks]
+    return _jitted(_parted, target_mesh)(stacks)
+
+
+def _relabelled(stack, row):
+    """Return what devices have of a stack as one by their places in a row of devices."""
+    held = {shard.device: shard.data for shard in stack.addressable_shards}
+    for device in {*row.local_devices} - {*held}:  # of the target alone: never read
+        held[device] = jnp.zeros((1, *stack.shape[1:]), stack.dtype, device=device)
+    given = [held[device] for device in row.local_devices]
+    shape, sharding = (row.size, *stack.shape[1:]), NamedSharding(row, P("device"))
+    make = jax.make_array_from_single_device_arrays
+    return make(shape, sharding, given, dtype=stack.dtype)
