@@ -37,6 +37,8 @@ TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v5p:2x2x2", "v6e:2x4", "h100:8")
 RANDOM = 100
 DEVICES = 8
 NEARLY = 1.25
+ROUNDING = 1e-9
+"""Seconds within this part of each other are the same, added up in another order."""
 RESULT = Path(__file__).parent / "verdicts.md"
 
 
@@ -65,6 +67,13 @@ class Row:
     def said(self) -> str:
         """The verdict on the quickest module."""
         return verdict(*self.best, self.xla, self.topology)
+
+    @property
+    def over(self) -> float:
+        """How much longer the quickest module takes than XLA's own plan, as a part of its
+        seconds."""
+        took = self.best[0].cost.seconds
+        return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took else 0.0
 
 
 def asked(count: int) -> dict[str, sw.Reshard]:
@@ -132,11 +141,13 @@ def _summary(found: list[Row]) -> Iterator[str]:
         moving = [row for row in there if row.xla.seconds and row.best[0].cost.seconds]
         ratios = [row.xla.seconds / row.best[0].cost.seconds for row in moving]
         mean = exp(sum(map(log, ratios)) / len(ratios))
-        better = sum("is XLA's own plan" in row.said for row in there)
+        least, better = min(ratios), sum("is XLA's own plan" in row.said for row in there)
+        slower = [row.over for row in there if row.over]
         yield (
             f"{topology}: {len(there)} reshards; XLA's own plan takes {mean:.2f} times the seconds "
-            f"of our quickest module (geometric mean; least {min(ratios):.2f}, most "
-            f"{max(ratios):.2f}); XLA's is better in {better}, as their verdicts say."
+            f"of our quickest module (geometric mean; least {least:.2f}, most {max(ratios):.2f}); "
+            f"XLA's is better in {better}, as their verdicts say, and takes less in {len(slower)}"
+            + (f", by {max(slower):.2g} at most." if slower else ".")
         )
 
 
@@ -145,7 +156,7 @@ def _kernels(found: list[Row]) -> Iterator[str]:
     for topology in TOPOLOGIES:
         there = [row for row in found if row.topology == topology and row.kernel]
         slower = [row for row in there if row.reason]
-        recommended = sum(row.best[0].cost.seconds <= row.xla.seconds for row in there)
+        recommended = sum(not row.over for row in there)
         nearly = sum(row.kernel.cost.seconds <= NEARLY * row.xla.seconds for row in there)  # type: ignore[union-attr]
         used = sum(row.kernel.cost.used <= row.xla.seconds for row in there)  # type: ignore[union-attr]
         yield (
