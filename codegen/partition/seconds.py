@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.hardware.presets import check_devices, topology_of
+from shardwright.codegen.partition.local import pace
 from shardwright.codegen.partition.local.moves import tensor_of
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.rates import digits_of
@@ -83,15 +84,7 @@ class ProgramPrices:
             pairs = [(place, place + 1) for place in range(count - 1)]
             return self._permuted(change.axes, pairs, change.received)
         digits = tuple(self.digits[name] for name in change.axes)
-        others = change.received // (count - 1)  # of what each of the others has
-        match change.kind:
-            case "all_reduce":
-                return self.prices.all_reduce(digits, others * count // 2)
-            case "reduce_scatter":
-                return self.prices.reduce_scatter(digits, others * count)
-            case "all_to_all":
-                return self.prices.all_to_all(digits, others * count)
-        return self.prices.all_gather(digits, others)
+        return pace.seconds_of(change.kind, digits, change.received, self.prices)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
         """Return the seconds in which devices send their shards; `pairs`: by place along the

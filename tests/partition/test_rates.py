@@ -53,12 +53,21 @@ def test_axes_over_fewer_links_are_slow() -> None:
 
 
 def test_the_fast_axis_is_taken() -> None:
-    pieces = (("d", 2), ("t", 2))
+    """Along the axis of four more is gathered, over two links in place of one."""
     sources = (LocalLayout((("d",),)), LocalLayout((("t",),)))
-    for slow, axis in (("d", "t"), ("t", "d")):
-        tensor = Tensor((64,), 4, pieces, ((slow, 3.0),))
+    for pieces, axis in ((PIECES, "t"), ((("t", 2), ("d", 4)), "d")):
+        tensor = Tensor((1 << 22,), 4, pieces, rates_of(pieces, range(8), "v5e:2x4").pace)
         _, _, (change,) = way(sources, LocalLayout(((),)), tensor)
         assert change.axes == (axis,)
+
+
+def test_latencies_count() -> None:
+    """What is small is gathered whole at once, rather than in part by two collectives."""
+    source, target = LocalLayout((("d", "t"), ())), LocalLayout(((), ("d",)))
+    pace = rates_of(PIECES, range(8), "h100:8").pace
+    for rows, ops in ((32, ["all_gather", "slice"]), (4096, ["all_gather", "all_to_all"])):
+        _, _, changes = way((source,), target, Tensor((rows, 1024), 4, PIECES, pace))
+        assert [change.kind for change in changes] == ops, rows
 
 
 def test_a_plan_follows_what_chips_and_links_do() -> None:

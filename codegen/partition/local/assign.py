@@ -19,7 +19,6 @@ from shardwright.codegen.partition.local.forms.form import FormMove, OpTensors, 
 from shardwright.codegen.partition.local.forms.table import form_of
 from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
 from shardwright.codegen.partition.local.ports import PORT
-from shardwright.codegen.partition.local.rates import slowest
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.build import Builder
 from shardwright.codegen.propagate.collectives import COLLECTIVES
@@ -208,9 +207,10 @@ class Splits:
 
     def price(self, split: FactorAxes) -> float:
         """Return what a device computes and receives inside the op, in bytes."""
-        slow = self.axes.rates.slow
-        moves = (move.received * slowest(slow, move.axes) for move in self.moves(split))
-        return self.work(split) + sum(moves)
+        pace, moves = self.axes.rates.pace, filter(lambda move: move.received, self.moves(split))
+        if pace is None:
+            return self.work(split) + sum(move.received for move in moves)
+        return self.work(split) + sum(pace.of(m.kind, m.axes, m.received) for m in moves)
 
     def work(self, split: FactorAxes) -> float:
         """Return what a device computes, in bytes that it could receive in that time."""

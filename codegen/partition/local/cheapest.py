@@ -4,14 +4,16 @@ What is said of arguments, results and constraints binds; everything else is fre
 out of loops and branches too. The price of a program is what its busiest device
 receives, and what it computes in bytes that it could have received meanwhile. The search starts
 from what was propagated and from a greedy pass, changes one op at a time while that helps, then an
-op with all that follows from it.
+op with all that follows from it. On a topology it also starts from what it finds by bytes alone,
+where no latencies hide what a single change would save.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
@@ -63,8 +65,12 @@ def _searched(
     costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search, squares = _PriceSearch(costs, bound), Squares(costs)
+    begin: list[Callable[[], None]] = [search.greedy, partial(search.start, known)]
+    if axes.rates.pace:
+        by_bytes = replace(axes, rates=replace(axes.rates, pace=None))
+        begin.append(partial(search.start, _searched(program, by_bytes, known, ratings)))
     starts = []
-    for start in (search.greedy, lambda: search.start(known)):
+    for start in begin:
         start()
         search.improve()
         while search.keep_whole(squares.found()):
@@ -83,7 +89,7 @@ class _PriceSearch:
         self.changed = [0] * len(costs.ops)  # when something beside an op changed last
         self.visited: dict[tuple[int, str], int] = {}
 
-    def start(self, known: dict[int, FactorAxes]) -> None:
+    def start(self, known: Choice) -> None:
         """Begin with a split for each op."""
         self.visited.clear()
         for number, op in enumerate(self.costs.ops):

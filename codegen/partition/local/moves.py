@@ -2,7 +2,8 @@
 
 A search over layouts by bytes (A*), where each collective leads from one layout to another; what a
 device must yet receive of the target, however it comes, bounds the rest of a way from below. Bytes
-are those a device receives where a collective runs around a ring.
+are those a device receives where a collective runs around a ring; on a topology, those that it
+could receive over the fastest axis while the collective takes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.partition.local.rates import slowest
+from shardwright.codegen.partition.local.pace import Pace
 from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Value
@@ -28,13 +29,13 @@ A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01  # in bytes: of two ways that receive a
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes, and how
-    many times as long a byte takes over slow ones."""
+    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes, and
+    what communications over these take on a topology."""
 
     shape: tuple[int, ...]
     item: int
     sizes: tuple[tuple[str, int], ...]
-    slow: tuple[tuple[str, float], ...] = ()
+    pace: Pace | None = None
 
     def parts(self, names: Iterable[str]) -> int:
         sizes = dict(self.sizes)
@@ -48,12 +49,15 @@ class Tensor:
         """Return what a change costs, in bytes over the fastest axis."""
         if not change.received:
             return A_LOCAL_CHANGE
-        return change.received * slowest(self.slow, change.axes) + A_COLLECTIVE
+        received = float(change.received)
+        if self.pace:
+            received = self.pace.of(change.kind, change.axes, change.received)
+        return received + A_COLLECTIVE
 
 
 def tensor_of(value: Value, axes: CutAxes) -> Tensor:
     """Return a value as what is moved."""
-    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.slow)
+    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.pace)
 
 
 @functools.cache
@@ -64,8 +68,9 @@ def way(
 
     There always is one: what is reduced and gathered whole can be sliced.
     """
+    least = tensor.pace.least if tensor.pace else 1.0
     heap = [
-        (float(_missing(source, target, tensor)), 0.0, place, source)
+        (least * _missing(source, target, tensor), 0.0, place, source)
         for place, source in enumerate(sources)
     ]
     came: Came = {}
@@ -85,7 +90,7 @@ def way(
             if total < best.get(change.layout, math.inf):
                 best[change.layout] = total
                 came[change.layout] = (layout, change)
-                bound = total + _missing(change.layout, target, tensor)
+                bound = total + least * _missing(change.layout, target, tensor)
                 heapq.heappush(heap, (bound, total, next(count), change.layout))
     raise InternalError(f"no way to {target}")
 

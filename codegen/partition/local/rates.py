@@ -18,6 +18,7 @@ import numpy as np
 from shardwright.codegen.hardware.presets import check_devices, name_of, topology_of
 from shardwright.codegen.hardware.rates import multiply_rate
 from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.partition.local.pace import Pace
 from shardwright.codegen.planner.basis.digits import Pair
 from shardwright.codegen.planner.network.collectives import prices_of
 from shardwright.codegen.planner.network.links import Network
@@ -33,11 +34,12 @@ LARGE = 2.0**26
 @dataclass(frozen=True)
 class Rates:
     """How fast a device is, in bytes received over the fastest axis; `slow`: how many times as long
-    a byte takes over other axes."""
+    a byte takes over other axes; `pace`: what communications take on the topology."""
 
     topology: Topology | None = None
     bandwidth: float = 0.0  # bytes a second over the fastest axis
     slow: tuple[tuple[str, float], ...] = ()
+    pace: Pace | None = None
 
     def operations(self, dtype: str) -> float:
         """Return the operations of a matmul of an element type, as jaxprs name it, to a byte."""
@@ -65,12 +67,6 @@ DEFAULT = Rates()
 """Without a topology."""
 
 
-def slowest(slow: tuple[tuple[str, float], ...], axes: Iterable[str]) -> float:
-    """Return how many times as long a byte takes over axes together: as over the slowest."""
-    known = {*axes}
-    return max((times for name, times in slow if name in known), default=1.0)
-
-
 def rates_of(
     pieces: tuple[tuple[str, int], ...], device_ids: Iterable[int], topology: str | None
 ) -> Rates:
@@ -78,21 +74,28 @@ def rates_of(
 
     Raises InputError for an unknown topology and one with too few devices.
     """
-    ids = np.array([*device_ids], dtype=np.int64)
-    if topology is None:
-        return DEFAULT
+    return DEFAULT if topology is None else _rates(pieces, tuple(device_ids), topology)
+
+
+@functools.lru_cache(maxsize=16)
+def _rates(
+    pieces: tuple[tuple[str, int], ...], device_ids: tuple[int, ...], topology: str
+) -> Rates:
+    ids = np.array(device_ids, dtype=np.int64)
     found, devices = topology_of(topology), int(ids.max()) + 1
     check_devices(found, devices)
     prices = prices_of(Network(found, devices), ids)
+    digits = digits_of(pieces)
     speeds = {
-        name: (size - 1) * LARGE / prices.all_gather((digit,), LARGE)
-        for (name, digit), (_, size) in zip(digits_of(pieces).items(), pieces, strict=True)
+        name: (size - 1) * LARGE / prices.all_gather((digits[name],), LARGE)
+        for name, size in pieces
         if size > 1
     }
     if not speeds:
         return DEFAULT
     best = max(speeds.values())
-    return Rates(found, best, tuple((name, best / speed) for name, speed in speeds.items()))
+    slow = tuple((name, best / speed) for name, speed in speeds.items())
+    return Rates(found, best, slow, Pace(prices, digits, best))
 
 
 def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:

@@ -1,0 +1,58 @@
+"""What communications take on a network, in bytes that a device receives over the fastest axis.
+
+By the model of the network, latencies too, so that a program is chosen by the seconds that are
+predicted of it. Only permutes count as gathers that bring as much over the slowest of their axes,
+since who sends to whom is known later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shardwright.codegen.planner.basis.digits import Pair, parts_of
+from shardwright.codegen.planner.network.collectives import Prices
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """Prices of communications over axes, named, which are these digits; `bandwidth`: bytes a
+    second over the fastest."""
+
+    prices: Prices
+    digits: dict[str, Pair]
+    bandwidth: float
+    _known: dict[tuple[str, tuple[str, ...], int], float] = field(default_factory=dict)
+
+    def of(self, kind: str, axes: Iterable[str], received: int) -> float:
+        """Return what a communication over axes takes that brings a device so many bytes."""
+        key = kind, tuple(axes), received
+        if key not in self._known:
+            self._known[key] = self.bandwidth * self._seconds(*key)
+        return self._known[key]
+
+    @property
+    def least(self) -> float:
+        """The least that a byte takes, over whatever axes."""
+        return self.bandwidth / self.prices.network.topology.ingest
+
+    def _seconds(self, kind: str, axes: tuple[str, ...], received: int) -> float:
+        digits = tuple(self.digits[name] for name in axes if self.digits[name][1] > 1)
+        if kind == "permute":
+            gathers = (seconds_of("all_gather", (d,), received, self.prices) for d in digits)
+            return max(gathers)
+        return seconds_of(kind, digits, received, self.prices)
+
+
+def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
+    """Return the seconds of a collective that brings a device so many bytes."""
+    count = parts_of(digits)
+    part = received / (count - 1)  # of each of the others
+    match kind:
+        case "all_reduce":
+            return prices.all_reduce(digits, part * count / 2)
+        case "reduce_scatter":
+            return prices.reduce_scatter(digits, part * count)
+        case "all_to_all" | "exchange":
+            return prices.all_to_all(digits, part * count)
+    return prices.all_gather(digits, part)
