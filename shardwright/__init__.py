@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.relayout import RelayoutBundle
     from shardwright.codegen.learn.compare import Comparison, compare
     from shardwright.codegen.learn.learn import Learned, learn
+    from shardwright.codegen.learn.sizes import LearnedSizes, learn_sizes
     from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
@@ -79,6 +80,7 @@ _HOMES = {
     "shardwright.codegen.spec.description": ("Description",),
     "shardwright.codegen.learn.compare": ("Comparison", "compare"),
     "shardwright.codegen.learn.learn": ("Learned", "learn"),
+    "shardwright.codegen.learn.sizes": ("LearnedSizes", "learn_sizes"),
     "shardwright.codegen.partition": ("strategies",),
     "shardwright.codegen.partition.constraints": ("constrain", "shard_alike"),
     "shardwright.codegen.partition.entry": ("partition",),
@@ -111,6 +113,7 @@ __all__ = [
     "DimSharding",
     "InputError",
     "Learned",
+    "LearnedSizes",
     "Matmul",
     "MatmulBundle",
     "MatmulPlan",
@@ -138,6 +141,7 @@ __all__ = [
     "from_named_sharding",
     "from_torch",
     "learn",
+    "learn_sizes",
     "load_toml",
     "partition",
     "permute",

@@ -55,12 +55,12 @@ def fit_buffer(
     )
     for view in along:
         for layout in view.layouts():
-            if _holds(layout, held, shapes, mesh):
+            if holds(layout, held, shapes, mesh):
                 return layout
     return None
 
 
-def _holds(
+def holds(
     layout: BufferLayout,
     held: Sequence[HeldBuffer],
     shapes: Mapping[str, tuple[int, ...]],

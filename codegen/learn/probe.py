@@ -351,9 +351,11 @@ class _Codes:
         first = passes[0]
         same = [(first == each) | np.isnan(first) & np.isnan(each) for each in passes]
         tensors[np.all(same, axis=0)] = PADDED
-        weights = np.arange(1.0, 1 + len(passes)) / 7
-        digest = np.tensordot(weights, np.nan_to_num(np.stack(passes)), axes=1)
-        computed = np.where(tensors == COMPUTED, digest, 0.0)
+        computed = np.zeros(shape)
+        if (tensors == COMPUTED).any():
+            weights = np.arange(1.0, 1 + len(passes)) / 7
+            digest = np.tensordot(weights, np.nan_to_num(np.stack(passes)), axes=1)
+            computed = np.where(tensors == COMPUTED, digest, 0.0)
         return HeldBuffer(tensors, index, np.ones(shape), np.zeros(shape), computed)
 
     def _numbers(self, digits: list[Floats], line: Integers) -> Integers:

@@ -1,0 +1,244 @@
+"""A layout at any size: learned at some small sizes, and checked at one that was not used."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from shardwright.codegen.learn.fit import holds
+from shardwright.codegen.learn.learn import Learned, learn, read_ranks
+from shardwright.codegen.learn.probe import read_logical
+from shardwright.ir.errors import InputError
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.stored import Stored
+from shardwright.ir.text.layout_text import parse_layout
+
+Size: TypeAlias = Mapping[str, int]
+"""What a model and its parallelism are made of, by name: heads, kv heads, ranks."""
+
+NUMBER = re.compile(r"(?<![\w.])\d+")
+AXIS = re.compile(r'("[^"]+")(:\(\d+\)\d+)?')
+_MULTIPLES = (8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class SizeFormula:
+    """A number of a layout, as a function of the size; `text`: Python's, of the parameters."""
+
+    text: str
+
+    def value(self, size: Size) -> Fraction:
+        """Return the number at a size, exactly."""
+        known = {name: Fraction(value) for name, value in size.items()}
+        return Fraction(eval(self.text, {"min": min, "ceil": math.ceil, "__builtins__": {}}, known))
+
+
+@dataclass(frozen=True)
+class LayoutForm:
+    """The text of a buffer's layout, with a formula in place of each number."""
+
+    words: tuple[str, ...]  # one more than formulas
+    formulas: tuple[SizeFormula, ...]
+
+    def text(self, size: Size) -> str:
+        """Return the layout at a size."""
+        values = (formula.value(size) for formula in self.formulas)
+        return "".join(_woven(self.words, (str(int(value)) for value in values)))
+
+    def __str__(self) -> str:
+        said = (each.text if each.text.isdigit() else f"{{{each.text}}}" for each in self.formulas)
+        return "".join(_woven(self.words, said))
+
+
+@dataclass(frozen=True)
+class LearnedSizes:
+    """Layouts as functions of the size.
+
+    `learned` and `checked`: the sizes at which the loader ran.
+    """
+
+    forms: dict[str, LayoutForm]  # by buffer
+    learned: tuple[dict[str, int], ...]
+    checked: dict[str, int]
+    logical: Callable[..., Mapping[str, object]]
+    ranks: Callable[..., object]
+    dtype: str
+
+    def at(self, *, extrapolate: bool = False, **size: int) -> Stored:
+        """Return the stored layout at a size.
+
+        Raises InputError for a size at which no loader ran, unless `extrapolate` says that this is
+        wanted.
+        """
+        if not extrapolate and size not in (*self.learned, self.checked):
+            raise InputError(
+                "no loader ran at this size",
+                argument="size",
+                got=_said(size),
+                expected=f"{_said(self.checked)}, at which the layout was checked, or "
+                "extrapolate=True",
+            )
+        tensors = {name: each.shape for name, each in read_logical(self.logical(**size)).items()}
+        layouts = {name: form.text(size) for name, form in self.forms.items()}
+        return Stored(read_ranks(self.ranks(**size)), tensors, layouts, self.dtype)
+
+    def __str__(self) -> str:
+        lines = [f"{name} = {form}" for name, form in self.forms.items()]
+        learned = "; ".join(map(_said, self.learned))
+        return "\n".join([*lines, f"learned at {learned}; checked at {_said(self.checked)}"])
+
+
+def learn_sizes(
+    load: Callable[..., Mapping[str, Any]],
+    *,
+    logical: Callable[..., Mapping[str, object]],
+    ranks: Callable[..., object],
+    sizes: Sequence[Size],
+    check: Size,
+    dtype: object = None,
+) -> LearnedSizes:
+    """Return what a loader stores at any size, learned at a few small ones.
+
+    `sizes`: two or more, of the same parameters. `load(rank, tensors, **size)`, `logical(**size)`
+    and `ranks(**size)` are as for `learn`, of a size. `check`: one more size, at which the loader
+    runs only to check the result on every element.
+    Raises InputError where the buffers at some size have no layout, where no form of a layout holds
+    at all sizes, and where it does not hold at the size to check.
+    """
+    if len(sizes) < 2 or any({*each} != {*check} for each in sizes) or check in sizes:
+        raise InputError(
+            "a layout must be learned at two sizes or more, and checked at another one",
+            argument="sizes",
+            got="; ".join(map(_said, sizes)) or "none",
+            expected=f"other values of {', '.join(check)} than {_said(check)}",
+        )
+    every = [_learned(load, logical, ranks, size, dtype) for size in (*sizes, check)]
+    forms = {name: _form(name, every[:-1], sizes) for name in every[0].layouts}
+    for name, form in forms.items():
+        if not _holds(form, name, every[-1], check):
+            raise InputError(
+                "the layout that was learned does not hold at the size to check",
+                argument="check",
+                got=f"{name} = {form.text(check)} at {_said(check)}; "
+                f"the loader stores {every[-1].layouts.get(name)}",
+                expected="more sizes to learn from",
+            )
+    learned = tuple(dict(size) for size in sizes)
+    return LearnedSizes(forms, learned, dict(check), logical, ranks, every[0].dtype)
+
+
+def _learned(
+    load: Callable[..., Mapping[str, Any]],
+    logical: Callable[..., Mapping[str, object]],
+    ranks: Callable[..., object],
+    size: Size,
+    dtype: object,
+) -> Learned:
+    found = learn(
+        lambda rank, tensors: load(rank, tensors, **size),
+        logical=logical(**size),
+        ranks=ranks(**size),
+        dtype=dtype,
+    )
+    if found.findings:
+        raise InputError(
+            "every buffer must have a layout",
+            argument="load",
+            got=f"at {_said(size)}: {found.findings[0]}",
+            expected="a loader that moves elements as they are",
+        )
+    return found
+
+
+def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutForm:
+    """Return the form of a buffer's layout that holds at all sizes."""
+    texts = [_expanded(str(each.layouts.get(name)), each.mesh) for each in every]
+    kinds: dict[tuple[str, ...], list[int]] = {}
+    for place, text in enumerate(texts):
+        kinds.setdefault(tuple(NUMBER.split(text)), []).append(place)
+    for words, places in sorted(kinds.items(), key=lambda each: -len(each[1])):
+        numbers = [list(map(int, NUMBER.findall(texts[place]))) for place in places]
+        at = [sizes[place] for place in places]
+        formulas = [_formula(values, at) for values in zip(*numbers, strict=True)]
+        if all(formulas):
+            form = LayoutForm(words, tuple(each for each in formulas if each is not None))
+            if all(_holds(form, name, each, size) for each, size in zip(every, sizes, strict=True)):
+                return form
+    raise InputError(
+        "the layouts at all sizes must be of one form",
+        argument="sizes",
+        got="; ".join(
+            f"{name} = {each.layouts.get(name)} at {_said(size)}"
+            for each, size in zip(every, sizes, strict=True)
+        ),
+        expected="sizes at which every number is a product, quotient or minimum of parameters",
+    )
+
+
+def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
+    """Return whether a form has every element of what a loader stored at a size."""
+    try:
+        layout = parse_layout(form.text(size))
+    except (InputError, ZeroDivisionError):
+        return False
+    held = [each[name] for each in learned.held.values() if name in each]
+    return len(held) == len(learned.held) and holds(layout, held, learned.tensors, learned.mesh)
+
+
+def _expanded(text: str, mesh: Mesh) -> str:
+    """Return the text of a layout with the sizes of whole axes, as of sub-axes."""
+    sizes = {f'"{name}"': size for name, size in mesh.axes}
+    return AXIS.sub(lambda found: found[1] + (found[2] or f":(1){sizes[found[1]]}"), text)
+
+
+def _formula(values: Sequence[int], sizes: Sequence[Size]) -> SizeFormula | None:
+    """Return the simplest formula that has a value at each size: a constant, else a function of
+    parameters, else a multiple or a part of one."""
+    if len({*values}) == 1:
+        return SizeFormula(str(values[0]))
+    scaled = []
+    for text in _bases([*sizes[0]]):
+        found = [SizeFormula(text).value(size) for size in sizes]
+        factor = values[0] / found[0]
+        if [factor * each for each in found] == [*values]:
+            if factor == 1:
+                return SizeFormula(text)
+            if factor.denominator == 1:
+                scaled.append(f"{factor} * {text}")
+            elif factor.numerator == 1:
+                scaled.append(f"{text} / {factor.denominator}")
+    return SizeFormula(scaled[0]) if scaled else None
+
+
+def _bases(names: list[str]) -> Iterator[str]:
+    """Yield functions of parameters, simplest first, of which numbers of layouts are multiples."""
+    pairs, ordered = (each(names, 2) for each in (itertools.combinations, itertools.permutations))
+    triples = list(itertools.permutations(names, 3))
+    yield from names
+    for p, q in pairs:
+        yield from (f"min({p}, {q})", f"{p} * {q}")
+    both = list(ordered)
+    for p, q in both:
+        yield from (f"{p} / {q}", f"({p} + {q})", f"({p} + 2 * {q})")
+    for p, q, r in triples:
+        yield from (f"{p} * {q} / {r}", f"{p} / min({q}, {r})")
+    for p, q in both:
+        yield f"ceil({p} / {q})"
+        for m in _MULTIPLES:
+            yield f"ceil({p} / {m}) * {m} / {q}"
+            yield f"ceil({p} / ({m} * {q})) * {m}"
+
+
+def _woven(words: Sequence[str], between: Iterator[str]) -> Iterator[str]:
+    for word, each in itertools.zip_longest(words, between, fillvalue=""):
+        yield word
+        yield each
+
+
+def _said(size: Size) -> str:
+    return ", ".join(f"{name}={value}" for name, value in size.items())
