@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "62303c11b359d128",
-    "pallas_tpu": "6a6accaa0e2d2c99",
+    "jax_xla": "e0b08514e7be76ce",
+    "pallas_tpu": "b08900ed6d67cbe3",
     "triton_gpu": "363170c5f54d6c0c",
 }
 

@@ -161,29 +161,14 @@ def mapped(function, mesh, in_specs, out_specs):
 
 def over_devices(function, given, result):
     """Return the function of global arrays that makes the shard of a result on each device of
-    shards that it has. `given`, `result`: the shardings of the arrays. Their meshes list the same
-    devices in the same order, perhaps cut into other axes: stacking shards by device and taking
-    them off again only renames the axes, and moves nothing."""
-    first, shardings = given[0].mesh, (*given, result)
-    alike = [each.mesh.shape_tuple == first.shape_tuple for each in shardings]
-    rows = [P(each.mesh.axis_names) for each in shardings]
-    specs = [each.spec if same else rows[0] for each, same in zip(shardings, alike, strict=True)]
+    shards that it has. `given`, `result`: the shardings of the arrays, on the same devices in the
+    same order."""
+    first = given[0].mesh
+    if all(each.mesh.shape_tuple == first.shape_tuple for each in (*given, result)):
+        return mapped(function, first, tuple(each.spec for each in given), result.spec)
+    from .jax_axes import over_axes  # where a side cuts devices into other axes
 
-    def one(*shards):
-        y = function(*(x if same else x[0] for x, same in zip(shards, alike, strict=False)))
-        return y if alike[-1] else y[None]
-
-    def call(*arrays):
-        stacked = (
-            x if same else mapped(lambda shard: shard[None], each.mesh, each.spec, row)(x)
-            for x, each, same, row in zip(arrays, shardings, alike, rows, strict=False)
-        )
-        y = mapped(one, first, tuple(specs[:-1]), specs[-1])(*stacked)
-        if alike[-1]:
-            return y
-        return mapped(lambda row: row[0], result.mesh, rows[-1], result.spec)(y)
-
-    return call
+    return over_axes(mapped, function, given, result)
 
 
 def at(table, me):

@@ -101,7 +101,7 @@ AS_BITS = {
     "integers": of((1024, 2048), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', "int8"),
     "a sum": of((1024, 2048), '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {"y"}]'),
 }
-FLAG = ", as_floats=True"
+FLAG = ", bits=as_bits_but_on_tpu"
 
 
 def module_of(reshard: sw.Reshard) -> str:
@@ -177,10 +177,10 @@ def test_predicted_copies_are_those_of_hlo(tmp_path: Path) -> None:
     cases = {**AS_FLOATS, "floats": AS_BITS["large elements"], "numbers": AS_BITS["integers"]}
     cases |= {"exchanged_twice": EXCHANGED_TWICE}
     texts = {name: module_of(reshard) for name, reshard in (cases | WITHIN_TILES).items()}
-    texts["viewed"] = texts["heads"].replace(FLAG, "")
+    texts["viewed"] = texts["heads"].replace(FLAG, ", bits=as_bits")
     vector = module_of(AS_BITS["a vector"])
     texts["adds"] = vector.replace(
-        "XlaProgram(_exchange, AXES", f"XlaProgram(_exchange, AXES{FLAG}"
+        "XlaProgram(_exchange, AXES, bits=as_bits", f"XlaProgram(_exchange, AXES{FLAG}"
     )
     found, own = compiled(tmp_path, texts), by_xla(list(cases.values()))
     for (name, reshard), theirs in zip(cases.items(), own, strict=True):

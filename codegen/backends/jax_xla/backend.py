@@ -34,6 +34,7 @@ class JaxXla(Backend):
         "boxes",
         "cuts",
         "exchanges",
+        "jax_axes",
         "jax_host",
         "jax_meshes",
         "jax_operation",

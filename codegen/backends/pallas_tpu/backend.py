@@ -75,6 +75,7 @@ class PallasTpu(Backend):
         "boxes",
         "cuts",
         "exchanges",
+        "jax_axes",
         "jax_host",
         "jax_meshes",
         "jax_operation",
