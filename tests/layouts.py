@@ -122,7 +122,8 @@ def relayouts(draw: st.DrawFn) -> sw.Relayout:
     shapes, target = draw(buffers(meshed))
     other = draw(st.sampled_from([meshed, draw(meshes())]))
     source = {name: f"{name}[{{{other.names[0]}}} balanced]" for name in shapes}
-    rest = {f"{name}!": name for name in shapes}
+    beside = draw(st.sampled_from(["", f"[{{{meshed.names[-1]}}} balanced]"]))
+    rest = {f"{name}!": f"{name}{beside}" for name in shapes}
     on_target = Stored(meshed, shapes, {"it": target, **rest}, "int16")
     first = Stored(other, shapes, source, "int16")
     return sw.Relayout(*draw(st.sampled_from([(first, on_target), (on_target, first)])))

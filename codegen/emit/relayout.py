@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,7 +28,7 @@ from shardwright.ir.stored import Stored
 MOST_RELAYS = 1 << 14
 """A module lists every relay: with more it is no reading, and takes long to trace."""
 MOST_ELEMENTS = 2**31 - 1
-"""Places in a buffer are numbers of 32 bits."""
+"""Places in a buffer are numbers of 32 bits in JAX."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,23 @@ def emit_relayout(
             got=f"{len(plan.relays)} strided boxes",
             expected=f"at most {MOST_RELAYS}",
         )
+    if any(registry.contract(each).pads for each in backends):
+        _check_sizes(plan.relayout)
     return RelayoutBundle(plan, backends)
+
+
+def _check_sizes(relayout: Relayout) -> None:
+    """Raise InputError for a buffer of more elements than 32 bits number."""
+    for argument, side in (("source", relayout.source), ("target", relayout.target)):
+        for name, buffer in side.bound.items():
+            size = math.prod(shapes_of(side, buffer, padded=True)[0])
+            if size > MOST_ELEMENTS:
+                raise InputError(
+                    "JAX modules of relayouts number the elements of a buffer with 32 bits",
+                    argument=argument,
+                    got=f"{size:,} elements of {name} on a device",
+                    expected=f"at most {MOST_ELEMENTS:,}, or backends with triton_gpu alone",
+                )
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ def _arrays(
         for device, id_ in zip(mesh.devices.flat, case.source.device_ids, strict=True):
             bits = given[name][id_]
             padded = np.ones(shape, bits.dtype)
-            padded[tuple(map(slice, bits.shape))] = bits
+            if bits.size:
+                padded[tuple(map(slice, bits.shape))] = bits
             shards.append(jax.device_put(to_jax(padded, case.dtype), device))
         spec = (*sharding.spec, *[None] * (len(shape) - len(sharding.spec)))
         whole = tuple(

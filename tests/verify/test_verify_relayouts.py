@@ -186,6 +186,20 @@ def test_mistakes(changes: dict[str, object], expected: str) -> None:
     assert message(lambda: described(**changes)) == exactly(expected)
 
 
+def test_too_large() -> None:
+    """Elements are numbered with 32 bits, but in Triton."""
+    whole = sw.Stored("tp=2", {"w": (1 << 20, 1 << 12)}, "w", "int8")
+    relayout = sw.Relayout(whole, sw.Stored("tp=2", whole.tensors, "w[{tp}]", "int8"))
+    assert sw.emit(relayout, ("triton_gpu",)).plan.total == 0
+    assert message(lambda: sw.emit(relayout, ("jax_xla",))) == exactly(
+        """
+        source: JAX modules of relayouts number the elements of a buffer with 32 bits
+        got: 4,294,967,296 elements of w on a device
+        expected: at most 2,147,483,647, or backends with triton_gpu alone
+        """
+    )
+
+
 @pytest.mark.slow
 def test_among_processes(tmp_path: Path) -> None:
     """Ranks of gloo exchange messages; some have no source buffer, and some no target buffer."""

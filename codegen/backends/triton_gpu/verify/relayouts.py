@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +26,7 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
     it; the names of the checks passed."""
     padding = case.padding()
     for given, wanted in case.runs():
-        tensors = _tensors(given, case.dtype)
+        tensors = _tensors(given, case.dtype, module.source_shape)
         named = {f"{name} {n}": x for name, each in tensors.items() for n, x in enumerate(each)}
         poison = 1 if case.dtype == "bool" else POISON
         memory = Memory(poison, named)
@@ -42,10 +43,15 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
     return ("values", "padding", "out", "reads in bounds", "inputs kept", "messages")
 
 
-def _tensors(held: Held, dtype: str) -> Tensors:
-    """Return fresh tensors of what devices have, sorted by device id."""
+def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, ...]]) -> Tensors:
+    """Return fresh tensors of what devices have, sorted by device id; those without elements of the
+    shape that the module gives them."""
+
+    def made(name: str, device: int, bits: Any) -> Any:
+        return to_torch(bits if bits.size else bits.reshape(shape_of(name, device)), dtype)
+
     return {
-        name: [to_torch(bits, dtype) for _, bits in sorted(each.items())]
+        name: [made(name, device, bits) for device, bits in sorted(each.items())]
         for name, each in held.items()
     }
 
@@ -78,7 +84,7 @@ def _poisoned(
         name: {device: np.full_like(bits, _poison(case, bits)) for device, bits in each.items()}
         for name, each in wanted.items()
     }
-    out = _tensors(blank, case.dtype)
+    out = _tensors(blank, case.dtype, module.target_shape)
     for x in itertools.chain(*out.values()):
         memory.allow(x)
     results = module.reshard_local(tensors, out=out)
@@ -88,6 +94,8 @@ def _poisoned(
         for name, each in _held(results, wanted).items():
             for device, bits in each.items():
                 what = f"device {device}, buffer {name}"
+                if not bits.size:
+                    continue
                 compare.same_bits(what, bits, expected[name][device], wanted[name][device])
 
 
