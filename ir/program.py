@@ -20,8 +20,8 @@ one body whose values are local to the shardings of its params.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from shardwright.ir.errors import InternalError
 from shardwright.ir.mesh import Mesh
@@ -141,9 +141,6 @@ class Program:
     def result_names(self) -> tuple[str, ...]:
         """How results are called in sentences: `result[1]['w']`, or by their number."""
         return self.paths or tuple(f"result {place}" for place in range(len(self.results)))
-
-    def with_values(self, values: Iterable[Value]) -> Program:
-        return replace(self, values=tuple(values))
 
     def value(self, name: str) -> Value:
         """Return the value of this name; an InternalError if there is none."""

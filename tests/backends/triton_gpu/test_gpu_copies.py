@@ -82,7 +82,7 @@ FAULTS = {
     "block_of_another": (large(), r"tl.cast\(block", "tl.cast(block // 2", WRONG.format(0)),
     "copied_twice": (
         large(),
-        r"(?s)\n( +)(copy_rows\(.*?\n\1\)\n)",
+        r"(?s)\n( +)(copy_rows\(\n.*?\n\1\)\n)",
         r"\n\1\2\1\2",
         r"device 0: a program copies twice, RowCopy\(.*\), RowCopy\(.*\)",
     ),
