@@ -78,6 +78,14 @@ JAX_GROUP_EXPORTS = {
 }
 """Those of groups."""
 
+JAX_RELAYOUT_EXPORTS = {
+    "RECEIVED": "bytes",
+    "reshard": "values",
+    "source_sharding": "values",
+    "target_sharding": "values",
+}
+"""Those of relayouts."""
+
 JAX_MATMUL_EXPORTS = {
     "lhs_sharding": "values",
     "matmul": "values",
@@ -98,8 +106,8 @@ class Contract:
     `stacks_terms`: whether what modules take and give has a dimension of terms, where there are
     any, before those of the tensor; else a device has its own term in the form of a shard.
     `matmul`: the names of a matmul's module; none where there are no such. `exported`: each
-    function that modules may export, and the check that exercises it; `exported_by_groups` and
-    `exported_by_matmuls`: those of other modules.
+    function that modules may export, and the check that exercises it; `exported_by_groups`,
+    `exported_by_matmuls` and `exported_by_relayouts`: those of other modules.
     `pads`: whether a shard is as large on every device, padded at its ends.
     `has_phases`: whether `_HOST` lists its exchanges, where there may be several.
     `collective`: whether kernels meet by collective ids, of which no two operations share one.
@@ -110,6 +118,7 @@ class Contract:
     exported: Mapping[str, str]
     exported_by_groups: Mapping[str, str]
     exported_by_matmuls: Mapping[str, str]
+    exported_by_relayouts: Mapping[str, str]
     grouped: tuple[str, ...] = ()
     matmul: tuple[str, ...] = ()
     stacks_terms: bool = True

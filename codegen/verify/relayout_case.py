@@ -114,10 +114,27 @@ class RelayoutCase:
         values = random.integers(0, radix, count, bits, endpoint=False)
         yield _filled(before, values, random, radix), _filled(after, values)
 
+    def received(self) -> int:
+        """Return the bytes that the busiest device must receive: each element it lacks, once."""
+        before, after = (
+            _held_by_device(side.numbers(dict(self.tensors))) for side in (self.source, self.target)
+        )
+        lacked = (len(held - before.get(device, set())) for device, held in after.items())
+        return max(lacked, default=0) * itemsize(self.dtype)
+
     def padding(self) -> dict[str, dict[int, np.ndarray]]:
         """Return where buffers of the target have no element, by name and device."""
         numbers = self.target.numbers(dict(self.tensors))
         return {n: {d: held == PADDING for d, held in each.items()} for n, each in numbers.items()}
+
+
+def _held_by_device(numbers: Mapping[str, Mapping[int, Numbers]]) -> dict[int, set[int]]:
+    """Return the numbers of the elements that each device has in any buffer."""
+    found: dict[int, set[int]] = {}
+    for each in numbers.values():
+        for device, held in each.items():
+            found.setdefault(device, set()).update(held[held != PADDING].tolist())
+    return found
 
 
 def _filled(

@@ -94,13 +94,16 @@ def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
     module, contract = load(case.module), registry.contract(case.backend)
     compare.names(module, ("__all__",))
     if isinstance(case, RelayoutCase):
-        relayout: tuple[str, ...] = runner.run_relayout(module, case)
-        return relayout
+        exported = Exported(module, contract.exported_by_relayouts)
+        compare.expect("RECEIVED", module.RECEIVED, case.received())
+        checks: tuple[str, ...] = ("bytes", *runner.run_relayout(module, case))
+        exported.exercised(module, checks)
+        return checks
     if isinstance(case, GroupCase):
         compare.names(module, contract.grouped)
         exported = Exported(module, contract.exported_by_groups)
         moves = runner.run_group if case.execute else covered_group
-        checks: tuple[str, ...] = moves(module, case)
+        checks = moves(module, case)
     elif isinstance(case, MatmulCase):
         compare.names(module, contract.matmul)
         exported = Exported(module, contract.exported_by_matmuls)

@@ -212,7 +212,8 @@ def _kernel(moves, x, slots, met, free, sent, received):
     steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
 
     def tell(place, semaphore):  # the device there, if one is
-        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, SCHEDULE.device(place)))
+        device = SCHEDULE.device(place)
+        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, device))
 
     def hear(number):  # the receiver of a step: the places there are free
         is_there = SCHEDULE.is_device(hop(me, *steps[number].way))

@@ -1,7 +1,7 @@
 """A pull kernel for one fixed reshard: 5x4 float32, rows over two devices to columns."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import triton
@@ -130,6 +130,7 @@ class Host:
 
     exchange, kernel, tiles = Exchange(), pull, Tiles()
     reduces = False
+    features: ClassVar[dict[str, object]] = {}
 
     @property
     def phases(self):

@@ -33,6 +33,8 @@ def table(path: Path) -> Mapping[str, str]:
     """The checks of what a module exports, by what its bundle is of."""
     (backend,) = (each for each in registry.NAMES if path.name.startswith(each))
     contract = registry.contract(backend)
+    if "RECEIVED" in exported(path):
+        return contract.exported_by_relayouts
     if "matmul" in exported(path):
         return contract.exported_by_matmuls
     return contract.exported_by_groups if "NAMES" in exported(path) else contract.exported

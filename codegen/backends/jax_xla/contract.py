@@ -7,6 +7,7 @@ from shardwright.codegen.backends.contract import (
     JAX_MATMUL_EXPORTS,
     JAX_MATMULS,
     JAX_PROGRAMS,
+    JAX_RELAYOUT_EXPORTS,
     Contract,
 )
 
@@ -16,6 +17,7 @@ CONTRACT = Contract(
     exported=JAX_EXPORTS,
     exported_by_groups=JAX_GROUP_EXPORTS,
     exported_by_matmuls=JAX_MATMUL_EXPORTS,
+    exported_by_relayouts=JAX_RELAYOUT_EXPORTS,
     grouped=("NAMES", "_HOST", *JAX),
     matmul=JAX_MATMULS,
 )

@@ -11,6 +11,7 @@ from shardwright.codegen.backends.contract import (
     JAX_MATMUL_EXPORTS,
     JAX_MATMULS,
     JAX_PROGRAMS,
+    JAX_RELAYOUT_EXPORTS,
     Contract,
 )
 
@@ -20,6 +21,7 @@ CONTRACT = Contract(
     exported={**JAX_EXPORTS, "reshard_done": "start and end", "reshard_start": "start and end"},
     exported_by_groups=JAX_GROUP_EXPORTS,
     exported_by_matmuls=JAX_MATMUL_EXPORTS,
+    exported_by_relayouts=JAX_RELAYOUT_EXPORTS,
     grouped=("NAMES", "_HOST", *JAX),
     matmul=JAX_MATMULS,
     collective=True,

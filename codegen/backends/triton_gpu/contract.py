@@ -20,6 +20,13 @@ CONTRACT = Contract(
         "matmul_local": "values",
         "synchronize": "calls of ranks",
     },
+    exported_by_relayouts={
+        "RECEIVED": "bytes",
+        "reshard": "calls of ranks",
+        "reshard_local": "values",
+        "source_shape": "values",
+        "target_shape": "values",
+    },
     grouped=("NAMES", "_HOST", "reshard_local"),
     matmul=TORCH_MATMULS,
     stacks_terms=False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -153,23 +153,20 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
         return
     program, slot = module._PROGRAM, module._PROGRAM.slot
     count = len(program.schedule.moves)  # the table may have more rows
+    # In a row, after its ends: where a half begins, extents, and the offset's number if shared.
+    columns = len(program.schedule.moves[0]) - 2 - program.shares
     tables = (program.table(device, program.order)[:count] for device in devices)
     moves = zip(*tables, strict=True)
-    for hops in program.schedule.rounds:
-        total: Counter[tuple[int, int]] = Counter()
-        for *way, count in hops:
-            made = (each for _ in range(count) for each in enumerate(next(moves)))
-            for device, (_, _, *row) in made:
-                columns = int(slot.halves) + len(slot.sized)
-                sends = row[columns] if program.shares else 1
-                extents = dict(enumerate(slot.shape))
-                pairs = zip(slot.sized, row[int(slot.halves) : columns], strict=True)
-                extents.update((axis, extent) for (axis, _), extent in pairs)
-                nbytes = sends * size * math.prod(extents.values())
-                there = module.hop(program.schedule.place(device), *way)
-                total[device, int(program.schedule.device(there))] += nbytes
-        yield total
-    assert next(moves, None) is None
+    totals: defaultdict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for (turn, way), made in zip(program.schedule.ways, moves, strict=True):
+        for device, (_, _, *row) in enumerate(made):
+            sent_of_it = row[int(program.schedule.halves) : columns]
+            assert len(sent_of_it) <= 1  # of a slot along its first dimension, if not all
+            sends = row[columns] if program.shares else 1
+            nbytes = sends * size * math.prod((*sent_of_it, *slot.shape[len(sent_of_it) :]))
+            there = module.hop(program.schedule.place(device), *way)
+            totals[turn][device, int(program.schedule.device(there))] += nbytes
+    yield from (totals[turn] for turn in sorted(totals))
 
 
 def busiest(pairs: Counter[tuple[int, int]], torus: Torus) -> Counter[Any]:

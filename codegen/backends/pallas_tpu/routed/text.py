@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import indent
 
 from shardwright.codegen.backends.pallas_tpu.kernel_text import ProgramText, by
 from shardwright.codegen.backends.pallas_tpu.memory import View, round_up
@@ -16,7 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Lines
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.emit.context import constant_lines
-from shardwright.codegen.emit.python_text import exploded
+from shardwright.codegen.emit.python_text import INDENT, exploded, formatted
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.exchange import Exchange
 
@@ -212,7 +213,11 @@ def _at(ref: str, items: list[str]) -> str:
     """Return a part of a buffer, over as few lines as it takes; what is whole is left out."""
     while len(items) > 1 and items[-1] == "slice(None)":
         items = items[:-1]
-    return "\n".join(exploded(f"{'.' * 24}{ref}.at", items, "[]")).lstrip(".")
+    lines = exploded(f"{'.' * 24}{ref}.at", items, "[]")
+    if len(lines) > 1:
+        own = (indent(f"{formatted(item, 13, 12)},", INDENT) for item in items)
+        lines = [lines[0], *own, lines[-1]]
+    return "\n".join(lines).lstrip(".")
 
 
 def kernel_of(
