@@ -233,7 +233,9 @@ class Blocks:
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
-        how = ("x", f"{index} * {size}", str(size), f"axis={change.axis}")
+        # XLA proves more of where the rows begin if it need not allow for negative indices.
+        more = (f"axis={change.axis}", "allow_negative_indices=False")
+        how = ("x", f"{index} * {size}", str(size), *more)
         return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
     def _collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
