@@ -15,7 +15,7 @@ from fuzz.table import COSTLY, ROWS, drawn, pairs
 
 from shardwright.codegen.verify.pool import missing
 
-QUICK = {"pallas_tpu": 40, "triton_gpu": 90, "jax_xla": 94}
+QUICK = {"pallas_tpu": 40, "triton_gpu": 82, "jax_xla": 84}
 """Rows of each backend for every run, fewest of those that take longest; the long sweep runs all,
 and `make fuzz` has others."""
 

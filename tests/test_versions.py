@@ -51,6 +51,7 @@ def test_the_page_says_the_versions(name: str) -> None:
     assert pin in pinned.split(", ")
 
 
+@pytest.mark.slow
 def test_the_hook_runs(tmp_path: Path) -> None:
     """The command of the hook: it passes after `emit`, and fails after an edit."""
     yaml = pytest.importorskip("yaml")

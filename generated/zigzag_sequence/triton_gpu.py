@@ -80,7 +80,7 @@ def copy_boxes(
         inside = element < tl.load(box + 4)
         source = tl.load(sources + tl.load(box)).to(tl.pointer_type(INTEGER)) + tl.load(box + 2)
         target = tl.load(targets + tl.load(box + 1)).to(tl.pointer_type(INTEGER)) + tl.load(box + 3)
-        at, to = element * 0, element * 0
+        at, to = tl.full((BLOCK,), 0, tl.int64), tl.full((BLOCK,), 0, tl.int64)
         for loop in tl.static_range(DEPTH):
             times = tl.load(box + 5 + 3 * loop)
             at += element % times * tl.load(box + 6 + 3 * loop)

@@ -89,6 +89,7 @@ def test_without_a_mesh_axes_are_made(platform: str) -> None:
     assert str(finding.reshard.source.mesh) == '<["a"=4, "b"=2]>'
 
 
+@pytest.mark.slow
 def test_a_convolution_that_every_device_computes_whole() -> None:
     """openxla/xla#47945, which XLA's CPU partitioner does; that of v5e does not."""
     report = audited("cpu", "grouped_convolution", "data=8")

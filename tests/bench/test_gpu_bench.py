@@ -33,6 +33,7 @@ gpu_matmul.main()
 """
 
 
+@pytest.mark.slow
 def test_a_row_of_gpu_matmul() -> None:
     done = subprocess.run(
         [sys.executable, "-c", GPU_MATMUL],

@@ -20,6 +20,7 @@ def check(reshards: list[Reshard]) -> None:
         assert each.least <= each.ours <= min(each.cpu, each.v5e)
 
 
+@pytest.mark.slow
 def test_never_more_than_the_least_of_both() -> None:
     check(drawn(5, seed=1))
 

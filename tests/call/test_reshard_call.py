@@ -47,6 +47,7 @@ def test_arrays(count: int, tmp_path: Path) -> None:
     assert all(int(times) > count // 10 for times in found.groups()), printed
 
 
+@pytest.mark.slow
 def test_arrays_of_jaxs_tests(tmp_path: Path) -> None:
     """What JAX alone knows or does, as JAX does it."""
     pytest.importorskip("jax")

@@ -69,6 +69,7 @@ def test_commands_at_once_keep_what_the_others_write(home: Path) -> None:
     assert files(home) == whole
 
 
+@pytest.mark.slow
 def test_of_two_configs_at_once_one_has_the_folder(home: Path) -> None:
     (home / "other.toml").write_text(TABLES.replace("[4, ", "[8, "))
     words = [["emit", "shardwright.toml"], ["emit", "other.toml"]]

@@ -290,7 +290,7 @@ def check_learned(case: tuple[sw.Mesh, tuple[dict[str, Any], Any]]) -> None:
 cases = meshes().flatmap(lambda mesh: st.tuples(st.just(mesh), buffers(mesh)))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(cases)
 def test_random_layouts(case: Any) -> None:
     check_learned(case)

@@ -27,6 +27,7 @@ tensors = [
 """
 
 
+@pytest.mark.slow
 def test_a_group_with_and_without_x64(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     (tmp_path / "shardwright.toml").write_text(CONFIG)

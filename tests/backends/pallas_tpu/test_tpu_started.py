@@ -178,6 +178,7 @@ ALONE = (
 )
 
 
+@pytest.mark.slow
 def test_interpreted_and_misused(tmp_path: Path) -> None:
     found = run("cpu", SMALL, tmp_path, "ordered", "crossed")
     assert found["ordered"] == [True]

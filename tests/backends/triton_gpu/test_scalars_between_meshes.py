@@ -14,6 +14,7 @@ from shardwright.ir import Mesh, Reshard
 pytest.importorskip("triton")
 
 
+@pytest.mark.slow
 def test_it_keeps_its_shape_on_every_rank(tmp_path: Path) -> None:
     """As emitted; and where the result has on such a rank the shape of no elements."""
     source = Mesh({"w": 2}).sharding("[]")

@@ -51,10 +51,10 @@ def test_numbers_identify_elements(dtype: str, tmp_path: Path) -> None:
 def test_pieces_between_one_pair_in_any_order(tmp_path: Path) -> None:
     """Both ends pack by box, however they list the pieces."""
     _, support = module_of(SIX, tmp_path)
-    boxes, processes = support("boxes"), support("torch_processes")
-    cut = importlib.import_module(f"{boxes.__name__.rpartition('.')[0]}.cuts").Cut
-    sides = [boxes.Side([each], lambda position: (0, 7)) for each in (0, 1)]
-    exchange = boxes.Exchange(
+    exchanges, processes = support("exchanges"), support("torch_processes")
+    cut = importlib.import_module(f"{exchanges.__name__.rpartition('.')[0]}.cuts").Cut
+    sides = [exchanges.Side([each], lambda position: (0, 7)) for each in (0, 1)]
+    exchange = exchanges.Exchange(
         *sides, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], cut(2, 0, 1)
     )
     assert exchange.fault() == ""
