@@ -100,7 +100,7 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
     buffer = torch.zeros(-(-own.source_bytes // 16) * 16, dtype=torch.uint8)
     pointers = [buffer.data_ptr()] * len(own.exchange.ranks)
     handle = SimpleNamespace(barrier=lambda channel, timeout_ms: None, signal_pad_size=2048)
-    kept = own.processes._of(group)
+    kept = own.processes.kept(group)
     kept["shared"].workspace = module.Place(buffer, handle, pointers)
     kept[None] = home.type, "symmetric"
     module.has_kernels = lambda *_: True
@@ -143,7 +143,7 @@ def measured(name: str, calls: int = CALLS) -> tuple[float, float, float]:
         module = load(path)
         with faked(made.devices) as driver:
             shard, out = ready(module, group)
-            kept = module._HOST.processes._of(group)
+            kept = module._HOST.processes.kept(group)
 
             def forgotten() -> None:
                 kept["calls"].clear()
