@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +19,20 @@ from shardwright.codegen.learn.held import (
     indices_of,
     listed,
     named,
-    of_held,
-    of_layout,
     order_of,
 )
 from shardwright.codegen.learn.learn import Learned, read_ranks
 from shardwright.codegen.learn.probe import (
-    PADDED,
-    Buffers,
-    HeldBuffer,
     Load,
     element_type,
     probe,
     read_logical,
 )
+from shardwright.codegen.learn.sides import HeldSide, LayoutSide, Side, walked
 from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.relayout import check_alike
 from shardwright.ir.stored import Stored
-
-Extents: TypeAlias = tuple[int, ...]
 
 MOST_LINES = 40
 """Differences that are printed."""
@@ -102,13 +94,13 @@ def compare(
     there, by default the tensors and devices of the side that is no loader. Raises InputError for
     sides of other tensors, devices or buffers, and for two loaders without `logical` and `ranks`.
     """
-    sides: list[_Side] = []
+    sides: list[Side] = []
     other = next((each for each in (expected, found) if isinstance(each, Stored | Learned)), None)
     for argument, given in (("found", found), ("expected", expected)):
         if isinstance(given, Stored):
-            sides.append(_LayoutSide(given))
+            sides.append(LayoutSide(given))
         elif isinstance(given, Learned):
-            sides.append(_HeldSide(given.tensors, given.held))
+            sides.append(HeldSide(given.tensors, given.held))
         elif callable(given):
             sides.append(_run(given, other, logical, ranks, dtype))
         else:
@@ -123,13 +115,13 @@ def compare(
         _check_devices(sides[0], sides[1])
         _check_buffers([*found.bound], [*expected.bound])
         if any(found.bound[name].dim != each.dim for name, each in expected.bound.items()):
-            sides = [_walked(found), _walked(expected)]
+            sides = [walked(found), walked(expected)]
     return Comparison(tuple(_differences(*sides)))
 
 
 def _run(
     load: Load, other: Stored | Learned | None, logical: object, ranks: object, dtype: object
-) -> _HeldSide:
+) -> HeldSide:
     """Return what a loader stores; the tensors and ranks are those of the other side if they are
     not given."""
     if other is None and (logical is None or ranks is None):
@@ -142,113 +134,13 @@ def _run(
     tensors = read_logical(logical if other is None or logical is not None else other.tensors)
     mesh = other.mesh if ranks is None and other is not None else read_ranks(ranks)
     exact = element_type(tensors, dtype)
-    return _HeldSide(
+    return HeldSide(
         {name: each.shape for name, each in tensors.items()},
         probe(load, tensors, mesh.device_ids, exact),
     )
 
 
-@dataclass(frozen=True)
-class _LayoutSide:
-    """What a layout has, by device."""
-
-    stored: Stored
-
-    @property
-    def tensors(self) -> Mapping[str, tuple[int, ...]]:
-        return self.stored.tensors
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        return tuple(self.stored.mesh.device_ids)
-
-    def names(self, device: int) -> list[str]:
-        """Return the buffers of a device."""
-        return [*self.stored.bound]
-
-    def dim(self, name: str) -> int | None:
-        """Return the dimension along which a buffer's parts stand."""
-        return self.stored.bound[name].dim
-
-    def shape(self, device: int, name: str, like: Extents | None) -> Extents:
-        """Return the shape of a buffer."""
-        return self.stored.shape(name, device)
-
-    def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
-        """Return the blocks of a buffer along a dimension."""
-        return of_layout(self.stored, name, self.devices.index(device))
-
-
-@dataclass(frozen=True)
-class _HeldSide:
-    """What a loader stores, by device."""
-
-    tensors: Mapping[str, tuple[int, ...]]
-    held: Mapping[int, Buffers]
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        return tuple(self.held)
-
-    def names(self, device: int) -> list[str]:
-        """Return the buffers of a device."""
-        return [*self.held[device]]
-
-    def dim(self, name: str) -> int | None:
-        """Return None: a loader says no dimension."""
-        return None
-
-    def shape(self, device: int, name: str, like: Extents | None) -> Extents:
-        """Return the shape of a buffer: that of the other side if only dimensions of extent 1, or
-        a dimension in several, are between them."""
-        shape = self.held[device][name].shape
-        return like if like is not None and _reshapes(shape, like) else shape
-
-    def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
-        """Return the blocks of a buffer along a dimension."""
-        return of_held(self.held[device][name].reshaped(shape), self.tensors, dim)
-
-
-_Side: TypeAlias = _LayoutSide | _HeldSide
-
-
-def _walked(stored: Stored) -> _HeldSide:
-    """Return what a layout has, element by element."""
-    names = [*stored.tensors]
-    rank = max(1, *map(len, stored.tensors.values()))
-    numbers = {name: np.full(shape, names.index(name)) for name, shape in stored.tensors.items()}
-    places = [
-        {
-            name: np.indices(shape)[dim] if dim < len(shape) else np.zeros(shape, dtype=np.int64)
-            for name, shape in stored.tensors.items()
-        }
-        for dim in range(rank)
-    ]
-    tensors = stored.shards(numbers, PADDED)
-    index = [stored.shards(each) for each in places]
-    held = {
-        device: {
-            name: HeldBuffer(
-                each.astype(np.int64),
-                np.stack([along[device][name].astype(np.int64) for along in index], axis=-1),
-                np.ones(each.shape),
-                *(np.zeros(each.shape) for _ in range(2)),
-            )
-            for name, each in buffers.items()
-        }
-        for device, buffers in tensors.items()
-    }
-    return _HeldSide(stored.tensors, held)
-
-
-def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:
-    """Return whether a shape has more dimensions, but the same elements in order, so that each of
-    the dimensions of the other is one or several neighbours of its."""
-    ends = [{math.prod(each[:n]) for n in range(len(each) + 1)} for each in (shape, like)]
-    return len(like) > len(shape) and math.prod(shape) == math.prod(like) and ends[0] <= ends[1]
-
-
-def _differences(found: _Side, expected: _Side) -> Iterator[Difference]:
+def _differences(found: Side, expected: Side) -> Iterator[Difference]:
     _check_devices(found, expected)
     for name in {*found.tensors} & {*expected.tensors}:
         pair = found.tensors[name], expected.tensors[name]
@@ -266,7 +158,7 @@ def _differences(found: _Side, expected: _Side) -> Iterator[Difference]:
             yield from _of_buffer(found, expected, device, name)
 
 
-def _check_devices(found: _Side, expected: _Side) -> None:
+def _check_devices(found: Side, expected: Side) -> None:
     if {*found.devices} != {*expected.devices}:
         raise InputError(
             "both sides must be on the same devices",
@@ -286,14 +178,14 @@ def _check_buffers(found: list[str], expected: list[str]) -> None:
         )
 
 
-def _of_buffer(found: _Side, expected: _Side, device: int, name: str) -> Iterator[Difference]:
+def _of_buffer(found: Side, expected: Side, device: int, name: str) -> Iterator[Difference]:
     """Yield where a buffer of a device differs."""
     wanted = expected.shape(device, name, None)
     shape = found.shape(device, name, wanted)
     wanted = expected.shape(device, name, shape)
     same = None
     dim = expected.dim(name) if expected.dim(name) is not None else found.dim(name)
-    if isinstance(found, _HeldSide) and isinstance(expected, _HeldSide):
+    if isinstance(found, HeldSide) and isinstance(expected, HeldSide):
         pair = [side.held[device][name] for side in (found, expected)]
         dim = best_dim(pair, expected.tensors)
         if shape == wanted:

@@ -13,7 +13,8 @@ from importlib import metadata
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.learn.fit import fit_buffer, loops
+from shardwright.codegen.learn.fit import fit_buffer
+from shardwright.codegen.learn.fit_part import loops
 from shardwright.codegen.learn.held import (
     SCATTERED,
     UNKNOWN,
