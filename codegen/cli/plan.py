@@ -133,22 +133,24 @@ class PlanCommand(Flags):
             return
         print_matmul(planned)
 
+    def _refuse_options(self, rule: str, got: str, expected: str = "") -> None:
+        """Raise InputError for an option that only a plan of one reshard has."""
+        options = {
+            "--compare": self.compare,
+            "--explain": self.explain,
+            "--relabel": self.relabel,
+        }
+        for option, given in options.items():
+            if given:
+                raise InputError(
+                    rule, argument=option, got=got, expected=expected or f"no {option}"
+                )
+
     def _print_relayout(self, description: RelayoutDescription) -> None:
         """Print what a relayout moves."""
         from shardwright.ir.relayout import plan_relayout
 
-        for given, option in (
-            (self.compare, "--compare"),
-            (self.explain, "--explain"),
-            (self.relabel, "--relabel"),
-        ):
-            if given:
-                raise InputError(
-                    "an option of reshards",
-                    argument=option,
-                    got=f"the relayout {description.name}",
-                    expected=f"no {option}",
-                )
+        self._refuse_options("an option of reshards", f"the relayout {description.name}")
         planned = plan_relayout(description.relayout())
         sys.stdout.write(planned.to_json() if self.json else f"{planned}\n")
 
@@ -182,18 +184,9 @@ class PlanCommand(Flags):
         """Print the plans of a group's kinds, and the bytes of all tensors."""
         from shardwright.codegen.cli.plan_group import group_json, print_group
 
-        for given, option in (
-            (self.compare, "--compare"),
-            (self.explain, "--explain"),
-            (self.relabel, "--relabel"),
-        ):
-            if given:
-                raise InputError(
-                    "one reshard is wanted",
-                    argument=option,
-                    got=f"the group {group.name}",
-                    expected="one of its members",
-                )
+        self._refuse_options(
+            "one reshard is wanted", f"the group {group.name}", "one of its members"
+        )
         plans = {}
         for folder, (description, count) in self.kinds(group).items():
             try:
