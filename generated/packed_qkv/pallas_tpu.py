@@ -367,6 +367,7 @@ def push(ranges, ends, x, y, sending, arriving):
             pl.semaphore_signal(barrier, 1, device_id=sender, device_id_type=logical)
 
         expected += (ends[2 * number] >= 0).astype(jnp.int32)
+    # 1 from each receiver of this device, which is in the kernel then.
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
     copies = []
     for number, (begin, size) in enumerate(ranges):
@@ -382,10 +383,11 @@ def push(ranges, ends, x, y, sending, arriving):
         pl.when(receiver >= 0)(copy.start)
         copies.append((receiver, copy))
     for receiver, copy in copies:
-        pl.when(receiver >= 0)(copy.wait_send)
+        pl.when(receiver >= 0)(copy.wait_send)  # the bytes of its message have left
     for number, (begin, size) in enumerate(ranges):
         place = y.at[pl.ds(begin, size)]
         comes = ends[2 * number + 1] >= 0
+        # As many bytes as its sender's message has, signalled by that device's copy.
         pl.when(comes)(pltpu.make_async_copy(place, place, arriving).wait)
 
 
