@@ -69,7 +69,7 @@ class GroupModule(GroupText):
 
     @property
     def how(self) -> str:
-        """How they go."""
+        """The transport of each message."""
         return self.grouping.how
 
     @property

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "e0b08514e7be76ce",
-    "pallas_tpu": "b08900ed6d67cbe3",
-    "triton_gpu": "363170c5f54d6c0c",
+    "jax_xla": "9c680a7801ed964b",
+    "pallas_tpu": "e37492149ca0c88f",
+    "triton_gpu": "2b321e74e7e15814",
 }
 
 

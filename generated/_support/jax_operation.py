@@ -35,7 +35,7 @@ class Operation:
         self.name, self.derivative = name, derivative
 
     def attach(self, host):
-        """Get to know what is moved."""
+        """Bind to an exchange."""
         self.host = host
 
     def bind(self, x, source, target, interpret, collective_id):

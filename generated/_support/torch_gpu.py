@@ -197,12 +197,12 @@ class Reshard:
         errors, as are those of the ranks that it exchanges with, until all make one with `check`.
         On GPUs, for which the host does not wait, that ends the process.
 
-        A launch has a program for each block that is moved, or so many `programs` at most, which go
-        through all blocks in turn, each with four times the threads: so many multiprocessors are
-        taken. Where `async_op`, what is returned has a `wait()`, which returns the target shard;
-        until then the shard is not to be written, nor `out` to be used. On a GPU all runs on a
-        stream of its own meanwhile, and `wait` lets the current stream wait. The next call with the
-        group waits for it too.
+        A launch has one program per block, or at most `programs`. These go through all blocks in
+        turn, each with four times the threads, so the call takes at most `programs`
+        multiprocessors. With `async_op` the call returns a handle whose `wait()` returns the target
+        shard. Until then do not write the shard or use `out`. On a GPU the call runs on its own
+        stream, and `wait` makes the current stream wait for it. The next call with the group waits
+        for it too.
 
         The result is `out` where given. Otherwise it is new, on the shard's device; without a
         shard, on the current GPU if the group uses NCCL, else on the CPU. All runs on the current

@@ -24,7 +24,7 @@ class Program:
     terms: Any = None
 
     def attach(self, host):
-        """Get to know what is moved."""
+        """Bind to an exchange."""
         self.host = host
 
     def settings(self, devices, interpret, collective_id):

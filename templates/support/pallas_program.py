@@ -109,7 +109,7 @@ class PallasProgram(KernelProgram):
         self.inverse = tuple(view.index(axis) for axis in range(len(view)))
 
     def attach(self, host):
-        """Get to know what is moved."""
+        """Bind to an exchange."""
         super().attach(host)
         whole = host.target.whole(host.shape)
         short = (axis for axis, size in enumerate(whole) if host.target.padded[axis] != size)

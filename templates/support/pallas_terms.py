@@ -71,7 +71,7 @@ class ReducedTerms(KernelProgram):
         return self.carrier.carriers
 
     def attach(self, host):
-        """Get to know what is moved."""
+        """Bind to an exchange."""
         super().attach(host)
         self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
         whole, padded = host.target.whole(host.shape), host.target.padded
@@ -134,7 +134,7 @@ class InTwo(KernelProgram):
         return (*self.first.carriers, *self.then.carriers)
 
     def attach(self, host):
-        """Get to know what is moved."""
+        """Bind to an exchange."""
         super().attach(host)
         self.first.attach(Carried(host.shape, host.dtype, host.source, self.parts))
         self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
