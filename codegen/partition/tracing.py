@@ -120,7 +120,5 @@ def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 
 def _names(parameters: tuple[str, ...], paths: list[Any]) -> list[str]:
     """Return a name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
-    return [
-        re.sub(r"\W+", "_", parameters[path[0].idx] + jax.tree_util.keystr(path[1:])).strip("_")
-        for path in paths
-    ]
+    texts = [parameters[path[0].idx] + jax.tree_util.keystr(path[1:]) for path in paths]
+    return [re.sub(r"\W+", "_", text.replace("<flat index ", "")).strip("_") for text in texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import sys
 from collections.abc import Sequence
@@ -46,7 +47,10 @@ def main() -> None:
         sizes = [size for _, size in given.mesh.axes]
         mesh = jax.sharding.Mesh(devices.reshape(sizes), given.mesh.names)
         has_kernels = "RingMatmul" in text  # what these receive is not in the HLO
-        program = module.program(mesh, interpret=True) if has_kernels else module.program(mesh)
+        options: dict[str, Any] = {"interpret": True} if has_kernels else {}
+        if "template" in inspect.signature(module.program).parameters:
+            options["template"] = jax.eval_shape(given.function, *given.avals)
+        program = module.program(mesh, **options)
         detail, checks = fault(given.function, given.avals, program), ["values"]
         unknown = "lax.while_loop" in text  # nobody knows how often it turns
         if not detail and not unknown and not has_kernels:

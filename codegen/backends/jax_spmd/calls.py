@@ -147,7 +147,9 @@ def _common_end(ways: Sequence[Path]) -> Path:
         if len(set(parts)) > 1:
             break
         end.append(parts[0])
-    return tuple(reversed(end))
+    found = tuple(reversed(end))
+    of_dicts = all(part.startswith("[") for part in found)  # which a call can make for itself
+    return found if of_dicts or all(way[-len(found) :] == found for way in ways) else ()
 
 
 def _tree_name(prefix: Path) -> str:

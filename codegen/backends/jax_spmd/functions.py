@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from shardwright.codegen.backends.jax_spmd.calls import (
@@ -19,7 +18,6 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 )
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.backends.jax_spmd.records import Record
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
@@ -180,8 +178,6 @@ def _replaced(tree: Any, known: Mapping[Texts, str]) -> Any:
         items = type(tree)(_replaced(item, known) for item in tree)
         is_known = isinstance(tree, list) and all(isinstance(item, str) for item in items)
         return known.get(tuple(items), items) if is_known else items
-    if isinstance(tree, Record):
-        return replace(tree, items=tuple((n, _replaced(item, known)) for n, item in tree.items))
     if not isinstance(tree, dict):
         return tree
     inner = {key: _replaced(item, known) for key, item in tree.items()}

@@ -13,9 +13,16 @@ from shardwright.codegen.backends.jax_spmd.body import Writer
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name, integers, listed, number
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
-from shardwright.codegen.backends.jax_spmd.records import imports_of, records_of, with_records
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
-from shardwright.codegen.backends.jax_spmd.trees import Path, paths, tree_lines
+from shardwright.codegen.backends.jax_spmd.trees import (
+    Path,
+    flat,
+    nodes_with_classes,
+    paths,
+    plain,
+    restored,
+    tree_lines,
+)
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
 from shardwright.codegen.emit.python_text import INDENT, exploded
 from shardwright.codegen.emit.templates import render
@@ -34,6 +41,28 @@ FILE = "jax_spmd.py"
 NO_RINGS = ProgramRings()
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")
 """What modules with kernels have besides the names that these import."""
+LIKE = (
+    "",
+    "",
+    "def like(tree, leaves):",
+    '    """Return leaves in a tree that is there, in its own classes."""',
+    "    return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves(leaves))",
+)
+TEMPLATE = (
+    "template",
+    "None",
+    (
+        "`template`: a tree as the user's function returns, as from `jax.eval_shape`. Without one,",
+        "results in classes that no argument has are tuples of what these hold.",
+        "",
+    ),
+)
+"""Options of `program`: the name, the default, and what its docstring says."""
+INTERPRET = (
+    "interpret",
+    "False",
+    ("`interpret`: True, or `pltpu.InterpretParams`, to interpret its kernels on CPU devices.", ""),
+)
 MOST_CLOSED_OVER = 64
 """Elements of an array that stands in a module."""
 
@@ -58,6 +87,11 @@ class SpmdModule:
     body: tuple[str, ...]
     checked: bool
     imports: tuple[str, ...]
+    restored: tuple[str, ...]  # the statement that gives results the classes of arguments
+    helpers: tuple[str, ...]  # the function that it calls
+    loses_classes: bool  # whether results have classes that no argument has
+    options: str  # parameters of `program` after the mesh
+    said_of_options: tuple[str, ...]
     rings: tuple[str, ...] = ()  # constants
     ring_names: str = ""  # as a tuple, where there are any
 
@@ -69,10 +103,33 @@ class _Sides:
     program: Partitioned
 
     def inputs(self, leaves: Sequence[str]) -> Any:
-        return with_records(self.program.inputs(tuple(leaves)), "avals")
+        return plain(self.program.inputs(tuple(leaves)))
 
     def outputs(self, leaves: Sequence[str]) -> Any:
-        return with_records(self.program.outputs(tuple(leaves)), "fn")
+        return plain(self.program.outputs(tuple(leaves)))
+
+    def places(self) -> tuple[dict[int, Path], dict[str, list[int]]]:
+        """Return where arguments are, by local value, and those of parameters that are flattened
+        first, as no expression leads to some of them."""
+        arguments = self.program.local.body.arguments
+        numbers = tuple(map(str, range(len(arguments))))
+        places: dict[int, Path] = {}
+        flattened: dict[str, list[int]] = {}
+        for tree, name in zip(self.program.inputs(numbers), self.program.parameters, strict=True):
+            own = {arguments[int(leaf)]: path for leaf, path in paths(tree, (name,))}
+            if all(own.values()):
+                places.update(own)
+            else:
+                flattened[name] = sorted(own)
+        return places, flattened
+
+    def restored(self) -> tuple[Any, bool]:
+        """Return the results in the classes of the arguments, as `trees.restored`."""
+        texts = ("",) * len(self.program.local.body.arguments)
+        trees = zip(self.program.inputs(texts), self.program.parameters, strict=True)
+        known = [node for tree, name in trees for node in nodes_with_classes(tree, (name,))]
+        leaves = ("",) * len(self.program.local.body.results)
+        return restored(self.program.outputs(leaves), "results", known)
 
 
 def module_text(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> str:
@@ -88,26 +145,26 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     sides = _Sides(partitioned)
     types = sides.inputs([_type(local, v) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
-    classes = {record.imported for record in records_of([types, outputs])}
-    names = LocalNames(local, (*parameters, name, *classes, *rings.taken, *KERNEL_NAMES))
+    names = LocalNames(local, (*parameters, name, *rings.taken, *KERNEL_NAMES))
     arrays = tuple(map(array_text, partitioned.constants))
-    arguments = _places(sides.inputs, local.body.arguments, parameters)
+    arguments, flattened = sides.places()
     results = _places(sides.outputs, local.body.results)
+    given, has_classes = sides.restored()
     having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
     functions = Functions(local, names, arguments, results, having)
     writer = Writer(local, names, found, functions, arrays, rings=rings)
     writer.imports.update(dict.fromkeys(rings.imports))
-    lines = [*_unpacked(writer, arguments), *writer.body(local.body, 1)]
-    given = sides.outputs([writer.read(result) for result in local.body.results])
-    lines += tree_lines(functions.whole(given), "return ", "", 1)
+    lines = [*_unpacked(writer, arguments, flattened), *writer.body(local.body, 1)]
+    made = sides.outputs([writer.read(result) for result in local.body.results])
+    lines += tree_lines(functions.whole(made), "return ", "", 1)
     inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
-    writer.imports.update(dict.fromkeys(imports_of([types, outputs])))
     pairs = (
         line
         for name, each in writer.permutations.items()
         for line in exploded(f"{name} = ", [str(pair) for pair in each], "[]")
     )
     axes = local.axes
+    options = [*([] if has_classes else [TEMPLATE]), *([INTERPRET] if rings.rings else [])]
     return SpmdModule(
         name,
         str(axes.mesh),
@@ -128,6 +185,11 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(lines),
         is_checked(local) and not rings.rings,
         tuple(writer.imports),
+        tuple(tree_lines(given, "return ", "", 2)),
+        LIKE if not has_classes or "like(" in flat(given) else (),
+        not has_classes,
+        "".join(f", {name}={default}" for name, default, _ in options),
+        tuple(line for *_, said in options for line in said),
         tuple(line for ring in rings.rings for line in ring.text.lines),
         listed(rings.names) if rings.rings else "",
     )
@@ -149,27 +211,25 @@ def array_text(array: Any) -> str:
     return f"jnp.array([{values}], jnp.{array.dtype}).reshape({integers(array.shape)})"
 
 
-def _places(
-    tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...], names: Sequence[str] = ()
-) -> dict[int, Path]:
-    """Return where local values are in a tree, or in one for each of several names."""
+def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -> dict[int, Path]:
+    """Return where local values are in a tree."""
     tree = tree_of([*map(str, range(len(locals_)))])
-    bases = [(name,) for name in names] if names else [("",)]
-    trees = tree if names else [tree]
-    return {
-        locals_[int(leaf)]: path
-        for own, base in zip(trees, bases, strict=True)
-        for leaf, path in paths(own, base)
-    }
+    return {locals_[int(leaf)]: path for leaf, path in paths(tree, ("",))}
 
 
-def _unpacked(writer: Writer, places: dict[int, Path]) -> list[str]:
+def _unpacked(
+    writer: Writer, places: dict[int, Path], flattened: dict[str, list[int]]
+) -> list[str]:
     """Return the lines that name the arguments which steps use themselves."""
     local = writer.program
     used = set(local.body.results)
     for step in local.body.steps:
         used.update(() if isinstance(step, CallFunction) else taken(step))
     lines = []
+    for parameter, owned in flattened.items():
+        writer.text.update((own, writer.names.fresh(local.of(own).name)) for own in owned)
+        items = [writer.text[own] for own in owned]
+        lines += tree_lines(tuple(items), "", f" = jax.tree.leaves({parameter})", 1)
     for own, path in places.items():
         if len(path) == 1:
             writer.text[own] = path[0]

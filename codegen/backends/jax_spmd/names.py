@@ -10,7 +10,7 @@ from shardwright.codegen.partition.local.steps import LocalProgram
 RESERVED = frozenset(
     {
         *("jax", "jnp", "np", "lax", "P", "Mesh", "AxisType", "NamedSharding"),
-        *("program", "MESH", "PIECES", "threefry_2x32"),
+        *("program", "like", "MESH", "PIECES", "threefry_2x32"),
     }
 )
 CHANGED = {

@@ -35,17 +35,18 @@ def stablehlo_text(program: Partitioned) -> str:
     local = program.local
     name = function_name(local.program.name)
     pieces = local.axes.pieces
+    arguments = (local.of(number) for number in local.body.arguments)
+    avals = program.inputs(tuple(map(_aval, arguments)))
+    specs = jax.tree.leaves(names["IN_SHARDINGS"])
     mapped = jax.shard_map(
         names[name],
         mesh=jax.sharding.AbstractMesh(
             tuple(size for _, size in pieces), tuple(axis for axis, _ in pieces)
         ),
-        in_specs=names["IN_SHARDINGS"],
+        in_specs=jax.tree.unflatten(jax.tree.structure(avals), specs),
         out_specs=names["OUT_SHARDINGS"],
         check_vma=is_checked(local),
     )
-    arguments = (local.of(number) for number in local.body.arguments)
-    avals = program.inputs(tuple(map(_aval, arguments)))
     traced = jax.jit(mapped, keep_unused=True).trace(*avals)
     module = traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
     with module.context, ir.Location.unknown():

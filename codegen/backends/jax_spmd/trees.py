@@ -1,12 +1,19 @@
-"""Trees of arguments and results as Python text: dicts, lists, tuples and records of leaves."""
+"""Trees of arguments and results as Python text.
+
+In the tables of a module every node is a dict, a list or a tuple: nodes of other classes are tuples
+of what they hold, in the order of `jax.tree`. The module flattens arguments in the caller's own
+classes, and gives results the classes that the arguments have.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwright.codegen.backends.jax_spmd.records import Record
+import jax
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 
 ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
@@ -17,9 +24,9 @@ Path = tuple[str, ...]
 def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
     """Return a tree whose leaves are texts, on one line where it fits, else an item a line."""
     line = f"{prefix}{flat(tree)}{suffix}"
-    if len(line) + indent * len(INDENT) <= WIDTH or not _is_node(tree):
+    if len(line) + indent * len(INDENT) <= WIDTH or type(tree) not in ENDS or not tree:
         return [line]
-    start, end = _ends(tree)
+    start, end = ENDS[type(tree)]
     out = [f"{prefix}{start}"]
     shown = list(_items(tree))
     if _is_one_often(tree):
@@ -31,55 +38,125 @@ def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -
 
 def _is_one_often(tree: Any) -> bool:
     """Return whether a list or tuple is one tree several times."""
-    several = isinstance(tree, list | tuple) and len(tree) > 2 and _is_node(tree[0])
-    return several and all(item == tree[0] for item in tree)
+    several = isinstance(tree, list | tuple) and len(tree) > 2 and bool(tree[0])
+    return several and type(tree[0]) in ENDS and all(item == tree[0] for item in tree)
 
 
 def _items(tree: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(tree, dict):
         yield from ((f"{_key(key)}: ", item) for key, item in tree.items())
-    elif isinstance(tree, Record):
-        yield from tree.items
     else:
         yield from (("", item) for item in tree)
 
 
 def flat(tree: Any) -> str:
     """Return a tree whose leaves are texts on one line."""
-    if type(tree) not in (*ENDS, Record):
+    if type(tree) not in ENDS:
         return str(tree)
-    start, end = _ends(tree)
+    start, end = ENDS[type(tree)]
     inside = ", ".join(name + flat(item) for name, item in _items(tree))
     comma = "," if isinstance(tree, tuple) and len(tree) == 1 else ""
     return f"{start}{inside}{comma}{end}"
 
 
-def _is_node(tree: Any) -> bool:
-    """Return whether something is in a tree."""
-    return isinstance(tree, Record) or (type(tree) in ENDS and bool(tree))
-
-
-def _ends(tree: Any) -> tuple[str, str]:
-    return (tree.start, tree.end) if isinstance(tree, Record) else ENDS[type(tree)]
-
-
 def _key(key: object) -> str:
-    return f'"{key}"' if isinstance(key, str) else repr(key)
+    return f'"{key}"' if isinstance(key, str) and not {'"', "\\"} & {*key} else repr(key)
+
+
+def is_plain(tree: Any) -> bool:
+    """Return whether a node is one that text has: a dict with simple keys, a list or a tuple."""
+    if type(tree) is dict:
+        return all(type(key) in (str, int) for key in tree)
+    return type(tree) in (list, tuple)
+
+
+def _children(tree: Any) -> list[tuple[Any, Any]]:
+    """Return what a node holds, each with its key, as `jax.tree` flattens it."""
+    found = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
+    return [(path[0], item) for path, item in found]
+
+
+def plain(tree: Any) -> Any:
+    """Return a tree of texts whose nodes are all dicts, lists and tuples."""
+    if isinstance(tree, str) or tree is None:
+        return tree
+    if type(tree) is dict and is_plain(tree):
+        return {key: plain(item) for key, item in tree.items()}
+    if is_plain(tree):
+        return type(tree)(map(plain, tree))
+    return tuple(plain(item) for _, item in _children(tree))
 
 
 def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each leaf with its place in a tree whose expression is `base`."""
+    """Yield each leaf with its place in a tree whose expression is `base`, the empty path for one
+    that no expression leads to."""
     if isinstance(tree, str):
         yield tree, base
-    elif isinstance(tree, dict):
+    elif isinstance(tree, dict) and is_plain(tree):
         for key, item in tree.items():
             yield from paths(item, (*base, f"[{_key(key)}]"))
-    elif isinstance(tree, Record):
-        for way, (_, item) in zip(tree.ways, tree.items, strict=True):
-            yield from paths(item, (*base, way)) if way else ()
     elif tree is not None:
-        for place, item in enumerate(tree):
-            yield from paths(item, (*base, f"[{place}]"))
+        for key, item in _children(tree):
+            way = _way(tree, key, item)
+            yield from paths(item, (*base, way) if base and way else ())
+
+
+def _way(tree: Any, key: Any, item: Any) -> str:
+    """Return what leads from a node to an item, the empty string if nothing is known to."""
+    match key:
+        case SequenceKey(number) if is_plain(tree):
+            return f"[{number}]"
+        case GetAttrKey(name) if name.isidentifier() and getattr(tree, name, None) is item:
+            return f".{name}"
+        case DictKey(name) if type(name) in (str, int) and isinstance(tree, Mapping):
+            return f"[{_key(name)}]" if tree[name] is item else ""
+    return ""
+
+
+def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tuple[Any, bool]:
+    """Return the tree of results as an expression of the plain tree `text`, and whether it has all
+    the classes: those of an argument's part that is such a tree. `arguments`: nodes of these."""
+    if is_classless(tree):
+        return text, True
+    structure = jax.tree.structure(tree)
+    found = next((path for known, path in arguments if _equal(known, structure)), None)
+    if found is not None:
+        return f"like({found}, {text})", True
+    if not is_plain(tree):
+        return text, False
+    keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+    made = [restored(tree[key], f"{text}[{_key(key)}]", arguments) for key in keys]
+    items = [item for item, _ in made]
+    known = dict(zip(keys, items, strict=True)) if isinstance(tree, dict) else type(tree)(items)
+    return known, all(is_known for _, is_known in made)
+
+
+def is_classless(tree: Any) -> bool:
+    """Return whether a tree of texts has plain nodes alone."""
+    if isinstance(tree, str) or tree is None:
+        return True
+    items = tree.values() if isinstance(tree, dict) else tree
+    return is_plain(tree) and all(map(is_classless, items))
+
+
+def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
+    """Yield the structures of a tree's nodes in which there are other classes, with where they
+    are."""
+    if is_classless(tree):
+        return
+    yield jax.tree.structure(tree), "".join(path)
+    for key, item in _children(tree):
+        way = _way(tree, key, item)
+        if way:
+            yield from nodes_with_classes(item, (*path, way))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether structures are equal; what their classes keep may not be comparable."""
+    try:
+        return bool(one == other)
+    except Exception:  # whatever comparing such a value raises
+        return False
 
 
 def tree_of(places: Sequence[Path], leaves: Sequence[str]) -> dict[Any, Any]:
