@@ -45,7 +45,7 @@ GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 	$(GPU)/test_gpu_kernel.py::test_sixteen_bytes_where_they_are_proven \
 	$(GPU)/test_gpu_kernel.py::test_offsets_of_large_shards_have_64_bits
 
-.PHONY: demo test later gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
+.PHONY: demo test later release gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
 # Of the files of torch and jax few are imported, and Python compiles those when they are.
@@ -90,6 +90,9 @@ else
 later: $(LATER_VENV)/.installed  ## emission, self-checks, `verify` and a program with a later jax
 	$(LATER_VENV)/bin/python tests/later_jax.py
 endif
+
+release: $(STAMP)  ## build the wheel and the sdist, install each in empty environments, publish nothing
+	$(BIN)/python tests/release.py
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(PYTEST) -m 'slow and not exhaustive'

@@ -21,7 +21,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from shardwright.codegen.call.entry import reshard

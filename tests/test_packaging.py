@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
@@ -58,28 +57,6 @@ def test_the_wheel_holds_the_tree(built: tuple[Path, list[str]]) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == set(map(inside, kept))
     assert {name.split("/")[0] for name in names} == {"shardwright"}
-
-
-@pytest.mark.slow
-def test_the_wheel_works_where_only_it_and_its_dependencies_are(
-    built: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    """Emission needs no extra; what does need one names it."""
-    wheel, _ = built
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv/bin/python"
-    install = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel]
-    subprocess.run(install, check=True, capture_output=True)
-    shardwright = tmp_path / "venv/bin/shardwright"
-    out = tmp_path / "generated"
-    emit = [shardwright, "emit", ROOT / "corpus/examples.toml", "-o", out]
-    subprocess.run(emit, check=True, capture_output=True)
-    result = subprocess.run(
-        [shardwright, "verify", out / "all_to_all_3"], capture_output=True, text=True
-    )
-    assert result.returncode == 2
-    assert "pip install -e '.[gpu]' in the checkout of shardwright" in result.stderr
-    assert "pip install -e '.[tpu]' in the checkout of shardwright" in result.stderr
 
 
 def test_the_tree_serves_where_only_a_wheel_is_installed() -> None:
