@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from shardwright.codegen.backends.contract import Contract
 from shardwright.codegen.backends.toolchain import Compiler, Runtime
+from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import Timeline
 from shardwright.ir.errors import InputError, InternalError
@@ -150,3 +151,13 @@ class Backend(Protocol):
             got=self.name,
             expected="a backend with kernels that multiply",
         )
+
+
+class ProgramBackend(Protocol):
+    """Renders programs: partitioned functions, each as one module."""
+
+    def render(self, program: Partitioned) -> str:
+        """Return the text of a program's module, which takes support of the kernels in it."""
+
+    def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
+        """Return which matmuls have a kernel, and why others have none."""

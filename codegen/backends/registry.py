@@ -1,4 +1,5 @@
-"""The backends: the only list of their names. A new one is a folder and a line here.
+"""The backends: the only list of their names. A new one is a folder and a line here, with what it
+does where a description names no backends.
 
 A backend is loaded when it is asked for. Descriptions and worker processes, which know of names and
 of what runs modules only, load nothing that plans or renders.
@@ -7,6 +8,7 @@ of what runs modules only, load nothing that plans or renders.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,26 +16,45 @@ from typing import TYPE_CHECKING
 from shardwright.ir.errors import unknown, wrong_type
 
 if TYPE_CHECKING:
-    from shardwright.codegen.backends.base import Backend
+    from shardwright.codegen.backends.base import Backend, ProgramBackend
     from shardwright.codegen.backends.contract import Contract
     from shardwright.codegen.backends.toolchain import Runtime
 
-NAMES = (
-    "pallas_tpu",
-    "triton_gpu",
-    "jax_xla",
-)
-DEFAULT_BACKENDS = NAMES[:2]
-MULTIPLYING = NAMES[2:]
-"""Those that a matmul has modules of by default."""
-OVERLAPPING = NAMES[:1]
-"""Those whose kernels programs may have."""
+
+@dataclass(frozen=True)
+class Duties:
+    """What a backend does unasked: whether reshards, and matmuls, have a module of it by default;
+    and whether kernels of it may stand in programs, which must be asked for."""
+
+    reshards: bool = False
+    multiplies: bool = False
+    overlaps: bool = False
+
+
+DUTIES = {
+    "pallas_tpu": Duties(reshards=True, overlaps=True),
+    "triton_gpu": Duties(reshards=True),
+    "jax_xla": Duties(multiplies=True),
+}
+NAMES = tuple(DUTIES)
+DEFAULT_BACKENDS = tuple(name for name, duties in DUTIES.items() if duties.reshards)
+MULTIPLYING = tuple(name for name, duties in DUTIES.items() if duties.multiplies)
+OVERLAPPING = tuple(name for name, duties in DUTIES.items() if duties.overlaps)
+PROGRAMS = "jax_spmd"
+"""The backend of programs, which have one module."""
+PROGRAM_FILE = f"{PROGRAMS}.py"
 
 
 @cache
 def backend(name: str) -> Backend:
     """Return the backend of a name."""
     found: Backend = import_module(f"{__package__}.{name}.backend").BACKEND
+    return found
+
+
+def program_backend() -> ProgramBackend:
+    """Return the backend of programs."""
+    found: ProgramBackend = import_module(f"{__package__}.{PROGRAMS}.backend").BACKEND
     return found
 
 

@@ -163,12 +163,13 @@ class PlanCommand(Flags):
                 got=f"the program {description.name}",
                 expected="no --relabel",
             )
-        from shardwright.codegen.emit.program import check_budget, rings_of, traced_described
+        from shardwright.codegen.backends import registry
+        from shardwright.codegen.emit.program import check_budget, traced_described
         from shardwright.codegen.show.program_review import program_text, remedies_text
 
         try:
             program = traced_described(description)
-            kernels = () if self.json else rings_of(program).lines
+            kernels = () if self.json else registry.program_backend().kernel_lines(program)
             made = program.to_json if self.json else partial(program_text, program, kernels=kernels)
             sys.stdout.write(made(description.topology))
             sys.stdout.flush()

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.jax_spmd.module import FILE, module_text
-from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings
+from shardwright.codegen.backends.registry import PROGRAM_FILE
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.single_file import single_file
 from shardwright.codegen.emit.support import support_text
@@ -20,7 +19,6 @@ from shardwright.codegen.emit.write import write_file
 from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.show.program_review import program_page
-from shardwright.codegen.spec.collective_ids import program_id
 from shardwright.codegen.spec.description import check_name
 from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
 from shardwright.codegen.spec.references import named
@@ -43,9 +41,12 @@ class ProgramBundle:
         """Return the text of every file of the bundle, by file name; the same for the same
         program."""
         return {
-            FILE: self.module,
+            PROGRAM_FILE: self.module,
             "README.md": program_page(
-                self.program, name, self.topology, rings_of(self.program).lines
+                self.program,
+                name,
+                self.topology,
+                registry.program_backend().kernel_lines(self.program),
             ),
             "__init__.py": render("common/package.py.jinja", BundlePackage("program", False)),
             LOCKFILE: self.program.to_json(self.topology),
@@ -74,7 +75,7 @@ class ProgramBundle:
 
     def _check_ours(self, folder: Path) -> None:
         """Raise InputError for a folder that holds something else than a program's bundle."""
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / FILE).is_file():
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / PROGRAM_FILE).is_file():
             raise InputError(
                 "a folder that is no bundle of a program stands where one is to be written",
                 argument="path",
@@ -180,19 +181,8 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
 
 def program_module(program: Partitioned) -> str:
     """Return the module of a program; with kernels, their support modules are in it."""
-    if not program.kernels:
-        return module_text(program)
-    text = module_text(program, rings_of(program))
-    return single_file(text, partial(support_text, program.kernels))
-
-
-def rings_of(program: Partitioned) -> ProgramRings:
-    """Return the kernels of a program."""
-    if not program.kernels:
-        return ProgramRings()
-    (name,) = program.kernels
-    first = program_id(program.program.name, str(program.mesh))
-    return program_rings(program, registry.backend(name).ring_of, first)
+    text = registry.program_backend().render(program)
+    return single_file(text, partial(support_text, program.kernels)) if program.kernels else text
 
 
 def emit_program(program: Partitioned, topology: str | None = None) -> ProgramBundle:

@@ -10,7 +10,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from shardwright.codegen.backends.jax_spmd.module import FILE
+from shardwright.codegen.backends.registry import PROGRAM_FILE, PROGRAMS
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.verify.report import Report, Verdict
 from shardwright.ir.mesh import Mesh
@@ -28,15 +28,14 @@ def report_program(
 
     def report(verdict: Verdict, detail: str, checks: tuple[str, ...] = ()) -> Report:
         seconds = time.monotonic() - start
-        backend = Path(FILE).stem
-        return Report(description.name, backend, devices, verdict, detail, seconds, checks)
+        return Report(description.name, PROGRAMS, devices, verdict, detail, seconds, checks)
 
     if find_spec("jax") is None:
         return report("skipped", "jax is not installed: pip install 'shardwright[jax]'")
     question = {
         "description": description.to_dict(),
         "home": str(home.absolute()),
-        "module": str((folder / FILE).absolute()),
+        "module": str((folder / PROGRAM_FILE).absolute()),
     }
     forced = devices + bool(description.kernels)  # without one more, interpreted kernels may wait
     flags = f"--xla_force_host_platform_device_count={forced} {AS_WRITTEN}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.jax_spmd.module import FILE
+from shardwright.codegen.backends.registry import PROGRAMS
 from shardwright.codegen.emit.group import backends_of
 from shardwright.codegen.emit.owner import owner_path
 from shardwright.codegen.spec.description import Description
@@ -98,7 +98,7 @@ class ProgramJob:
 
     description: ProgramDescription
     root: Path
-    backend: str = Path(FILE).stem
+    backend: str = PROGRAMS
 
     def report(self, time_limit: float) -> Report:
         """Return the verdict on the module."""

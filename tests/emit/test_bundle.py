@@ -113,6 +113,18 @@ def test_the_header_is_the_command_of_the_bundle() -> None:
         assert command in bundle.files("a")[name]
 
 
+def test_emission_loads_no_other_backend() -> None:
+    program = (
+        "import sys, shardwright as sw; mesh = sw.Mesh({'x': 2});"
+        "sides = mesh.sharding('[{\"x\"}, {}]'), mesh.sharding('[{}, {\"x\"}]');"
+        "sw.emit(sw.Reshard((4, 4), 'float32', *sides), backends=('jax_xla',)).files('columns');"
+        "print(*(name.split('.')[3] for name in sys.modules if '.backends.' in name))"
+    )
+    words = [sys.executable, "-c", program]
+    loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert {"pallas_tpu", "triton_gpu", "jax_xla", "jax_spmd"} & {*loaded} == {"jax_xla"}
+
+
 @pytest.mark.slow
 def test_hash_seeds_do_not_matter() -> None:
     program = (

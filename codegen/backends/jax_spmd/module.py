@@ -37,7 +37,6 @@ from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError
 
-FILE = "jax_spmd.py"
 NO_RINGS = ProgramRings()
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")
 """What modules with kernels have besides the names that these import."""

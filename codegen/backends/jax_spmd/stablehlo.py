@@ -16,9 +16,10 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name
-from shardwright.codegen.backends.jax_spmd.module import FILE, module_text
+from shardwright.codegen.backends.jax_spmd.module import module_text
 from shardwright.codegen.backends.jax_spmd.names import function_name
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
+from shardwright.codegen.backends.registry import PROGRAM_FILE
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.program import Value
@@ -31,7 +32,7 @@ FOREIGN = ("sdy.", "mhlo.", "jax.", "stablehlo.mesh")
 def stablehlo_text(program: Partitioned) -> str:
     """Return the text of a program, the same for the same program and version of JAX."""
     names: dict[str, Any] = {"__name__": program.program.name}
-    exec(compile(module_text(program), FILE, "exec"), names)
+    exec(compile(module_text(program), PROGRAM_FILE, "exec"), names)
     local = program.local
     name = function_name(local.program.name)
     pieces = local.axes.pieces

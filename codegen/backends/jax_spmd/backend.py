@@ -1,0 +1,32 @@
+"""The backend of programs, as everything else knows it."""
+
+from __future__ import annotations
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.jax_spmd.module import module_text
+from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.spec.collective_ids import program_id
+
+
+class SpmdBackend:
+    """Renders programs as modules of plain JAX, in which kernels of a backend may stand."""
+
+    def render(self, program: Partitioned) -> str:
+        """Return the text of a program's module."""
+        return module_text(program, _rings(program))
+
+    def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
+        """Return which matmuls have a kernel, and why others have none."""
+        return _rings(program).lines
+
+
+def _rings(program: Partitioned) -> ProgramRings:
+    if not program.kernels:
+        return ProgramRings()
+    (name,) = program.kernels
+    first = program_id(program.program.name, str(program.mesh))
+    return program_rings(program, registry.backend(name).ring_of, first)
+
+
+BACKEND = SpmdBackend()
