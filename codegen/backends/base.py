@@ -75,7 +75,7 @@ class Backend(Protocol):
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
     there is none for this kind alone. `support`: the support modules that its modules use,
-    `matmul_support` those that modules of matmuls use besides.
+    `matmul_support` those that modules of matmuls use besides, `model_support` those of models.
     `features`: those that its modules can have.
     `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
     `grouping`: what the module of a group has of it.
@@ -95,6 +95,7 @@ class Backend(Protocol):
     grouping: Grouping
     support: tuple[str, ...] = ()
     matmul_support: tuple[str, ...] = ()
+    model_support: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     gradient_on_request: bool = False
 

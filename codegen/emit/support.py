@@ -43,22 +43,26 @@ def support_text(backends: Iterable[str], name: str) -> str:
     return package_text(backends) if name == PACKAGE else text(name)
 
 
-def names(backend: str, *, grouped: bool = False, multiplied: bool = False) -> tuple[str, ...]:
+def names(
+    backend: str, *, grouped: bool = False, multiplied: bool = False, modelled: bool = False
+) -> tuple[str, ...]:
     """Return the support modules that the modules of a backend use; `grouped`: those of groups
-    too; `multiplied`: those of matmuls too."""
+    too; `multiplied`: those of matmuls too; `modelled`: those of models too."""
     found = registry.backend(backend)
     used = {*found.support}
     used.update(found.grouping.support if grouped else ())
     used.update(found.matmul_support if multiplied else ())
+    used.update(found.model_support if modelled else ())
     return tuple(sorted(used))
 
 
 @cache
 def version(backend: str) -> str:
-    """Return what two versions of the support modules of a backend differ in, those of groups and
-    of matmuls too."""
+    """Return what two versions of the support modules of a backend differ in, those of groups,
+    of matmuls and of models too."""
     said = "".join(
-        f"{name}\n{text(name)}" for name in names(backend, grouped=True, multiplied=True)
+        f"{name}\n{text(name)}"
+        for name in names(backend, grouped=True, multiplied=True, modelled=True)
     )
     return hashlib.sha256(said.encode()).hexdigest()[:SHOWN]
 
@@ -74,13 +78,19 @@ def package_text(backends: Iterable[str]) -> str:
 
 
 def support_files(
-    backends: Iterable[str], *, grouped: bool = False, multiplied: bool = False
+    backends: Iterable[str],
+    *,
+    grouped: bool = False,
+    multiplied: bool = False,
+    modelled: bool = False,
 ) -> dict[str, str]:
     """Return the text of every file of the folder for the modules of these backends; none where
-    they use none. `grouped`: whether any are of groups; `multiplied`: of matmuls."""
+    they use none. `grouped`: whether any are of groups; `multiplied`: of matmuls; `modelled`: of
+    models."""
     used = versions(backends)
     if not used:
         return {}
-    wanted = (names(backend, grouped=grouped, multiplied=multiplied) for backend in used)
+    extra = {"grouped": grouped, "multiplied": multiplied, "modelled": modelled}
+    wanted = (names(backend, **extra) for backend in used)
     modules = sorted({name for listed in wanted for name in listed})
     return {f"{name}.py": support_text(used, name) for name in (PACKAGE, *modules)}

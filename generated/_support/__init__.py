@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "9c680a7801ed964b",
     "pallas_tpu": "e37492149ca0c88f",
-    "triton_gpu": "2b321e74e7e15814",
+    "triton_gpu": "b9d88be6b22a90a1",
 }
 
 

@@ -70,14 +70,16 @@ def test_support_modules_stand_alone(path: Path) -> None:
     assert far.isdisjoint(OURS)
     assert source.count("\n") <= 400
     assert any(
-        path.stem in names(backend, grouped=True, multiplied=True) for backend in registry.NAMES
+        path.stem in names(backend, grouped=True, multiplied=True, modelled=True)
+        for backend in registry.NAMES
     )
 
 
 @pytest.mark.parametrize("backend", registry.NAMES)
 def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
-    for grouped, multiplied in itertools.product((False, True), repeat=2):
-        listed = set(names(backend, grouped=grouped, multiplied=multiplied))
+    for grouped, multiplied, modelled in itertools.product((False, True), repeat=3):
+        extra = {"grouped": grouped, "multiplied": multiplied, "modelled": modelled}
+        listed = set(names(backend, **extra))
         for name in listed:
             assert imports(text(name))[0] <= listed
 

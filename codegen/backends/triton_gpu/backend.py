@@ -108,6 +108,16 @@ class TritonGpu(Backend):
         "torch_ranks",
         "torch_shared",
     )
+    model_support = (
+        "model_boxes",
+        "models",
+        "torch_agreed",
+        "torch_call",
+        "torch_digest",
+        "torch_model",
+        "torch_state",
+        "triton_boxes",
+    )
     features = ("async", "check_exchange", "dtensor", "gradient", "remembered", "symmetric")
     gradient_on_request = True
 

@@ -1,0 +1,72 @@
+"""Boxes that a device copies to move its part of a model: to messages, from them, and at home."""
+
+from typing import NamedTuple
+
+from .models import packed, within
+
+
+class Box(NamedTuple):
+    """Elements that are copied: the numbers of two memories, the first element in each, and loops
+    (times, step, step), outer to inner."""
+
+    source: int
+    target: int
+    read: int
+    write: int
+    loops: tuple
+
+
+class Boxes:
+    """Boxes that a device copies, by the size of an element."""
+
+    def __init__(self, model, device):
+        self.moves, self.device, self.numbers = model.moves, device, model.numbers
+        self.found: dict = {}
+
+    def pack(self, part):
+        """Add what packs a part of a message."""
+        own = self.numbers(self.device, 0)[part.member]
+        for begin, moved, (buffer, _, loops) in self._placed(part):
+            pairs = zip(loops, packed(loops), strict=True)
+            steps = tuple((loop[0], loop[1], to) for loop, to in pairs)
+            self._add(part.member, (own[buffer], 0), moved, (moved.starts[0], begin), steps)
+
+    def unpack(self, part):
+        """Add what unpacks a part of a message."""
+        own = self.numbers(self.device, 1)[part.member]
+        for begin, moved, (_, buffers, loops) in self._placed(part):
+            for place, buffer in enumerate(buffers):
+                pairs = zip(loops, packed(loops), strict=True)
+                steps = tuple((loop[0], at, loop[2 + place]) for loop, at in pairs)
+                starts = begin, moved.starts[1 + place]
+                self._add(part.member, (0, own[buffer]), moved, starts, steps)
+
+    def keep(self, member, moved, first=0):
+        """Add what goes from source to target buffers; `first`: the number of the sender's first
+        source buffer."""
+        source = self.numbers(moved.peer, 0)[member]
+        target = self.numbers(self.device, 1)[member]
+        buffer, buffers, loops = self._kind(member).forms[moved.form]
+        for place, to in enumerate(buffers):
+            steps = tuple((loop[0], loop[1], loop[2 + place]) for loop in loops)
+            starts = moved.starts[0], moved.starts[1 + place]
+            self._add(member, (first + source[buffer], target[to]), moved, starts, steps)
+
+    def _kind(self, member):
+        return self.moves.kinds[self.moves.members[member].kind]
+
+    def _placed(self, part):
+        """Yield where in the line the first element of a relay would be, what is moved of it, and
+        its form, for all of a part."""
+        kind = self._kind(part.member)
+        begin = part.start // kind.itemsize
+        for moved in part.moved:
+            yield begin - moved.low, moved, kind.forms[moved.form]
+            begin += moved.high - moved.low
+
+    def _add(self, member, ends, moved, starts, steps):
+        """Add the boxes of elements of nested loops; `steps`: of each loop how often, and by how
+        much at both ends."""
+        found = self.found.setdefault(self._kind(member).itemsize, [])
+        for (read, write), loops in within(starts, steps, moved.low, moved.high):
+            found.append(Box(ends[0], ends[1], read, write, tuple(loops)))

@@ -1,0 +1,261 @@
+"""Models: tensors of few kinds, on any devices, and the buckets in which they move.
+
+A kind is moved alike by all its members, which differ in names and devices. `data`, the contents of
+a JSON file, has all of them, and cuts the members, or pieces of large ones, into buckets. What a
+device sends to another in a bucket is one message.
+"""
+
+import functools
+import itertools
+import math
+import re
+from typing import NamedTuple
+
+ALIGN = 8  # bytes at whose multiples the parts of a message begin
+DIGEST = 8  # bytes of the digest of a part
+
+
+class Kind(NamedTuple):
+    """How tensors are stored before and after, and what moves.
+
+    `tensors`: their shapes. `source`, `target`: of each buffer its layout, and its shape on each
+    position of a mesh, or one for all. `senders`, `receivers`: classes, lists of positions that
+    store the same. `forms`: the number of the source buffer, those of the target buffers, and
+    nested loops, outer to inner: how often each goes round, and by how many elements in each
+    buffer, source first. `relays`: class of senders, or -1 where a device has the elements itself,
+    class of receivers, form, and the first element in each buffer. `padded`: the same of buffers
+    that are as large on every device."""
+
+    dtype: str
+    tensors: list
+    source: list
+    target: list
+    senders: list
+    receivers: list
+    forms: list
+    relays: list
+    padded: dict | None = None
+
+    @property
+    def itemsize(self):
+        """Bytes of an element."""
+        return 1 if self.dtype == "bool" else int(re.findall(r"\d+", self.dtype)[0]) // 8
+
+    def count(self, relay):
+        """Return how many elements a relay has."""
+        return math.prod(times for times, *_ in self.forms[relay[2]][2])
+
+
+class Member(NamedTuple):
+    """Tensors of a kind. `source_place`, `target_place`: the numbers of its lists of devices by
+    position. `turn`: the i-th receiver of a class takes elements from sender i + turn, modulo how
+    many there are. `pieces`: into how many it is cut."""
+
+    kind: int
+    source_place: int
+    target_place: int
+    turn: int
+    pieces: int
+    tensors: list
+    source: list
+    target: list
+
+
+class Item(NamedTuple):
+    """A piece of a member: of every relay that share of its elements."""
+
+    member: int
+    piece: int = 0
+    pieces: int = 1
+
+    def share(self, count):
+        """Return the range of elements, of so many."""
+        return count * self.piece // self.pieces, count * (self.piece + 1) // self.pieces
+
+
+class Moved(NamedTuple):
+    """Elements of a relay that go to or come from a peer, or stay, in which case the peer is the
+    device itself: a form, the first element in each buffer, and the range of the elements."""
+
+    peer: int
+    form: int
+    starts: list
+    low: int
+    high: int
+
+
+class Part(NamedTuple):
+    """What a message has of a member: its bytes in the line of all messages, the place of its
+    digest there, or None, and what it is of."""
+
+    member: int
+    start: int
+    stop: int
+    digest: int | None
+    moved: list
+
+
+class Message(NamedTuple):
+    """What goes from one device to another in a bucket."""
+
+    peer: int
+    start: int
+    stop: int
+    parts: list
+
+
+class Moves:
+    """All kinds, members and buckets."""
+
+    def __init__(self, data):
+        self.kinds = [Kind(**each) for each in data["kinds"]]
+        self.places, self.plan = [tuple(ids) for ids in data["places"]], data["digest"]
+        self.members = [Member(*each) for each in data["members"]]
+        self.source_ids, self.target_ids = (
+            sorted({each for number in numbers for each in self.places[number]})
+            for numbers in (
+                {m.source_place for m in self.members},
+                {m.target_place for m in self.members},
+            )
+        )
+        self.ranks = sorted({*self.source_ids, *self.target_ids})
+        self._position = [{each: n for n, each in enumerate(ids)} for ids in self.places]
+        self._ends, items = (
+            data["buckets"],
+            (
+                Item(number, piece, member.pieces)
+                for number, member in enumerate(self.members)
+                for piece in range(member.pieces)
+            ),
+        )
+        starts = [0, *self._ends]
+        self.buckets = [
+            list(itertools.islice(items, stop - start))
+            for start, stop in itertools.pairwise(starts)
+        ]
+        self._classes = functools.cache(self._places_in_classes)
+
+    def position(self, number, device, end):
+        """Return where a device is in a mesh of a member, the source's (end 0) or the target's
+        (end 1), or None."""
+        member = self.members[number]
+        return self._position[member.target_place if end else member.source_place].get(device)
+
+    def buffers(self, device, end):
+        """Yield the number of the member, the name, the dtype and the shape of each buffer that a
+        device has at an end."""
+        for number, member in enumerate(self.members):
+            position = self.position(number, device, end)
+            if position is not None:
+                kind = self.kinds[member.kind]
+                sides = (member.source, kind.source), (member.target, kind.target)
+                for name, (_, shapes) in zip(*sides[end], strict=True):
+                    shape = shapes[position if len(shapes) > 1 else 0]
+                    yield number, name, kind.dtype, tuple(shape)
+
+    def _places_in_classes(self, kind, end):
+        """Return by position its classes at an end, and its number in each."""
+        found: dict = {}
+        for number, positions in enumerate(
+            self.kinds[kind].receivers if end else self.kinds[kind].senders
+        ):
+            for place, position in enumerate(positions):
+                found.setdefault(position, {})[number] = place
+        return found
+
+    def of_device(self, device, item, end):
+        """Yield what a device sends (end 0) or receives (end 1) of an item, in an order that both
+        ends know."""
+        member = self.members[item.member]
+        kind, position = self.kinds[member.kind], self.position(item.member, device, end)
+        places = self._classes(member.kind, end).get(position, {})
+        for sender, receiver, form, *starts in kind.relays:
+            place = places.get((sender, receiver)[end])
+            if place is not None:
+                low, high = item.share(kind.count((sender, receiver, form)))
+                peers = self._peers(member, sender, receiver, place, end) if low < high else ()
+                for peer in peers:
+                    yield Moved(device if peer is None else peer, form, starts, low, high)
+
+    def _peers(self, member, sender, receiver, place, end):
+        """Return the devices that the one with a place in a class sends to, or receives from;
+        itself as None."""
+        if sender < 0:
+            return [None]
+        kind = self.kinds[member.kind]
+        senders, receivers = kind.senders[sender], kind.receivers[receiver]
+        if end:
+            at = senders[(place + member.turn) % len(senders)]
+            return [self.places[member.source_place][at]]
+        first = (place - member.turn) % len(senders)
+        ids = self.places[member.target_place]
+        return [ids[at] for at in receivers[first :: len(senders)]]
+
+    def messages(self, device, bucket, end, digest, start=0):
+        """Return the messages that a device sends or receives in a bucket, in a line of bytes that
+        begins at a multiple of ALIGN."""
+        by_peer: dict = {}
+        for item in bucket:
+            for moved in self.of_device(device, item, end):
+                if moved.peer != device:
+                    by_peer.setdefault(moved.peer, {}).setdefault(item, []).append(moved)
+        found = []
+        for peer, items in sorted(by_peer.items()):
+            parts, first = [], start
+            for item, moved in items.items():
+                place = start if digest else None
+                start += DIGEST * digest
+                size = sum(each.high - each.low for each in moved)
+                size *= self.kinds[self.members[item.member].kind].itemsize
+                parts.append(Part(item.member, start, start + size, place, moved))
+                start += -(-size // ALIGN) * ALIGN
+            found.append(Message(peer, first, start, parts))
+        return found
+
+
+def within(starts, loops, low, high):
+    """Yield boxes (starts, loops) of a range of the elements of nested loops, in order."""
+    size = math.prod(times for times, *_ in loops[1:])
+    if not loops or (low, high) == (0, loops[0][0] * size):
+        if low < high:
+            yield starts, loops
+        return
+    (_, *steps), *inner = loops
+
+    def turn(number, low, high):
+        moved = [start + number * step for start, step in zip(starts, steps, strict=True)]
+        return within(moved, tuple(inner), low, high)
+
+    first, last = -(-low // size), high // size
+    if first > last:  # inside one turn
+        yield from turn(last, low - last * size, high - last * size)
+        return
+    if low % size:
+        yield from turn(first - 1, low - (first - 1) * size, size)
+    if first < last:
+        moved = [start + first * step for start, step in zip(starts, steps, strict=True)]
+        yield moved, ((last - first, *steps), *inner)
+    if high % size:
+        yield from turn(last, 0, high - last * size)
+
+
+def packed(loops):
+    """Return the steps of loops in a line that has their elements one after another."""
+    times = [loop[0] for loop in loops]
+    return [math.prod(times[place + 1 :]) for place in range(len(times))]
+
+
+def flat(tree, before=""):
+    """Yield the name and the value of each leaf of nested dicts, keys joined by dots."""
+    for key, value in tree.items():
+        if hasattr(value, "items"):
+            yield from flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def listed(names):
+    """Return at most ten names as text."""
+    names = list(names)
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(itertools.islice(map(str, names), 10)) + more

@@ -1,0 +1,57 @@
+"""What the ranks of a group tell each other beside tensors, and waiting for no longer than said."""
+
+import json
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+TOLD = 1024  # bytes in which a rank says something
+GONE = "the connection is closed, since a rank ended or its call failed: see its error"
+NEW = "make a new process group"
+
+
+def told(said, group, home, timeout, what):
+    """Return what every rank of a group says, a list of texts each. Raises TimeoutError for a rank
+    that is silent; `what`: what it has not done then."""
+    text = json.dumps(said).encode()
+    while len(text) > TOLD:
+        said = [each[: 3 * len(each) // 4] for each in said]
+        text = json.dumps(said).encode()
+    mine = torch.tensor([*text.ljust(TOLD)], dtype=torch.uint8).to(home)
+    size, me = dist.get_world_size(group), dist.get_rank(group)
+    heard = torch.empty(size, TOLD, dtype=torch.uint8, device=home)
+    if home.type == "cuda":
+        work = dist.all_gather_into_tensor(heard.view(-1), mine, group=group, async_op=True)
+        waited(work, timeout, f"rank {me}: some rank {what}")
+    else:
+        others = [rank for rank in range(size) if rank != me]
+        ops = [dist.P2POp(dist.irecv, heard[rank], group=group, group_peer=rank) for rank in others]
+        ops += [dist.P2POp(dist.isend, mine, group=group, group_peer=rank) for rank in others]
+        works = posted(ops, f"rank {me}: other ranks")
+        for rank, work in zip(others * 2, works, strict=True):
+            waited(work, timeout, f"rank {me}: rank {rank} {what}")
+        heard[me] = mine
+    return [json.loads(bytes(each)) for each in heard.tolist()]
+
+
+def posted(ops, what):
+    """Begin to send and receive; return what waits for that. Raises ConnectionError where the other
+    end is gone already."""
+    try:
+        return dist.batch_isend_irecv(ops) if ops else []
+    except RuntimeError as error:
+        raise ConnectionError(f"{what}: {GONE}; {NEW}") from error
+
+
+def waited(work, timeout, what):
+    """Wait for a message, `timeout` seconds at most, or as long as the group does. Raises
+    TimeoutError, or ConnectionError where the other end is gone."""
+    try:
+        work.wait() if timeout is None else work.wait(timedelta(seconds=timeout))
+    except RuntimeError as error:
+        said = str(error).lower()
+        if ("timed out" in said or "timeout" in said) and "pair closure" not in said:
+            long = "the group's time-out" if timeout is None else f"{timeout} s"
+            raise TimeoutError(f"{what} within {long}; {NEW}") from error
+        raise ConnectionError(f"{what}: {GONE}; {NEW}") from error

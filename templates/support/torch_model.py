@@ -1,0 +1,134 @@
+"""Models in one address space, and among the processes of a group.
+
+Processes exchange a bucket after another: each sends a peer all that it has for it in one message,
+and packs the next bucket while one is on its way. A rank without any part of a bucket skips it.
+Rank r of a group is the r-th id of all devices, sorted.
+"""
+
+import functools
+
+import torch
+
+from .model_boxes import Boxes
+from .models import Item, Moves
+from .torch_call import Call, Step, copied
+from .torch_state import check_apart, checked, home_of
+
+
+class Weights:
+    """Tensors of a model on any devices; `data`: as of `Moves`."""
+
+    def __init__(self, data):
+        self.moves = Moves(data)
+        self.steps = functools.cache(self._steps)
+        self.shapes = functools.cache(self._shapes)
+        self.numbers = functools.cache(self._numbers)
+
+    def source_shapes(self, device):
+        """Return the shapes of the source buffers of a device, by name."""
+        return {name: shape for name, (_, shape) in self.shapes(device, 0).items()}
+
+    def target_shapes(self, device):
+        """Return the shapes of its target buffers, by name."""
+        return {name: shape for name, (_, shape) in self.shapes(device, 1).items()}
+
+    def local(self, states, *, out=None):
+        """Return the target buffers of all devices: dicts by device id of dicts by name.
+
+        `states`: source buffers in the same form, all in this process. `out`: as of a call,
+        in the same form. Raises ValueError for devices, names, shapes or dtypes that are wrong.
+        """
+        moves = self.moves
+        given: list = []
+        for each, ids, what in (
+            (states, moves.source_ids, "states"),
+            (out, moves.target_ids, "out"),
+        ):
+            if each is not None and {*each} != {*ids}:
+                raise ValueError(f"{what}: got devices {sorted(each)}, expected {ids}")
+        first = {}  # of a device, the number of its first source buffer
+        for device in moves.source_ids:
+            first[device] = len(given)
+            given += self.checked(states[device], device, 0, f"states[{device}]")
+        home, found = home_of(given), {}
+        for device in moves.target_ids:
+            made = self.made(out and out[device], device, home, f"out[{device}]")
+            check_apart(made, given)
+            boxes = Boxes(self, device)
+            for member in range(len(moves.members)):
+                for moved in moves.of_device(device, Item(member), 1):
+                    boxes.keep(member, moved, first[moved.peer])
+            copied(boxes.found, given, made)
+            found[device] = dict(zip(self.shapes(device, 1), made, strict=True))
+        return found
+
+    def __call__(self, state, group=None, *, out=None, progress=None, timeout=None, digest=False):
+        """Return this device's target buffers, by name, exchanged with the processes of a group.
+
+        `state`: its source buffers, a dict by name, perhaps of dicts, whose keys joined by dots are
+        the names; a DTensor counts as its local tensor; None or no key for tensors that this device
+        does not have. `out`: a dict of target buffers to be filled; after an error their values are
+        undefined. Results made here have zeros where buffers have padding.
+
+        `progress`: called as (bytes of messages done, bytes in all, number of the bucket) after
+        each bucket of this rank. `timeout`: seconds to wait for any rank, by default as long as the
+        group does. `digest`: every part of a message carries a digest, which receivers compare.
+
+        Raises ValueError on all ranks for what is wrong with the call on any, before anything
+        moves; RuntimeError on all for what fails on any; TimeoutError where a rank is silent, and
+        ConnectionError where one is gone, after which the group is of no more use.
+        """
+        call = Call(self, group, timeout, digest)
+        steps, given, made, slots = call.prepared(state, out)
+        call.run(steps, given, made, slots, progress)
+        return dict(zip(self.shapes(call.device, 1), made, strict=True))
+
+    def _steps(self, device, digest):
+        """Return what a device does, by bucket; those of which it has no part are left out."""
+        found, moves = [], self.moves
+        for number, bucket in enumerate(moves.buckets):
+            sends = moves.messages(device, bucket, 0, digest)
+            middle = sends[-1].stop if sends else 0
+            receives = moves.messages(device, bucket, 1, digest, middle)
+            packs, unpacks, keeps = (Boxes(self, device) for _ in range(3))
+            for message in sends:
+                for part in message.parts:
+                    packs.pack(part)
+            for message in receives:
+                for part in message.parts:
+                    unpacks.unpack(part)
+            for item in bucket:
+                for moved in moves.of_device(device, item, 1):
+                    if moved.peer == device:
+                        keeps.keep(item.member, moved)
+            size = receives[-1].stop if receives else middle
+            if size or keeps.found:
+                boxes = (each.found for each in (packs, unpacks, keeps))
+                found.append(Step(number, sends, receives, size, *boxes))
+        return found
+
+    def _shapes(self, device, end):
+        """Return the dtype and the shape of each buffer of a device at an end, by name."""
+        return {
+            name: (getattr(torch, dtype), shape)
+            for _, name, dtype, shape in self.moves.buffers(device, end)
+        }
+
+    def _numbers(self, device, end):
+        """Return by member the numbers of its buffers among those of a device at an end."""
+        places = {name: place for place, name in enumerate(self.shapes(device, end))}
+        found: dict = {}
+        for member, name, *_ in self.moves.buffers(device, end):
+            found.setdefault(member, []).append(places[name])
+        return found
+
+    def checked(self, state, device, end, what):
+        """Return tensors of a device in the order of its buffers at an end."""
+        return checked(state, self.shapes(device, end), device, what)
+
+    def made(self, out, device, home, what):
+        """Return the target buffers of a device, made or given."""
+        if out is not None:
+            return self.checked(out, device, 1, what)
+        shapes = self.shapes(device, 1).values()
+        return [torch.zeros(shape, dtype=dtype, device=home) for dtype, shape in shapes]
