@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from shardwright.ir.axes import AxisRef
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.plan import Plan
@@ -114,8 +115,8 @@ class MatmulCandidate:
         return self.moves[SIDES.index(side)]
 
 
-@dataclass(frozen=True)
-class MatmulPlan:
+@dataclass(frozen=True, repr=False)
+class MatmulPlan(Drawn):
     """The candidate that was chosen, the next best of other kinds, and what they are compared by:
     seconds on a topology, or bytes where none is given. `considered`: how many there were;
     `asked`: the loop that was asked for."""
@@ -132,6 +133,14 @@ class MatmulPlan:
     def case(self) -> int:
         """The hardest case of all axes, 1 where nothing is in the way."""
         return max((case.number for case in self.cases), default=1) or 1
+
+    def __repr__(self) -> str:
+        lhs, rhs = (list(self.matmul.shape(side)) for side in ("lhs", "rhs"))
+        received = self.chosen.cost.received_max
+        return (
+            f"<MatmulPlan: {self.matmul.dtype}{lhs} by {rhs} on {self.matmul.mesh.size} devices, "
+            f"case {self.case}, at most {received:,} bytes to a device>"
+        )
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
         """Return the object of `plan --json`; `transfers`: whether those of steps are listed."""

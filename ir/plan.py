@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 
 import numpy as np
 
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, HolderRule, ids_of
@@ -83,7 +84,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Planned(Once, ABC):
+class _Planned(Once, Drawn, ABC):
     """A reshard, what its plan moves, and what it is predicted to take."""
 
     reshard: Reshard
@@ -137,8 +138,16 @@ class _Planned(Once, ABC):
         """Return `to_dict` as JSON text, one transfer a line, ending in a newline."""
         return format_plan(self.to_dict(transfers))
 
+    def __repr__(self) -> str:
+        reshard = self.reshard
+        return (
+            f"<{type(self).__name__}: {reshard.dtype}{list(reshard.shape)} on {self.devices} "
+            f"devices, {reshard.source} -> {reshard.target}, {self.ops or 'no steps'}, "
+            f"at most {self.traffic.received_max:,} bytes to a device>"
+        )
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DirectPlan(_Planned):
     """One exchange."""
 
@@ -173,7 +182,7 @@ class DirectPlan(_Planned):
         return elements * DTYPES[self.reshard.dtype]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SteppedPlan(_Planned):
     """Collectives one after another; none where both sides hold the same.
 

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.relays import Relay, relays_of
 from shardwright.ir.stored import Stored
 
 
-@dataclass(frozen=True)
-class Relayout:
+@dataclass(frozen=True, repr=False)
+class Relayout(Drawn):
     """Logical tensors from one stored layout to another, on the same devices or on others.
 
     Raises InputError unless both sides have the same tensors, shapes and dtype.
@@ -32,6 +33,9 @@ class Relayout:
         for name in ("source", "target"):
             check_type(getattr(self, name), Stored, "sw.Stored(mesh, tensors, layout, dtype)", name)
         check_alike(self.source, self.target)
+
+    def __repr__(self) -> str:
+        return f"<Relayout: from {self.source!r} to {self.target!r}>"
 
 
 def check_alike(first: Stored, second: Stored) -> None:
@@ -55,8 +59,8 @@ def _said(own: object, other: object) -> str:
     return ", ".join(alone) or "no more tensors"
 
 
-@dataclass(frozen=True)
-class RelayoutPlan:
+@dataclass(frozen=True, repr=False)
+class RelayoutPlan(Drawn):
     """What moves, and the bytes of it that devices receive and send."""
 
     relayout: Relayout
@@ -126,6 +130,12 @@ class RelayoutPlan:
         relays = ",\n    ".join(map(json.dumps, said.pop("relays")))
         text = json.dumps(said, indent=2).removesuffix("\n}")
         return f'{text},\n  "relays": [\n    {relays}\n  ]\n}}\n'
+
+    def __repr__(self) -> str:
+        return (
+            f"<RelayoutPlan: {', '.join(self.tensors)} in {len(self.moved)} strided boxes to other "
+            f"devices, {self.total:,} bytes, at most {self.received_max:,} to a device>"
+        )
 
     def __str__(self) -> str:
         tensors = (f"  {name:20} {count:>18,}" for name, count in self.tensors.items())

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.ir.dim_cuts import DimCut
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import dtype_of, itemsize
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.given import mesh_of, shape_of, sharding_of
@@ -91,8 +92,8 @@ def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
     raise InputError("a stack must be of parts", argument=argument, got=found, expected="q, k, v")
 
 
-@dataclass(frozen=True, init=False)
-class Stored:
+@dataclass(frozen=True, init=False, repr=False)
+class Stored(Drawn):
     """Logical tensors of one dtype on a mesh, and the buffers in which devices store them.
 
     `str` is TOML that `parse` reads back. `ir/parts.py` has the texts of layouts.
@@ -340,6 +341,10 @@ class Stored:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{name} {each}" for name, each in self.buffers.items())
+        return f"<Stored: {self.dtype} {listed}, on {self.mesh.size} devices>"
 
     def __str__(self) -> str:
         shapes = (f"{_key(name)} = {list(shape)}" for name, shape in self.tensors.items())

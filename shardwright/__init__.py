@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.check import Problem, check
     from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import Bundle, emit
+    from shardwright.codegen.emit.html import html
     from shardwright.codegen.emit.matmul import MatmulBundle
     from shardwright.codegen.emit.program import ProgramBundle
     from shardwright.codegen.emit.relayout import RelayoutBundle
@@ -72,6 +73,7 @@ _HOMES = {
     "shardwright.codegen.call.entry": ("reshard",),
     "shardwright.codegen.emit.choice": ("plan",),
     "shardwright.codegen.emit.emit": ("Bundle", "emit"),
+    "shardwright.codegen.emit.html": ("html",),
     "shardwright.codegen.emit.matmul": ("MatmulBundle",),
     "shardwright.codegen.emit.program": ("ProgramBundle",),
     "shardwright.codegen.emit.relayout": ("RelayoutBundle",),
@@ -140,6 +142,7 @@ __all__ = [
     "emit",
     "from_named_sharding",
     "from_torch",
+    "html",
     "learn",
     "learn_sizes",
     "load_toml",

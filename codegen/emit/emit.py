@@ -39,6 +39,7 @@ from shardwright.codegen.spec.features import feature_lines, read_features
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -47,8 +48,8 @@ from shardwright.ir.relayout import Relayout, RelayoutPlan
 from shardwright.ir.reshard import Reshard
 
 
-@dataclass(frozen=True)
-class Bundle:
+@dataclass(frozen=True, repr=False)
+class Bundle(Drawn):
     """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is;
     `topology` and `memory_limit` are what it was chosen by. `gradient`, `single_file`,
     `collective_id` and `features`: as in a description."""
@@ -62,6 +63,9 @@ class Bundle:
     single_file: bool = False
     collective_id: int | None = None
     features: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Bundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> Description:
         """Return all that it takes to emit this bundle again under a name."""

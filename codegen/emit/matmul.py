@@ -20,6 +20,7 @@ from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.collective_ids import matmul_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, read_id, with_comment
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES, Matmul
@@ -27,8 +28,8 @@ from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.sharding import Sharding
 
 
-@dataclass(frozen=True)
-class MatmulBundle:
+@dataclass(frozen=True, repr=False)
+class MatmulBundle(Drawn):
     """What is emitted for a plan. `topology` and `loop` are what it was chosen by."""
 
     plan: MatmulPlan
@@ -38,6 +39,9 @@ class MatmulBundle:
     gradient: bool = False
     single_file: bool = False
     collective_id: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<MatmulBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> MatmulDescription:
         """Return all that it takes to emit this bundle again under a name."""

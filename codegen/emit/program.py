@@ -22,6 +22,7 @@ from shardwright.codegen.show.program_review import program_page
 from shardwright.codegen.spec.description import check_name
 from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
 from shardwright.codegen.spec.references import named
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh
 
@@ -29,13 +30,16 @@ LOCKFILE = "plan.json"
 """The file that says what a program communicates, a line each."""
 
 
-@dataclass(frozen=True)
-class ProgramBundle:
+@dataclass(frozen=True, repr=False)
+class ProgramBundle(Drawn):
     """What is emitted for a program: the module of one device, and what it communicates."""
 
     program: Partitioned
     module: str  # its text
     topology: str | None = None  # what communications are priced on
+
+    def __repr__(self) -> str:
+        return f"<ProgramBundle of {len(self.module.splitlines())} lines: {self.program!r}>"
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name; the same for the same

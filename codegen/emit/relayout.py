@@ -19,6 +19,7 @@ from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.parts import BufferLayout, Stack
 from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
@@ -31,12 +32,15 @@ MOST_ELEMENTS = 2**31 - 1
 """Places in a buffer are numbers of 32 bits in JAX."""
 
 
-@dataclass(frozen=True)
-class RelayoutBundle:
+@dataclass(frozen=True, repr=False)
+class RelayoutBundle(Drawn):
     """What is emitted for a relayout: a module for each backend, which stands alone."""
 
     plan: RelayoutPlan
     backends: tuple[str, ...] = NAMES
+
+    def __repr__(self) -> str:
+        return f"<RelayoutBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> RelayoutDescription:
         """Return all that it takes to emit this bundle again under a name."""

@@ -33,6 +33,7 @@ from shardwright.codegen.learn.probe import (
     probe,
     read_logical,
 )
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.given import mesh_of
 from shardwright.ir.mesh import Mesh
@@ -46,8 +47,8 @@ NAME = r"[A-Za-z0-9_-]+"
 _VERSIONED = ("torch", "transformers", "vllm", "megatron-core", "jax", "numpy")
 
 
-@dataclass(frozen=True)
-class Learned:
+@dataclass(frozen=True, repr=False)
+class Learned(Drawn):
     """What a loader stores on each rank, and the layouts that have it.
 
     `findings`: what no layout has, one text each: values that are computed, elements in an order
@@ -95,6 +96,13 @@ class Learned:
                 if there.any():
                     has[tuple(held.index[there][:, dim] for dim in range(len(shape)))] = True
         return None if has.all() else _ranges(tensor, ~has)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Learned from {self.source}: {len(self.layouts)} of "
+            f"{len({name for each in self.held.values() for name in each})} buffers have a layout, "
+            f"on {self.mesh.size} ranks>"
+        )
 
     def __str__(self) -> str:
         others = {n: list(s) for n, s in self.tensors.items() if n not in self.stored.tensors}

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from shardwright.codegen.learn.fit import holds
 from shardwright.codegen.learn.learn import Learned, learn, read_ranks
 from shardwright.codegen.learn.probe import read_logical
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.stored import Stored
@@ -55,8 +56,8 @@ class LayoutForm:
         return "".join(_woven(self.words, said))
 
 
-@dataclass(frozen=True)
-class LearnedSizes:
+@dataclass(frozen=True, repr=False)
+class LearnedSizes(Drawn):
     """Layouts as functions of the size.
 
     `learned` and `checked`: the sizes at which the loader ran.
@@ -86,6 +87,10 @@ class LearnedSizes:
         tensors = {name: each.shape for name, each in read_logical(self.logical(**size)).items()}
         layouts = {name: form.text(size) for name, form in self.forms.items()}
         return Stored(read_ranks(self.ranks(**size)), tensors, layouts, self.dtype)
+
+    def __repr__(self) -> str:
+        sizes = "; ".join(map(_said, self.learned))
+        return f"<LearnedSizes: {', '.join(self.forms)}, learned at {sizes}>"
 
     def __str__(self) -> str:
         lines = [f"{name} = {form}" for name, form in self.forms.items()]

@@ -29,14 +29,15 @@ from shardwright.codegen.partition.remedied import remedied
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
 from shardwright.codegen.propagate.trail import Change
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program, Value
 from shardwright.ir.program_text import format_program
 
 
-@dataclass(frozen=True)
-class Partitioned:
+@dataclass(frozen=True, repr=False)
+class Partitioned(Drawn):
     """A program whose values have shardings; `given` is what was said, before propagation."""
 
     given: Program
@@ -202,6 +203,13 @@ class Partitioned:
                 expected=one_of((like or names)[:8]),
             )
         return name
+
+    def __repr__(self) -> str:
+        given = self.given
+        return (
+            f"<Partitioned: {len(given.body.arguments)} arguments, {len(given.values)} values, "
+            f"{len(given.results)} results, on {self.mesh.size} devices, mode={self.mode!r}>"
+        )
 
     def __str__(self) -> str:
         return format_program(self.program)

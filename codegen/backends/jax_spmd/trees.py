@@ -11,9 +11,6 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
-from jax.tree_util import DictKey, GetAttrKey, SequenceKey
-
 from shardwright.codegen.emit.python_text import INDENT, WIDTH
 
 ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
@@ -72,7 +69,9 @@ def is_plain(tree: Any) -> bool:
 
 def _children(tree: Any) -> list[tuple[Any, Any]]:
     """Return what a node holds, each with its key, as `jax.tree` flattens it."""
-    found = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
+    from jax.tree_util import tree_flatten_with_path  # emission of other modules needs no jax
+
+    found = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
     return [(path[0], item) for path, item in found]
 
 
@@ -103,6 +102,8 @@ def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
 
 def _way(tree: Any, key: Any, item: Any) -> str:
     """Return what leads from a node to an item, the empty string if nothing is known to."""
+    from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
     match key:
         case SequenceKey(number) if is_plain(tree):
             return f"[{number}]"
@@ -118,7 +119,7 @@ def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tupl
     the classes: those of an argument's part that is such a tree. `arguments`: nodes of these."""
     if is_classless(tree):
         return text, True
-    structure = jax.tree.structure(tree)
+    structure = _structure(tree)
     found = next((path for known, path in arguments if _equal(known, structure)), None)
     if found is not None:
         return f"like({found}, {text})", True
@@ -144,11 +145,18 @@ def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
     are."""
     if is_classless(tree):
         return
-    yield jax.tree.structure(tree), "".join(path)
+    yield _structure(tree), "".join(path)
     for key, item in _children(tree):
         way = _way(tree, key, item)
         if way:
             yield from nodes_with_classes(item, (*path, way))
+
+
+def _structure(tree: Any) -> Any:
+    """Return a tree without its leaves, as `jax.tree` has it."""
+    import jax
+
+    return jax.tree.structure(tree)
 
 
 def _equal(one: Any, other: Any) -> bool:

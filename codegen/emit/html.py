@@ -1,0 +1,100 @@
+"""What a notebook shows of plans, bundles, programs, relayouts and learned layouts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+
+from shardwright.codegen.emit.emit import Bundle
+from shardwright.codegen.emit.matmul import MatmulBundle
+from shardwright.codegen.emit.program import ProgramBundle
+from shardwright.codegen.emit.relayout import RelayoutBundle
+from shardwright.codegen.learn.learn import Learned
+from shardwright.codegen.learn.sizes import LearnedSizes
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.show.flows_svg import flows_svg
+from shardwright.codegen.show.matmul_svg import matmul_svg
+from shardwright.codegen.show.program_svg import program_svg
+from shardwright.codegen.show.svg import svg
+from shardwright.ir.drawn import Drawn
+from shardwright.ir.errors import InputError
+from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.plan import DirectPlan, SteppedPlan
+from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
+from shardwright.ir.stored import Stored
+
+
+def html(value: Drawn) -> str:
+    """Return HTML that shows a plan, a bundle, a program, a relayout or a layout: one line of text
+    and its picture, which loads nothing.
+
+    Notebooks call this for the last value of a cell. Raises InputError for any other object.
+    """
+    try:
+        shown = _shown(value)
+    except InputError as error:
+        if not isinstance(value, Partitioned | ProgramBundle):
+            raise
+        shown = f"<pre>{escape(str(error))}</pre>"  # the program has no plan, and this says why
+    return f"<div><code>{escape(repr(value))}</code>{shown}</div>"
+
+
+def _shown(value: object) -> str:
+    """Return the picture, or a table."""
+    match value:
+        case Bundle() | MatmulBundle() | RelayoutBundle():
+            return _shown(value.plan)
+        case ProgramBundle():
+            return _shown(value.program)
+        case DirectPlan() | SteppedPlan():
+            return _image(svg(value))
+        case MatmulPlan():
+            return _image(matmul_svg(value))
+        case Partitioned():
+            return _image(program_svg(value))
+        case Relayout():
+            return _image(flows_svg(plan_relayout(value)))
+        case RelayoutPlan():
+            return _image(flows_svg(value))
+        case Learned():
+            return _table(value.stored) + _items(value.findings)
+        case LearnedSizes():
+            return _rows({name: (str(form),) for name, form in value.forms.items()}, "layout")
+        case Stored():
+            return _table(value)
+    raise InputError(
+        "only plans, bundles, programs, relayouts and layouts have a picture",
+        argument="value",
+        got=type(value).__name__,
+        expected="for example sw.plan(reshard)",
+    )
+
+
+def _image(picture: str | None) -> str:
+    """Return an image: two pictures in one notebook would share the ids of their elements."""
+    if picture is None:
+        return ""
+    data = base64.b64encode(picture.encode()).decode()
+    return f'<br/><img alt="" style="max-width: 100%" src="data:image/svg+xml;base64,{data}"/>'
+
+
+def _table(stored: Stored) -> str:
+    """Return a row for each buffer of a stored layout."""
+    first = {
+        name: "x".join(map(str, buffer.shape(0))) or "a scalar"
+        for name, buffer in stored.bound.items()
+    }
+    rows = {name: (str(each), first[name]) for name, each in stored.buffers.items()}
+    return _rows(rows, "layout", "shape on the first device")
+
+
+def _rows(rows: Mapping[str, tuple[str, ...]], *heads: str) -> str:
+    """Return a table whose first column names buffers."""
+    lines = [("buffer", *heads), *((name, *cells) for name, cells in rows.items())]
+    texts = ["".join(f"<td><code>{escape(cell)}</code></td>" for cell in line) for line in lines]
+    return f"<table>{''.join(f'<tr>{text}</tr>' for text in texts)}</table>"
+
+
+def _items(texts: tuple[str, ...]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>" if texts else ""
