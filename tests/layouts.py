@@ -6,7 +6,6 @@ import math
 
 from hypothesis import strategies as st
 
-import shardwright as sw
 from shardwright.codegen.verify.oracle.layouts import Numbers
 from shardwright.codegen.verify.relayout_case import StoredSaid
 from shardwright.ir.axes import AxisRef
@@ -34,11 +33,15 @@ def meshes(draw: st.DrawFn) -> Mesh:
 
 
 @st.composite
-def dim_cuts(draw: st.DrawFn, extent: int, axes: list[str], mesh: Mesh) -> DimCut:
+def dim_cuts(
+    draw: st.DrawFn, extent: int, axes: list[str], mesh: Mesh, *, sub_axes: bool = False
+) -> DimCut:
     """How a dimension is cut, along some of the axes, which it takes out of the list."""
     taken = [axes.pop() for _ in range(draw(st.integers(0, min(2, len(axes)))))]
     refs = tuple(AxisRef(name) for name in taken)
-    positions = math.prod(mesh.sizes[name] for name in taken)
+    if sub_axes:
+        refs = tuple(draw(st.sampled_from(_parts_of(name, mesh.sizes[name]))) for name in taken)
+    positions = math.prod(ref.size or mesh.sizes[ref.name] for ref in refs)
     low, high = draw(st.sampled_from([(0, extent), (0, extent), (extent // 3, extent)]))
     window = None if (low, high) == (0, extent) else (low, high)
     inside = high - low
@@ -61,6 +64,14 @@ def dim_cuts(draw: st.DrawFn, extent: int, axes: list[str], mesh: Mesh) -> DimCu
     entries = st.sampled_from([None, *range(shards)])
     table = tuple(draw(entries) for _ in range(positions)) if owner == "table" else None
     return DimCut(refs, rule, numbers, into, owner == "reversed", table, window)  # type: ignore[arg-type]
+
+
+def _parts_of(name: str, size: int) -> list[AxisRef]:
+    """An axis, and all of its parts of more than one position."""
+    counts = [count for count in range(2, size) if size % count == 0]
+    befores = ((n, each) for each in counts for n in range(1, size // each + 1))
+    parts = (AxisRef(name, n, each) for n, each in befores if size // each % n == 0)
+    return [AxisRef(name), AxisRef(name), *parts]
 
 
 FACTORS = (
@@ -113,17 +124,3 @@ def sizes(factors: Factors, shape: tuple[int, ...]) -> dict[str, int]:
         for group, extent in zip(factors.before, shape, strict=True)
         for name, size in group
     }
-
-
-@st.composite
-def relayouts(draw: st.DrawFn) -> sw.Relayout:
-    """Two buffers of the same tensors, on one mesh or two; the source has every element beside."""
-    meshed = draw(meshes())
-    shapes, target = draw(buffers(meshed))
-    other = draw(st.sampled_from([meshed, draw(meshes())]))
-    source = {name: f"{name}[{{{other.names[0]}}} balanced]" for name in shapes}
-    beside = draw(st.sampled_from(["", f"[{{{meshed.names[-1]}}} balanced]"]))
-    rest = {f"{name}!": f"{name}{beside}" for name in shapes}
-    on_target = Stored(meshed, shapes, {"it": target, **rest}, "int16")
-    first = Stored(other, shapes, source, "int16")
-    return sw.Relayout(*draw(st.sampled_from([(first, on_target), (on_target, first)])))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from cases import random_reshard
 from hypothesis import given, settings
-from layouts import numbers_of, relayouts
+from layouts import numbers_of
+from random_relayouts import relayouts
 from strategies import exactly, message
 
 import shardwright as sw
@@ -25,7 +26,7 @@ def elements(stored: Stored) -> dict[int, set[int]]:
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(relayouts())
 def test_bytes(relayout: sw.Relayout) -> None:
     check_bytes(relayout)
