@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import math
+import operator
 from typing import NamedTuple
 
 import torch
@@ -103,9 +104,9 @@ def reshard_local(shards, *, out=None):
     """Return the target buffers of source buffers of all devices: dicts by name of lists, which
     have a tensor for each device of the mesh, sorted by id; one launch for each target device.
 
-    `out`: such target buffers, contiguous, to be filled; where a buffer has padding there they are
-    left as they are. Results that are made here have zeros there. Raises ValueError for tensors of
-    other names, shapes or dtypes.
+    `out`: such target buffers, to be filled; where a buffer has padding they are left as they are.
+    Results that are made here have zeros there. Tensors may be views, as `w13[:, :F]`: they are
+    read and written where they are. Raises ValueError for tensors of other names, shapes or dtypes.
     """
     sources, targets = sorted(SOURCE_IDS), sorted(TARGET_IDS)
     given = [_checked(shards, SOURCE, each, n, "shards") for n, each in enumerate(sources)]
@@ -240,12 +241,16 @@ def _copy(boxes, sources, targets):
     """Copy boxes between memories of one device, in one launch."""
     if not boxes:
         return
+    for end, tensors in enumerate((sources, targets)):
+        if not all(x.is_contiguous() for x in tensors):
+            given = ((box, tensors[box[end]]) for box in boxes)
+            boxes = [each for box, x in given for each in _strided(box, end, x.shape, x.stride())]
     size, home = _dtype().itemsize, targets[0].device
     if home.type == "cpu" and isinstance(copy_boxes, triton.JITFunction):
         for source, target, read, write, loops in boxes:
             times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
-            held = _line(sources[source]).as_strided(times, steps[0], read)
-            _line(targets[target]).as_strided(times, steps[1], write).copy_(held)
+            held = _elements(sources[source], times, steps[0], read)
+            _elements(targets[target], times, steps[1], write).copy_(held)
         return
     addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
     wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))
@@ -257,6 +262,38 @@ def _copy(boxes, sources, targets):
         copy_boxes[(min(number, PROGRAMS),)](
             blocks, table, *given, number, INTEGERS[wide], depth, BLOCK
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def _strided(box, end, shape, strides):
+    """Return boxes whose steps at an end (0: the source) are those of a tensor with strides, from a
+    box whose steps are those of a contiguous one."""
+    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
+    digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
+    rounds = [1, *(loop[0] - 1 for loop in box.loops)]
+    last = [sum(map(operator.mul, rounds, column)) for column in zip(*digits, strict=True)]
+    if all(place < extent for place, extent in zip(last, shape, strict=True)):
+        start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
+        return (_moved(box, end, start, steps),)
+    for number, (times, *pair) in enumerate(box.loops):  # this one goes on in another row
+        for row in dense:
+            inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
+            if 1 < inner < times and times % inner == 0:
+                outer = times // inner, *(inner * step for step in pair)
+                nest = *box.loops[:number], outer, (inner, *pair), *box.loops[number + 1 :]
+                return _strided(box._replace(loops=nest), end, shape, strides)
+    (times, *pair), *rest = box.loops
+    starts = ((box.read + n * pair[0], box.write + n * pair[1]) for n in range(times))
+    parts = (Box(box.source, box.target, *start, tuple(rest)) for start in starts)
+    return tuple(each for part in parts for each in _strided(part, end, shape, strides))
+
+
+def _moved(box, end, start, steps):
+    """Return a box with another first element and other steps at an end."""
+    pairs = zip(box.loops, steps, strict=True)
+    nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
+    return box._replace(loops=nest, **{("read", "write")[end]: start})
 
 
 def _width(boxes, size, aligned):
@@ -298,10 +335,11 @@ def _dtype():
     return getattr(torch, DTYPE)
 
 
-def _line(x):
-    """Return memory as a line of elements, integers of their width."""
+def _elements(x, times, steps, first):
+    """Return elements of nested loops from the first of a tensor on, as integers of their width."""
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return x.view(-1).view(bits[_dtype().itemsize])
+    whole = x.view(bits[_dtype().itemsize])
+    return whole.as_strided(times, steps, whole.storage_offset() + first)
 
 
 def _made(device, home):
@@ -324,8 +362,22 @@ def _checked(tensors, side, device, number, what):
     for name in side:
         x = tensors[name] if number is None else tensors[name][number]
         shape = shape_of(name, device)
-        if (tuple(x.shape), x.dtype) != (shape, _dtype()) or not x.is_contiguous():
-            got = f"{x.dtype} {tuple(x.shape)}" + ", not contiguous" * (not x.is_contiguous())
-            raise ValueError(f"{what}, {name} of device {device}: got {got}, expected {shape}")
+        said = f"{what}, {name} of device {device}"
+        if (tuple(x.shape), x.dtype) != (shape, _dtype()):
+            expected = f"{_dtype()} {shape}"
+            raise ValueError(f"{said}: got {x.dtype} {tuple(x.shape)}, expected {expected}")
+        if x.is_neg() or (what == "out" and _overlaps(x)):
+            kind = "negates its memory" if x.is_neg() else "has elements in one place"
+            raise ValueError(f"{said}: got a view that {kind}, expected x.contiguous()")
         found.append(x)
     return found
+
+
+def _overlaps(x):
+    """Return whether two elements of a tensor may be in one place."""
+    reach = 0
+    for step, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size > 1 and step <= reach:
+            return x.numel() > 0
+        reach += (size - 1) * step
+    return False

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from shardwright.codegen.backends.triton_gpu.verify.bits import to_bits, to_torch
-from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
+from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, compare_held
@@ -23,10 +23,10 @@ POISON = 0xA5
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module in one process, into results of its own and of a caller, and as ranks do
-    it; the names of the checks passed."""
+    """Execute the module in one process, into results of its own and of a caller, between views,
+    and as ranks do it; the names of the checks passed."""
     padding = case.padding()
-    for given, wanted in case.runs():
+    for number, (given, wanted) in enumerate(case.runs()):
         tensors = _tensors(given, case.dtype, module.source_shape)
         named = {f"{name} {n}": x for name, each in tensors.items() for n, x in enumerate(each)}
         poison = 1 if case.dtype == "bool" else POISON
@@ -36,12 +36,14 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
             compare_held(_held(results, wanted), wanted)
             _poisoned(module, case, memory, tensors, wanted, padding)
             compare_held(_among_ranks(module, case, memory, tensors), wanted)
+            if number == 0:
+                _views(module, case, memory, tensors, wanted, padding)
         memory.check({})
         for name, each in _held(tensors, given).items():
             for device, bits in each.items():
                 kept = np.array_equal(bits, given[name][device])
                 compare.expect(f"{name} of device {device} kept", kept, True)
-    return ("values", "padding", "out", "reads in bounds", "inputs kept", "calls of ranks")
+    return ("values", "padding", "out", "views", "reads in bounds", "inputs kept", "calls of ranks")
 
 
 def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, ...]]) -> Tensors:
@@ -74,30 +76,80 @@ def _poisoned(
     padding: Any,
 ) -> None:
     """Check that `out` is filled, and left as it is where it has padding."""
-    expected = {
-        name: {
-            device: np.where(padding[name][device], _poison(case, bits), bits)
-            for device, bits in each.items()
-        }
-        for name, each in wanted.items()
-    }
-    blank = {
-        name: {device: np.full_like(bits, _poison(case, bits)) for device, bits in each.items()}
-        for name, each in wanted.items()
-    }
-    out = _tensors(blank, case.dtype, module.target_shape)
+    out = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     for x in itertools.chain(*out.values()):
         memory.allow(x)
     results = module.reshard_local(tensors, out=out)
     same = all(a is b for name in out for a, b in zip(out[name], results[name], strict=True))
     compare.expect("out is what is returned", same, True)
-    with compare.said_of("out"):
+    _compare_filled(case, results, wanted, padding, "out")
+
+
+def _views(
+    module: ModuleType,
+    case: RelayoutCase,
+    memory: Memory,
+    tensors: Tensors,
+    wanted: Held,
+    padding: Any,
+) -> None:
+    """Check the same of views, dimensions in another order with gaps between rows, as inputs and as
+    `out`; the gaps stay as they are."""
+    blank = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
+    sides, whole = [], []
+    for side in (tensors, blank):
+        pairs = {name: [_view(x) for x in each] for name, each in side.items()}
+        whole.append([around for each in pairs.values() for _, around in each])
+        sides.append({name: [view for view, _ in each] for name, each in pairs.items()})
+    before = [to_bits(around) for around in whole[0]]
+    for around in itertools.chain(*whole):
+        memory.allow(around)
+    results = module.reshard_local(sides[0], out=sides[1])
+    _compare_filled(case, results, wanted, padding, "out of views")
+    kept = all(map(np.array_equal, map(to_bits, whole[0]), before))
+    compare.expect("views of inputs kept", kept, True)
+    for view, around in zip(itertools.chain(*sides[1].values()), whole[1], strict=True):
+        view.view(_bits_of(view)).zero_()
+        gaps = to_bits(around)
+        same = int((gaps != 0).sum()) == around.numel() - view.numel()
+        compare.expect("gaps beside views kept", same, True)
+
+
+def _view(x: Any) -> tuple[Any, Any]:
+    """Return a view with the elements of a tensor, and the tensor that it is a view of, of ones
+    elsewhere."""
+    around = guarded(torch.empty([size + 1 for size in reversed(x.shape)], dtype=x.dtype))
+    around.view(_bits_of(x)).fill_(1)
+    view = around.permute(*reversed(range(x.ndim)))[tuple(map(slice, x.shape))]
+    view.view(_bits_of(x)).copy_(x.view(_bits_of(x)))
+    return view, around
+
+
+def _bits_of(x: Any) -> Any:
+    """Return the integers as wide as the elements of a tensor."""
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+
+
+def _blank(case: RelayoutCase, wanted: Held) -> Held:
+    """Return buffers of poison."""
+    return {
+        name: {device: np.full_like(bits, _poison(case, bits)) for device, bits in each.items()}
+        for name, each in wanted.items()
+    }
+
+
+def _compare_filled(
+    case: RelayoutCase, results: Tensors, wanted: Held, padding: Any, what: str
+) -> None:
+    """Raise MismatchError unless buffers of poison have what is wanted, and poison for padding."""
+    with compare.said_of(what):
         for name, each in _held(results, wanted).items():
             for device, bits in each.items():
-                what = f"device {device}, buffer {name}"
                 if not bits.size:
                     continue
-                compare.same_bits(what, bits, expected[name][device], wanted[name][device])
+                expected = wanted[name][device]
+                filled = np.where(padding[name][device], _poison(case, bits), expected)
+                compare.same_bits(f"device {device}, buffer {name}", bits, filled, expected)
 
 
 def _poison(case: RelayoutCase, bits: Any) -> Any:
