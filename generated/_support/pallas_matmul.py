@@ -11,9 +11,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
 from .jax_meshes import at
-from .pallas_call import HBM, Call
+from .pallas_call import HBM, Call, is_v5e
 from .pallas_products import LANES
-from .pallas_reach import are_near, is_v5e, refuse_far
 
 
 class PallasMatmul(ArrayMatmul):
@@ -157,5 +156,7 @@ class RingMatmul:
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}; interpret=True tries it slowly")
         if is_v5e(devices):
+            from .pallas_reach import are_near, refuse_far  # no other TPU has such routes
+
             near = are_near(devices, np.arange(len(devices)), self.table()[:, 1])
             refuse_far(near, "emit the module with the topology of its devices")

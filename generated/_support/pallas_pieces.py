@@ -1,9 +1,8 @@
 """Who sends what to whom within a kernel: each end finds its pieces alone, by index functions.
 
-A position numbers a device in a mesh, a rank in the sorted union of the ids of both meshes, which
-are one where both list the same devices in the same order. Functions that take `order` look ranks
-up in that table, where ids have no closed form. Index functions compute with integers and with
-traced values.
+A position numbers a device in a mesh. Where both meshes list the same devices in the same order it
+is the rank of the device, too; see `pallas_ranks` for other meshes, whose functions look ranks up
+in a table, `order`. Index functions compute with integers and with traced values.
 """
 
 import functools
@@ -12,13 +11,11 @@ import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jax import lax
 
 from .boxes import ranges
-from .cuts import Cut
-from .exchanges import Exchange, end_ranks
-from .pallas_peers import digits_of, div, is_full, is_traced, maximum, rem
+from .exchanges import Exchange
+from .pallas_peers import digits_of, div, is_full, rem
 
 
 class Forms(NamedTuple):
@@ -37,16 +34,6 @@ class Forms(NamedTuple):
     holder: Callable
 
 
-class Pieces(NamedTuple):
-    """Into how many pieces tiles are cut, along which dimension, at multiples of `unit`; `range_of`
-    gives that of a piece within the width of a tile."""
-
-    pieces: int
-    dim: int
-    unit: int
-    range_of: Callable
-
-
 class PeerPiece(NamedTuple):
     """A piece as one end sees it: whether it moves, the position of the other end, the shard there,
     the number of the piece, its box."""
@@ -60,73 +47,47 @@ class PeerPiece(NamedTuple):
 
 class Peers:
     """Everything that moves. `source`, `target`: `Sharded`s; `replicas`: of each target shard;
-    `kept`: whether any device holds a part of its target shard; `sends`: whether any lacks one."""
+    `pieces`: those that tiles are cut into, if they are; `kept`: whether any device holds a part of
+    its target shard; `sends`: whether any lacks one."""
+
+    order: tuple[int, ...] | None = None
+    one_order = True
 
     def __init__(self, source, target, forms, replicas=1, pieces=None, *, kept=True, sends=True):
         self.source, self.target, self.forms = source, target, forms
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
         self.count = pieces.pieces if pieces else 1
-        cut = pieces and Cut(pieces.pieces, pieces.dim, pieces.unit)
         ends = source, target, self._senders, self._receivers
-        self.exchange = Exchange(*ends, cut, target.hidden, new=target.new)
-        self.one_order = tuple(source.ids) == tuple(target.ids)
+        self.exchange = Exchange(*ends, pieces and pieces.cut, target.hidden, new=target.new)
         names = tuple(name for name, _ in source.axes)
-        self.axes = (names if len(names) > 1 else names[0]) if self.one_order else "device"
-        self.offsets, self.order = self._ranks()
-
-    def _ranks(self):
-        """Return tables: ranks by source position, by target position, and positions in the source
-        mesh by rank, and in the target mesh, -1 for none. Before them, in place of them where ids
-        are consecutive, by how much they are more than what they are looked up for."""
-        ends, ids = end_ranks(self.exchange), (self.source.ids, self.target.ids)
-        if self.one_order or all(isinstance(each, range) for each in ids):
-            source, target = (ranks[0] for ranks in ends)
-            return (source, target, -source, -target), None
-        places = [{rank: position for position, rank in enumerate(ranks)} for ranks in ends]
-        ranks = range(len(self.exchange.ranks))
-        return None, (*ends[0], *ends[1], *(place.get(k, -1) for place in places for k in ranks))
-
-    def _looked_up(self, table, number, order):
-        if order is None:
-            return number + self.offsets[table]
-        sizes = len(self.source.ids), len(self.target.ids), len(self.exchange.ranks)
-        return order[sum(sizes[:table]) + number]
+        self.axes: str | tuple[str, ...] = names if len(names) > 1 else names[0]
 
     def source_rank(self, position, order=None):
         """Return the rank of the device at a source position."""
-        return self._looked_up(0, position, order)
+        del order
+        return position
 
     def target_rank(self, position, order=None):
         """Return the rank of the device at a target position."""
-        return self._looked_up(1, position, order)
+        del order
+        return position
 
     def here(self, order=None, rank=None):
         """Return where a rank, by default this device, stands in the source mesh, and in the target
         mesh: no position of a mesh that it is not in."""
         rank = lax.axis_index(self.axes) if rank is None else rank
-        return self._looked_up(2, rank, order), self._looked_up(3, rank, order)
-
-    def within(self, position, side):
-        """Return whether a position is one of a mesh, of two that do not list the same devices."""
-        return (position >= 0) & (position < len(side.ids))
+        return self.source_rank(rank, order), self.target_rank(rank, order)
 
     def holds(self, position, shard):
         """Return whether a source position, which may be none, holds a source shard."""
-        own = self.forms.source_shard(position if self.one_order else maximum(position, 0))
+        own = self.forms.source_shard(position)
         alike = [a == b for a, b in zip(own, shard, strict=True)]
-        if not self.one_order:
-            alike.append(self.within(position, self.source))
         return functools.reduce(operator.and_, alike)
 
     def tile(self, own, other, piece):
         """Return the box of a source shard and a target shard, or the piece of it."""
         box = self.forms.tile(*own, *other)
-        if not self.pieces:
-            return box
-        dim = self.pieces.dim
-        low, high = box[2 * dim : 2 * dim + 2]
-        start, end = self.pieces.range_of(maximum(high - low, 0), piece)
-        return (*box[: 2 * dim], low + start, low + end, *box[2 * dim + 2 :])
+        return self.pieces.part(box, piece) if self.pieces else box
 
     def holder(self, shard, receiver, piece):
         """Return who sends a tile, or a piece of it, to a receiver."""
@@ -144,10 +105,8 @@ class Peers:
 
     def counted(self, position, side, count):
         """Return a count; none for a position that is not one of a mesh."""
-        if self.one_order:
-            return count
-        inside = self.within(position, side)
-        return count * (jnp.int32(inside) if is_traced(inside) else inside)
+        del position, side
+        return count
 
     def incoming(self, receiver, me, number):
         """Return the piece of a number of a target shard, and whether it comes from elsewhere;
@@ -180,9 +139,7 @@ class Peers:
         box = self.tile(own, shard, piece)
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
         if self.kept:
-            position = receiver
-            if not self.one_order:
-                position, _ = self.here(order, self.target_rank(receiver, order))
+            position, _ = self.here(order, self.target_rank(receiver, order))
             sends = sends & (self.holds(position, own) ^ True)  # unless the receiver holds it
         return PeerPiece(sends, receiver, shard, piece, box)
 
@@ -190,17 +147,13 @@ class Peers:
         """Return whether a device has a part of its own target shard, and the box of that."""
         own, wanted = self.forms.source_shard(me), self.forms.target_shard(receiver)
         box = self.forms.tile(*own, *wanted)
-        has = is_full(ranges(box))
-        if not self.one_order:
-            has = has & self.holds(me, own) & self.within(receiver, self.target)
-        return has, box
+        return is_full(ranges(box)), box
 
     def is_filled(self, receiver):
         """Return whether anything comes to a target position: not to a term without a value."""
         box, last = self.target.box(receiver), 2 * len(self.target.hidden)
         firsts = box[last - 2 * self.target.new : last : 2]
-        found = is_full([*ranges(box), *((first, 1) for first in firsts)])
-        return found if self.one_order else found & self.within(receiver, self.target)
+        return is_full([*ranges(box), *((first, 1) for first in firsts)])
 
     def _senders(self, receiver):
         """Yield the positions that parts of a target shard come from, its own included, each with

@@ -54,7 +54,8 @@ from .._support.pallas_peers import (
     signal,
     wait_for,
 )
-from .._support.pallas_pieces import Forms, Peers
+from .._support.pallas_pieces import Forms
+from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_shifts import fill, merge
 from .._support.pallas_windows import (
     Chunk,
@@ -70,7 +71,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "e37492149ca0c88f", __name__)
+require("pallas_tpu", "30feac1c1a9348db", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -162,7 +163,7 @@ def source_at(i0, i1):
 
 _SOURCE = Sharded(SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P("x", "y"))
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("x", "y"))
-PEERS = Peers(
+PEERS = RankedPeers(
     _SOURCE,
     _TARGET,
     Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),

@@ -1,8 +1,7 @@
-"""The self-check of modules of JAX arrays, and what it asks of the program of a device."""
+"""The self-check of modules of JAX arrays."""
 
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,33 +10,6 @@ import numpy as np
 from .boxes import not_run
 
 FEW = 2**18  # more elements are not moved
-
-
-class Program:
-    """Makes the target shard of a device of its source shard, by `exchange`. `moves`: everything
-    that moves, an `Exchange`, None where that is said by collectives alone; `order`: a table of
-    ranks; `terms`: what dimension 0 is, where it is one."""
-
-    moves: Any = None
-    interpreted: object = False  # as what kernels are interpreted to check them
-    order: tuple[int, ...] | None = None
-    terms: Any = None
-
-    def attach(self, host):
-        """Bind to an exchange."""
-        self.host = host
-
-    def settings(self, devices, interpret, collective_id):
-        """Return the collective id of a program for devices, by rank: none."""
-        del devices, interpret, collective_id
-
-    def fault(self):
-        """Return what is wrong with how shards are moved, found without data; "" if nothing is."""
-        return ""
-
-    def watched(self, move):
-        """Return what a function returns; exit with what is noticed meanwhile."""
-        return move()
 
 
 def self_check(host):

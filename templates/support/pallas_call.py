@@ -68,6 +68,11 @@ class Call(NamedTuple):
         return found
 
 
+def is_v5e(devices):
+    """Return whether devices send directly over some offsets only."""
+    return all("v5 lite" in device.device_kind for device in devices)
+
+
 def refuse_to_hang(held):
     """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
     threads, and none is left to copy a large array. `held`: what a device has of memory."""

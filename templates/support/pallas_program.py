@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,24 +13,37 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import extents
-from .exchanges import Exchange, end_ranks, spread
+from .exchanges import end_ranks, spread
 from .jax_meshes import bits_of
-from .jax_program import Program
-from .pallas_call import Call
-from .pallas_reach import are_near, is_v5e, refuse_far
+from .pallas_call import Call, is_v5e
 
 # Floats with which XLA on CPU computes as float32, which changes NaNs.
 WIDENED = ("bfloat16", "float8_e5m2")
 
 
-class KernelProgram(Program):
-    """A program with kernels. `carried` makes the target shard of a source shard; `as_bits` says
-    whether it is given elements as integers of their width; `carriers`: the programs that have the
-    kernels, in order; `check_routes` refuses devices among which they cannot send."""
+class KernelProgram:
+    """A program with kernels. `moves`: everything that moves, an `Exchange`, None where these are
+    partial results; `order`: a table of ranks; `terms`: what dimension 0 is, where it is one;
+    `short`: the dimensions along which it leaves padding that is not zero.
+
+    `carried(shard, order, interpret, collective_id)` makes the target shard, its padding zero, of a
+    source shard, given as integers of their width where `as_bits(interpret)` says so; `carriers`:
+    the programs that have the kernels, in order; `check_routes(devices)` raises ValueError for
+    devices, by rank, among which they cannot send."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
     collective_id: int | None = None
-    short: tuple[int, ...] = ()  # the dimensions along which it leaves padding that is not zero
+    short: tuple[int, ...] = ()
+    moves: Any = None
+    order: Any = None
+    terms: Any = None
+    as_bits: Callable
+    carried: Callable
+    check_routes: Callable
+
+    def attach(self, host):
+        """Bind to an exchange."""
+        self.host = host
 
     def settings(self, devices, interpret, collective_id):
         """Return the collective id of a program for devices, by rank. Raises ValueError for devices
@@ -52,18 +67,6 @@ class KernelProgram(Program):
             return move(shard)
         bits = lax.bitcast_convert_type(shard, bits_of(shard.dtype))
         return lax.bitcast_convert_type(move(bits), shard.dtype)
-
-    def as_bits(self, interpret):
-        """Return whether elements are given as integers of their width."""
-        raise NotImplementedError
-
-    def carried(self, shard, order, interpret, collective_id):
-        """Return the target shard, its padding zero, of elements as what they are moved as."""
-        raise NotImplementedError
-
-    def check_routes(self, devices):
-        """Raise ValueError for devices among which it cannot send."""
-        raise NotImplementedError
 
     def zeroed(self, y, receiver):
         """Return the target shard of a position with zeros in its padding."""
@@ -98,8 +101,8 @@ class PallasProgram(KernelProgram):
     differ.
     """
 
-    moves: Exchange
     form = ""
+    moved: Callable  # (x, call): the target shard, what kernels did not write as it comes
     packed = False  # whether XLA packs elements, so that they are integers there too
     leaves_padding = True  # whether what kernels do not write has to be made zero
 
@@ -143,10 +146,6 @@ class PallasProgram(KernelProgram):
             y = self.zeroed(y, self.peers.here(order)[1])
         return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
 
-    def moved(self, x, call):
-        """Return the target shard, what kernels did not write as it comes."""
-        raise NotImplementedError
-
     @property
     def carriers(self):
         """The programs that have the kernels, in order: this one."""
@@ -183,31 +182,13 @@ class PallasProgram(KernelProgram):
         return np.array(ends, int).reshape(-1, 2).T
 
     def check_routes(self, devices):
-        """Raise ValueError where devices send farther than a v5e does directly: over a power of two
-        of hops along one axis.
-
-        `devices`: by rank.
-        """
+        """Raise ValueError where devices are no TPUs, or send farther than a v5e does directly."""
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             more = "interpret=True tries it slowly, and modules of backend jax_xla run anywhere"
             raise ValueError(f"{got}; {more}")
-        if not is_v5e(devices):
-            return
-        sender, receiver = self.pairs()
-        direct = are_near(devices, sender, receiver)
-        if not self._powers_of_two:
-            topology = "emit the module with --topology, as v5e:2x4"
-            refuse_far(direct, f"{topology}, and tiles go from device to device")
-        if not self._powers_of_two or direct.all():
-            return
-        wrong = int(np.argmin(direct))
-        a, b = devices[int(sender[wrong])], devices[int(receiver[wrong])]
-        ids = [device.id for device in devices]
-        again = f"; or a module emitted for this order, device_ids={ids}"
-        raise ValueError(
-            f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
-            f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are as far apart; expected: "
-            "devices in an order that fills a torus of power-of-two extents axis by axis, "
-            "so that they send over 1, 2, 4, ... hops along one axis" + again * self.peers.one_order
-        )
+        if is_v5e(devices):
+            from .pallas_reach import check_pairs  # no other TPU has such routes
+
+            again = tuple(self.host.source.ids) == tuple(self.host.target.ids)
+            check_pairs(devices, *self.pairs(), powers_of_two=self._powers_of_two, again=again)

@@ -2,17 +2,36 @@
 
 from jax import lax
 
-from .jax_program import Program
 
-
-class XlaProgram(Program):
+class XlaProgram:
     """`exchange_of` makes the target shard of a source shard; `axes`: those over which devices are
-    ranked; `short`: the dimensions along which it leaves padding that is not zero; `bits`: how
-    elements are moved as integers, where XLA may change small floats that are but moved."""
+    ranked; `short`: the dimensions along which it leaves padding that is not zero; `terms`: what
+    dimension 0 is, where it is one; `moves`: everything that moves, an `Exchange`, None where that
+    is said by collectives alone; `bits`: how elements are moved as integers, where XLA may change
+    small floats that are but moved."""
+
+    interpreted = False  # there are no kernels
+    order = None  # nor a table of ranks that these take
 
     def __init__(self, exchange_of, axes, short=(), terms=None, moves=None, bits=None):
         self._exchange_of, self._axes, self._short = exchange_of, axes, short
         self._bits, self.terms, self.moves = bits, terms, moves
+
+    def attach(self, host):
+        """Bind to an exchange."""
+        self.host = host
+
+    def settings(self, devices, interpret, collective_id):
+        """Return the collective id of a program for devices, by rank: none."""
+        del devices, interpret, collective_id
+
+    def fault(self):
+        """Return what is wrong on semaphores; "": there are none."""
+        return ""
+
+    def watched(self, move):
+        """Return what a function returns; nothing is noticed meanwhile."""
+        return move()
 
     def exchange(self, shard, order, batch, interpret, collective_id):
         """Return the target shard, its padding zero; `batch`: how many dimensions of a batch, which

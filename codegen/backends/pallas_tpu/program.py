@@ -78,10 +78,14 @@ def kernel_text(
     used = (*(f for f in functions if f.name not in unused), *ends.named(form.functions(exchange)))
     calls, made, kernels = _form(form, exchange, host, powers_of_two, ends)
     peers = _peers(exchange, host, ends)
-    names = ["Forms", "Peers", *(["Pieces"] if exchange.rule.pieces > 1 else [])]
+    names: dict[str, tuple[str, ...]] = {"pallas_pieces": ("Forms", "Peers")}
+    if not exchange.same_order:
+        names = {"pallas_pieces": ("Forms",), "pallas_ranks": ("RankedPeers",)}
+    if exchange.rule.pieces > 1:
+        names["pallas_cuts"] = ("Pieces",)
     return KernelText(
         functions=used,
-        calls={**calls, "pallas_pieces": tuple(names)},
+        calls={**calls, **names},
         libraries=_libraries(form),
         made=made,
         moves=tuple(peers),
@@ -148,7 +152,8 @@ def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
         given.append(f"pieces=Pieces({cut})")
     given += [] if host.some_local else ["kept=False"]
     given += [] if host.communicates else ["sends=False"]
-    return [*lines, *called(f"{ends.own(PEERS)} = Peers", given)]
+    kind = "Peers" if exchange.same_order else "RankedPeers"
+    return [*lines, *called(f"{ends.own(PEERS)} = {kind}", given)]
 
 
 SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")

@@ -55,7 +55,7 @@ def check_aligned(program: Any, traces: Traces) -> None:
     carry_out(traces, step)
     peers = program.peers
     for rank, boxes in enumerate(held):
-        if not peers.within(peers.here(program.order, rank)[1], peers.target):
+        if not peers.counted(peers.here(program.order, rank)[1], peers.target, 1):
             continue  # a device that has nothing of the result
         whole = _whole(program, rank, RESULT)
         found = _covered(whole, boxes)

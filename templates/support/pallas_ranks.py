@@ -1,0 +1,79 @@
+"""Who sends what to whom between meshes that list other devices, or in another order.
+
+A rank is the place of a device among the sorted ids of both meshes. Functions that take `order`
+look ranks up in that table, where ids have no closed form.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+
+from .exchanges import end_ranks
+from .pallas_peers import is_traced, maximum
+from .pallas_pieces import Peers
+
+
+class RankedPeers(Peers):
+    """As `Peers`, with ranks; a device may be in one mesh only."""
+
+    one_order = False
+
+    def __init__(self, *given, **settings):
+        super().__init__(*given, **settings)
+        self.axes = "device"
+        self._offsets, self.order = self._ranks()
+
+    def _ranks(self):
+        """Return tables: ranks by source position, by target position, and positions in the source
+        mesh by rank, and in the target mesh, -1 for none. Before them, in place of them where ids
+        are consecutive, by how much they are more than what they are looked up for."""
+        ends = end_ranks(self.exchange)
+        if all(isinstance(ids, range) for ids in (self.source.ids, self.target.ids)):
+            source, target = (ranks[0] for ranks in ends)
+            return (source, target, -source, -target), None
+        places = [{rank: position for position, rank in enumerate(ranks)} for ranks in ends]
+        ranks = range(len(self.exchange.ranks))
+        return None, (*ends[0], *ends[1], *(place.get(k, -1) for place in places for k in ranks))
+
+    def _looked_up(self, table, number, order):
+        if order is None:
+            return number + self._offsets[table]
+        sizes = len(self.source.ids), len(self.target.ids), len(self.exchange.ranks)
+        return order[sum(sizes[:table]) + number]
+
+    def source_rank(self, position, order=None):
+        """Return the rank of the device at a source position."""
+        return self._looked_up(0, position, order)
+
+    def target_rank(self, position, order=None):
+        """Return the rank of the device at a target position."""
+        return self._looked_up(1, position, order)
+
+    def here(self, order=None, rank=None):
+        """Return where a rank, by default this device, stands in the source mesh, and in the target
+        mesh: no position of a mesh that it is not in."""
+        rank = lax.axis_index(self.axes) if rank is None else rank
+        return self._looked_up(2, rank, order), self._looked_up(3, rank, order)
+
+    def within(self, position, side):
+        """Return whether a position is one of a mesh."""
+        return (position >= 0) & (position < len(side.ids))
+
+    def holds(self, position, shard):
+        """Return whether a source position, which may be none, holds a source shard."""
+        held = super().holds(maximum(position, 0), shard)
+        return held & self.within(position, self.source)
+
+    def counted(self, position, side, count):
+        """Return a count; none for a position that is not one of a mesh."""
+        inside = self.within(position, side)
+        return count * (jnp.int32(inside) if is_traced(inside) else inside)
+
+    def kept_by(self, me, receiver):
+        """Return whether a device has a part of its own target shard, and the box of that."""
+        has, box = super().kept_by(me, receiver)
+        own = self.holds(me, self.forms.source_shard(me))
+        return has & own & self.within(receiver, self.target), box
+
+    def is_filled(self, receiver):
+        """Return whether anything comes to a target position: not to a term without a value."""
+        return super().is_filled(receiver) & self.within(receiver, self.target)
