@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .boxes import common, volume
+from .boxes import ranges, volume
 
 # Meshes of more devices are proved at some of them.
 PROVED, SAMPLED = 512, 32
@@ -124,6 +124,12 @@ class Exchange:
         return f"{piece.box} from device {sender} to device {receiver}"
 
 
+def common(one, other):
+    """Return the box that two boxes have in common; its volume is zero where they have none."""
+    pairs = zip(ranges(one), ranges(other), strict=True)
+    return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))
+
+
 def _with_number(peer):
     return peer if isinstance(peer, tuple) else (peer, None)
 
@@ -149,13 +155,3 @@ def spread(count):
 
 def _some(pieces):
     return [pieces[number] for number in spread(len(pieces))]
-
-
-def end_ranks(exchange, by_id=False):
-    """Return the ranks of source positions and of target positions: the positions themselves
-    where both sides have one order, unless `by_id`, else places among the sorted ids."""
-    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
-    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
-        return range(len(exchange.ranks)), range(len(exchange.ranks))
-    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
-    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))

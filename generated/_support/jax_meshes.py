@@ -55,7 +55,8 @@ class Sharded:
         nowhere."""
         for axis, size in enumerate(self.local):
             for position, slot in enumerate(self.slots(axis).tolist()):
-                found, wanted = self.range(axis, position), (slot * size, (slot + 1) * size)
+                found = self.box(position)[2 * axis : 2 * axis + 2]
+                wanted = slot * size, (slot + 1) * size
                 if found != wanted:
                     return self.misplaced(axis, position, found, wanted)
         return ""
@@ -64,11 +65,6 @@ class Sharded:
         """Return that a device has another range of a dimension than its sharding gives it."""
         where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
         return "{}: {} to {}, by its sharding {} to {}".format(where, *found, *wanted)
-
-    def range(self, axis, position):
-        """Return the range of a dimension that a position has."""
-        low, high = self.box(position)[2 * axis : 2 * axis + 2]
-        return min(low, high), high  # an empty one may begin beyond the tensor
 
     def mesh(self, mesh):
         """Return a mesh with the axes that shardings name; the given one where it has them."""
@@ -169,13 +165,6 @@ def over_devices(function, given, result):
     from .jax_axes import over_axes  # where a side cuts devices into other axes
 
     return over_axes(mapped, function, given, result)
-
-
-def at(table, me):
-    """Return the row of a rank in a table; the row itself where all are the same."""
-    if (table == table[0]).all():
-        return table[0]
-    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
 
 
 def expect(x, shape, dtype, what):

@@ -10,7 +10,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .boxes import extents
-from .jax_meshes import apart, at, bits_of
+from .jax_meshes import apart, bits_of
+from .ranks import at
 
 
 class Padding:
@@ -34,7 +35,12 @@ class Padding:
     def _ranges(self, axis):
         """Return the ranges of a dimension that shards have, in the order of the shards."""
         _, first = np.unique(self.side.slots(axis), return_index=True)
-        return [self.side.range(axis, position) for position in first.tolist()]
+        return [self._range(axis, position) for position in first.tolist()]
+
+    def _range(self, axis, position):
+        """Return the range of a dimension that a position has."""
+        low, high = self.side.box(position)[2 * axis : 2 * axis + 2]
+        return min(low, high), high  # an empty one may begin beyond the tensor
 
     def fault(self):
         """Return what is wrong with the boxes of a side: that they do not tile it, or that a device
@@ -46,7 +52,7 @@ class Padding:
             if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
                 return f"{side.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
             for position, slot in enumerate(side.slots(axis).tolist()):
-                found = side.range(axis, position)
+                found = self._range(axis, position)
                 if found != given[slot]:
                     return side.misplaced(axis, position, found, given[slot])
         return ""

@@ -4,7 +4,7 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import volume
-from .exchanges import Exchange
+from .exchanges import Exchange, spread
 from .pallas_program import PallasProgram
 
 
@@ -44,7 +44,17 @@ class Direct(PallasProgram):
         y = call.pushed(call.seen(self.kernel), x, self.target_shape, scratch)
         return lax.transpose(y, self.inverse)
 
-    def counts(self, receiver):
+    def fault(self):
+        """Return where a device waits for other than what is started on its semaphores, found
+        without data; "" if nowhere."""
+        ids = self.moves.target.ids
+        for receiver in spread(len(ids)):
+            starts, waits = self._counts(receiver)
+            if starts != waits:
+                return f"device {ids[receiver]}: waits for {waits} of {starts} elements"
+        return ""
+
+    def _counts(self, receiver):
         """Return what is started on the semaphore of what comes, the own tile too, and is waited
         for: as much as the target shard has."""
         come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))

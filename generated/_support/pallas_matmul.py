@@ -10,9 +10,9 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
-from .jax_meshes import at
 from .pallas_call import HBM, Call, is_v5e
 from .pallas_products import LANES
+from .ranks import at
 
 
 class PallasMatmul(ArrayMatmul):

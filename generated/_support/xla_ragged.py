@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .jax_meshes import at
+from .ranks import at
 from .xla_rounds import boxes_of
 
 

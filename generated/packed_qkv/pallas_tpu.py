@@ -25,8 +25,6 @@ from jax.sharding import PartitionSpec as P
 # _support/pallas_call.py
 """How a program calls its kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
 
-# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
-COPIED_AT_ONCE = 102400
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
@@ -56,10 +54,10 @@ class Call(NamedTuple):
         ]
         # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
         # place it elsewhere, and the kernel moves what happens to be in HBM.
-        if self.interpret:
-            refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
-        else:
+        if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
+        elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
+            refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
         return pl.pallas_call(
             kernel,
             in_specs=[*smem, *[HBM] * len(arrays)],
@@ -88,31 +86,25 @@ def is_v5e(devices):
     return all("v5 lite" in device.device_kind for device in devices)
 
 
-def refuse_to_hang(held):
-    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
-    threads, and none is left to copy a large array. `held`: what a device has of memory."""
-    devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
-    leaves = jax.tree.leaves(held)
-    sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
-    largest = max(math.prod(each.shape) * each.dtype.itemsize for each in sized)
-    if devices < threads or largest <= COPIED_AT_ONCE:
-        return
-    raise ValueError(
-        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
-        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
-        f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
-    )
+# _support/ranks.py
+"""Ranks: how programs of JAX number the devices of both sides of an exchange."""
 
 
-def xla_threads():
-    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
-    than these variables of the environment say (DefaultThreadPoolSize)."""
-    said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
-    cores = next((int(each) for each in said if each.isdecimal()), None)
-    if cores is None:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(cores, jax.local_device_count("cpu"))
+def end_ranks(exchange, by_id=False):
+    """Return the ranks of source positions and of target positions: the positions themselves
+    where both sides have one order, unless `by_id`, else places among the sorted ids."""
+    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
+    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
+        return range(len(exchange.ranks)), range(len(exchange.ranks))
+    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
+    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))
+
+
+def at(table, me):
+    """Return the row of a rank in a table; the row itself where all are the same."""
+    if (table == table[0]).all():
+        return table[0]
+    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
 
 
 # _support/pallas_reach.py
@@ -150,6 +142,17 @@ def refuse_far(near, advice):
     warnings.warn(far, stacklevel=3)
 
 
+def pairs_of(program):
+    """Return the ranks of senders and of receivers of a program, as arrays."""
+    senders, receivers = end_ranks(program.moves)
+    ends = [
+        (senders[piece.sender], receivers[piece.receiver])
+        for sender in range(len(senders))
+        for piece in program.elsewhere(program.moves.outgoing(sender))
+    ]
+    return np.array(ends, int).reshape(-1, 2).T
+
+
 def check_pairs(devices, sender, receiver, *, powers_of_two, again):
     """Raise ValueError where some ranks send farther to others than a v5e does directly.
 
@@ -172,6 +175,40 @@ def check_pairs(devices, sender, receiver, *, powers_of_two, again):
         "devices in an order that fills a torus of power-of-two extents axis by axis, "
         "so that they send over 1, 2, 4, ... hops along one axis" + order * again
     )
+
+
+# _support/pallas_threads.py
+"""Whether the interpreter of kernels has the threads of XLA that it needs."""
+
+# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
+COPIED_AT_ONCE = 102400
+
+
+def refuse_to_hang(held):
+    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
+    threads, and none is left to copy a large array. `held`: what a device has of memory."""
+    devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
+    leaves = jax.tree.leaves(held)
+    sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
+    largest = max(math.prod(each.shape) * each.dtype.itemsize for each in sized)
+    if devices < threads or largest <= COPIED_AT_ONCE:
+        return
+    raise ValueError(
+        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
+        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
+        f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
+    )
+
+
+def xla_threads():
+    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
+    than these variables of the environment say (DefaultThreadPoolSize)."""
+    said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
+    cores = next((int(each) for each in said if each.isdecimal()), None)
+    if cores is None:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(cores, jax.local_device_count("cpu"))
 
 
 __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]

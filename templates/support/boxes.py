@@ -28,9 +28,3 @@ def extents(box):
 def volume(box):
     """Return how many elements a box has; none where an end is below its start."""
     return math.prod(max(extent, 0) for extent in extents(box))
-
-
-def common(one, other):
-    """Return the box that two boxes have in common; its volume is zero where they have none."""
-    pairs = zip(ranges(one), ranges(other), strict=True)
-    return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))

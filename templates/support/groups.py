@@ -4,8 +4,8 @@ import importlib
 import re
 from collections import Counter
 
-from .boxes import common, volume
-from .exchanges import Exchange
+from .boxes import volume
+from .exchanges import Exchange, common
 
 
 def hosts_of(package, backend, plans):

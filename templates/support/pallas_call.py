@@ -1,8 +1,6 @@
 """How a program calls its kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
 
 import functools
-import math
-import os
 from typing import Any, NamedTuple
 
 import jax
@@ -10,8 +8,6 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
-COPIED_AT_ONCE = 102400
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
@@ -41,10 +37,12 @@ class Call(NamedTuple):
         ]
         # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
         # place it elsewhere, and the kernel moves what happens to be in HBM.
-        if self.interpret:
-            refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
-        else:
+        if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
+        elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
+            from .pallas_threads import refuse_to_hang  # no device is spare, nor perhaps a thread
+
+            refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
         return pl.pallas_call(
             kernel,
             in_specs=[*smem, *[HBM] * len(arrays)],
@@ -71,30 +69,3 @@ class Call(NamedTuple):
 def is_v5e(devices):
     """Return whether devices send directly over some offsets only."""
     return all("v5 lite" in device.device_kind for device in devices)
-
-
-def refuse_to_hang(held):
-    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
-    threads, and none is left to copy a large array. `held`: what a device has of memory."""
-    devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
-    leaves = jax.tree.leaves(held)
-    sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
-    largest = max(math.prod(each.shape) * each.dtype.itemsize for each in sized)
-    if devices < threads or largest <= COPIED_AT_ONCE:
-        return
-    raise ValueError(
-        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
-        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
-        f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
-    )
-
-
-def xla_threads():
-    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
-    than these variables of the environment say (DefaultThreadPoolSize)."""
-    said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
-    cores = next((int(each) for each in said if each.isdecimal()), None)
-    if cores is None:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(cores, jax.local_device_count("cpu"))

@@ -8,12 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import extents
-from .exchanges import end_ranks, spread
 from .jax_meshes import bits_of
 from .pallas_call import Call, is_v5e
 
@@ -137,9 +135,9 @@ class PallasProgram(KernelProgram):
         if dtype == jnp.bool_:
             x = x.astype(jnp.int8)
         if dtype == jnp.int64:
-            halves = (x & 0xFFFFFFFF).astype(jnp.uint32), (x >> 32).astype(jnp.int32)
-            low, high = (self.moved(half, call) for half in halves)
-            y = (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
+            from .pallas_halves import in_halves  # of elements of 64 bits
+
+            y = in_halves(self.moved, x, call)
         else:
             y = self.moved(x, call)
         if self.short:
@@ -151,11 +149,6 @@ class PallasProgram(KernelProgram):
         """The programs that have the kernels, in order: this one."""
         return (self,)
 
-    def counts(self, _):
-        """Return how many elements senders start on the semaphore of a target position, and for how
-        many it waits; neither is counted where both ends take them from a piece's box."""
-        return 0, 0
-
     def elsewhere(self, pieces):
         """Return the pieces that go to another device."""
         sources, targets = self.moves.source.ids, self.moves.target.ids
@@ -163,23 +156,15 @@ class PallasProgram(KernelProgram):
 
     def fault(self):
         """Return where a device waits for other than what is started on its semaphores, found
-        without data; "" if nowhere. What is sent, and told at the barrier, is `moves`'s."""
-        ids = self.moves.target.ids
-        for receiver in spread(len(ids)):
-            starts, waits = self.counts(receiver)
-            if starts != waits:
-                return f"device {ids[receiver]}: waits for {waits} of {starts} elements"
+        without data; "" if nowhere, as where both are taken from a piece's box. What is sent, and
+        told at the barrier, is `moves`'s."""
         return ""
 
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
-        senders, receivers = end_ranks(self.moves)
-        ends = [
-            (senders[piece.sender], receivers[piece.receiver])
-            for sender in range(len(senders))
-            for piece in self.elsewhere(self.moves.outgoing(sender))
-        ]
-        return np.array(ends, int).reshape(-1, 2).T
+        from .pallas_reach import pairs_of  # which only routes of a v5e are asked for
+
+        return pairs_of(self)
 
     def check_routes(self, devices):
         """Raise ValueError where devices are no TPUs, or send farther than a v5e does directly."""

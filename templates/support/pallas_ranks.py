@@ -7,9 +7,9 @@ look ranks up in that table, where ids have no closed form.
 import jax.numpy as jnp
 from jax import lax
 
-from .exchanges import end_ranks
 from .pallas_peers import is_traced, maximum
 from .pallas_pieces import Peers
+from .ranks import end_ranks
 
 
 class RankedPeers(Peers):

@@ -8,6 +8,8 @@ import warnings
 
 import numpy as np
 
+from .ranks import end_ranks
+
 # Where this variable of the environment is set, what a v5e does not send directly is sent all the
 # same, with a warning.
 FAR = "SHARDWRIGHT_FAR_SENDS"
@@ -35,6 +37,17 @@ def refuse_far(near, advice):
     if not os.environ.get(FAR):
         raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
     warnings.warn(far, stacklevel=3)
+
+
+def pairs_of(program):
+    """Return the ranks of senders and of receivers of a program, as arrays."""
+    senders, receivers = end_ranks(program.moves)
+    ends = [
+        (senders[piece.sender], receivers[piece.receiver])
+        for sender in range(len(senders))
+        for piece in program.elsewhere(program.moves.outgoing(sender))
+    ]
+    return np.array(ends, int).reshape(-1, 2).T
 
 
 def check_pairs(devices, sender, receiver, *, powers_of_two, again):

@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 
 from .boxes import extents
-from .exchanges import Exchange, Piece, end_ranks
-from .jax_meshes import at
+from .exchanges import Exchange, Piece
+from .ranks import at, end_ranks
 
 
 class Box(NamedTuple):

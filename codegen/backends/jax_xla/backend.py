@@ -42,6 +42,7 @@ class JaxXla(Backend):
         "jax_padding",
         "jax_program",
         "jax_terms",
+        "ranks",
         "xla_bits",
         "xla_boxes",
         "xla_groups",

@@ -87,6 +87,7 @@ class PallasTpu(Backend):
         "pallas_call",
         "pallas_cuts",
         "pallas_direct",
+        "pallas_halves",
         "pallas_peers",
         "pallas_pieces",
         "pallas_program",
@@ -99,7 +100,9 @@ class PallasTpu(Backend):
         "pallas_started",
         "pallas_steps",
         "pallas_terms",
+        "pallas_threads",
         "pallas_windows",
+        "ranks",
     )
     matmul_support = (
         "jax_matmul",

@@ -1,0 +1,36 @@
+"""Whether the interpreter of kernels has the threads of XLA that it needs."""
+
+import math
+import os
+
+import jax
+
+# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
+COPIED_AT_ONCE = 102400
+
+
+def refuse_to_hang(held):
+    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
+    threads, and none is left to copy a large array. `held`: what a device has of memory."""
+    devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
+    leaves = jax.tree.leaves(held)
+    sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
+    largest = max(math.prod(each.shape) * each.dtype.itemsize for each in sized)
+    if devices < threads or largest <= COPIED_AT_ONCE:
+        return
+    raise ValueError(
+        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
+        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
+        f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
+    )
+
+
+def xla_threads():
+    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
+    than these variables of the environment say (DefaultThreadPoolSize)."""
+    said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
+    cores = next((int(each) for each in said if each.isdecimal()), None)
+    if cores is None:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(cores, jax.local_device_count("cpu"))

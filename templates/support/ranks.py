@@ -1,0 +1,21 @@
+"""Ranks: how programs of JAX number the devices of both sides of an exchange."""
+
+import jax.numpy as jnp
+from jax import lax
+
+
+def end_ranks(exchange, by_id=False):
+    """Return the ranks of source positions and of target positions: the positions themselves
+    where both sides have one order, unless `by_id`, else places among the sorted ids."""
+    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
+    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
+        return range(len(exchange.ranks)), range(len(exchange.ranks))
+    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
+    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))
+
+
+def at(table, me):
+    """Return the row of a rank in a table; the row itself where all are the same."""
+    if (table == table[0]).all():
+        return table[0]
+    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
