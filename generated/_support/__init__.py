@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "9c680a7801ed964b",
-    "pallas_tpu": "e37492149ca0c88f",
-    "triton_gpu": "b9d88be6b22a90a1",
+    "jax_xla": "e86a724cd81bf36f",
+    "pallas_tpu": "0b9a800028eb5afe",
+    "triton_gpu": "2aaa3cdfdd04c5fb",
 }
 
 

@@ -162,7 +162,7 @@ class PallasProgram(KernelProgram):
 
     def pairs(self):
         """Return the ranks of senders and of receivers, as arrays."""
-        from .pallas_reach import pairs_of  # which only routes of a v5e are asked for
+        from .pallas_routes import pairs_of  # which only routes of a v5e are asked for
 
         return pairs_of(self)
 
@@ -173,7 +173,7 @@ class PallasProgram(KernelProgram):
             more = "interpret=True tries it slowly, and modules of backend jax_xla run anywhere"
             raise ValueError(f"{got}; {more}")
         if is_v5e(devices):
-            from .pallas_reach import check_pairs  # no other TPU has such routes
+            from .pallas_routes import check_pairs  # no other TPU has such routes
 
             again = tuple(self.host.source.ids) == tuple(self.host.target.ids)
             check_pairs(devices, *self.pairs(), powers_of_two=self._powers_of_two, again=again)

@@ -86,27 +86,6 @@ def is_v5e(devices):
     return all("v5 lite" in device.device_kind for device in devices)
 
 
-# _support/ranks.py
-"""Ranks: how programs of JAX number the devices of both sides of an exchange."""
-
-
-def end_ranks(exchange, by_id=False):
-    """Return the ranks of source positions and of target positions: the positions themselves
-    where both sides have one order, unless `by_id`, else places among the sorted ids."""
-    alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
-    if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
-        return range(len(exchange.ranks)), range(len(exchange.ranks))
-    rank = {device_id: number for number, device_id in enumerate(exchange.ranks)}
-    return tuple([rank[each] for each in side.ids] for side in (exchange.source, exchange.target))
-
-
-def at(table, me):
-    """Return the row of a rank in a table; the row itself where all are the same."""
-    if (table == table[0]).all():
-        return table[0]
-    return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)
-
-
 # _support/pallas_reach.py
 """Which devices a TPU v5e sends to directly: those over a power of two of hops along one axis.
 
@@ -140,41 +119,6 @@ def refuse_far(near, advice):
     if not os.environ.get(FAR):
         raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
     warnings.warn(far, stacklevel=3)
-
-
-def pairs_of(program):
-    """Return the ranks of senders and of receivers of a program, as arrays."""
-    senders, receivers = end_ranks(program.moves)
-    ends = [
-        (senders[piece.sender], receivers[piece.receiver])
-        for sender in range(len(senders))
-        for piece in program.elsewhere(program.moves.outgoing(sender))
-    ]
-    return np.array(ends, int).reshape(-1, 2).T
-
-
-def check_pairs(devices, sender, receiver, *, powers_of_two, again):
-    """Raise ValueError where some ranks send farther to others than a v5e does directly.
-
-    `devices`: by rank; `powers_of_two`: whether the module is for devices in an order that makes
-    all offsets powers of two; `again`: whether one can be emitted for the order that these have.
-    """
-    direct = are_near(devices, sender, receiver)
-    if not powers_of_two:
-        topology = "emit the module with --topology, as v5e:2x4"
-        refuse_far(direct, f"{topology}, and tiles go from device to device")
-    if not powers_of_two or direct.all():
-        return
-    wrong = int(np.argmin(direct))
-    a, b = devices[int(sender[wrong])], devices[int(receiver[wrong])]
-    ids = [device.id for device in devices]
-    order = f"; or a module emitted for this order, device_ids={ids}"
-    raise ValueError(
-        f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
-        f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are as far apart; expected: "
-        "devices in an order that fills a torus of power-of-two extents axis by axis, "
-        "so that they send over 1, 2, 4, ... hops along one axis" + order * again
-    )
 
 
 # _support/pallas_threads.py

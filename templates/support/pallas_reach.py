@@ -8,8 +8,6 @@ import warnings
 
 import numpy as np
 
-from .ranks import end_ranks
-
 # Where this variable of the environment is set, what a v5e does not send directly is sent all the
 # same, with a warning.
 FAR = "SHARDWRIGHT_FAR_SENDS"
@@ -37,38 +35,3 @@ def refuse_far(near, advice):
     if not os.environ.get(FAR):
         raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
     warnings.warn(far, stacklevel=3)
-
-
-def pairs_of(program):
-    """Return the ranks of senders and of receivers of a program, as arrays."""
-    senders, receivers = end_ranks(program.moves)
-    ends = [
-        (senders[piece.sender], receivers[piece.receiver])
-        for sender in range(len(senders))
-        for piece in program.elsewhere(program.moves.outgoing(sender))
-    ]
-    return np.array(ends, int).reshape(-1, 2).T
-
-
-def check_pairs(devices, sender, receiver, *, powers_of_two, again):
-    """Raise ValueError where some ranks send farther to others than a v5e does directly.
-
-    `devices`: by rank; `powers_of_two`: whether the module is for devices in an order that makes
-    all offsets powers of two; `again`: whether one can be emitted for the order that these have.
-    """
-    direct = are_near(devices, sender, receiver)
-    if not powers_of_two:
-        topology = "emit the module with --topology, as v5e:2x4"
-        refuse_far(direct, f"{topology}, and tiles go from device to device")
-    if not powers_of_two or direct.all():
-        return
-    wrong = int(np.argmin(direct))
-    a, b = devices[int(sender[wrong])], devices[int(receiver[wrong])]
-    ids = [device.id for device in devices]
-    order = f"; or a module emitted for this order, device_ids={ids}"
-    raise ValueError(
-        f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
-        f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are as far apart; expected: "
-        "devices in an order that fills a torus of power-of-two extents axis by axis, "
-        "so that they send over 1, 2, 4, ... hops along one axis" + order * again
-    )

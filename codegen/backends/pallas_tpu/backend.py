@@ -95,6 +95,7 @@ class PallasTpu(Backend):
         "pallas_reach",
         "pallas_ring",
         "pallas_routed",
+        "pallas_routes",
         "pallas_shifts",
         "pallas_slots",
         "pallas_started",
