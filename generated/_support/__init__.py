@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "e86a724cd81bf36f",
+    "jax_xla": "479ea9ed1da0fbc2",
     "pallas_tpu": "0b9a800028eb5afe",
-    "triton_gpu": "2aaa3cdfdd04c5fb",
+    "triton_gpu": "2c203c56311353f0",
 }
 
 
