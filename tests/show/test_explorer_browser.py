@@ -23,7 +23,7 @@ def test_devices_and_tiles(page: Any, tmp_path: Path) -> None:
     page.keyboard.press("Enter")
     assert "Tile [2, 3) x [0, 2)" in page.locator("#details").inner_text()
     page.keyboard.press("Escape")
-    assert "Nothing is chosen" in page.locator("#details").inner_text()
+    assert "Choose a device or a tile" in page.locator("#details").inner_text()
     across = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert page.evaluate(across), "the page is wider than the screen"
 
@@ -37,3 +37,18 @@ def test_steps(page: Any, tmp_path: Path) -> None:
     page.get_by_role("button", name="Next →").click()
     assert page.get_by_role("button", name="Next →").is_disabled()
     assert "Links of v5e:2x4" in page.locator("#links").inner_text()
+
+
+def test_on_a_phone(page: Any, tmp_path: Path) -> None:
+    """Nothing covers the page until something is chosen; then a sheet does, which can be closed."""
+    (tmp_path / "page.html").write_text(explorer(TRANSPOSE, "transpose"))
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto((tmp_path / "page.html").as_uri())
+    details = page.locator("#details-section")
+    assert not details.is_visible()
+    page.locator(".device").nth(1).click()
+    assert details.bounding_box()["height"] <= 0.39 * 844
+    page.locator("#close").click()
+    assert not details.is_visible()
+    heads = page.locator(".mesh").first.locator("th").all_inner_texts()
+    assert heads == ["y=0", "y=1", "y=2", "x=0", "x=1"]

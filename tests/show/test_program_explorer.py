@@ -102,7 +102,7 @@ def test_what_is_chosen_is_listed(tmp_path: Path) -> None:
     """
     found = in_node(page_of(program(), tmp_path), SAY + program_text)
     seen = found["seen"]
-    assert seen[0].startswith("Nothing is chosen")
+    assert seen[0].startswith("Choose a ")
     assert seen[1].startswith("C2: all-reduce over d")
     assert "96 B" in seen[1]
     assert 'return h @ p["w2"] + x.sum(0)' in seen[1]
@@ -202,6 +202,6 @@ def test_in_a_browser(page: Any, tmp_path: Path) -> None:
     page.locator("#details button").first.click()
     assert page.locator("#details h3").first.inner_text().startswith("dot_general_0")
     page.keyboard.press("Escape")
-    assert "Nothing is chosen" in page.locator("#details").inner_text()
+    assert "Choose a " in page.locator("#details").inner_text()
     across = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert page.evaluate(across), "the page is wider than the screen"
