@@ -164,7 +164,9 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     done = subprocess.run(build, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     loaded = re.compile(r'(?:<script[^>]* src|<link[^>]* href|<img[^>]* src)="?(https?://[^" >]+)')
-    collapsed = re.compile(r"<(?:p|li)>(?:(?!</p>|</li>).)*\n *- .*", re.DOTALL)  # list items in a paragraph
+    collapsed = re.compile(
+        r"<(?:p|li)>(?:(?!</p>|</li>).)*\n *- .*", re.DOTALL
+    )  # list items in a paragraph
     for page in tmp_path.rglob("*.html"):
         text = page.read_text()
         assert loaded.findall(text) == [], page

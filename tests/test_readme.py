@@ -52,7 +52,7 @@ def test_the_commands(folder: Path) -> None:
 PROGRAMS = [block for block in blocks("python") if block.startswith("import")]
 
 
-@pytest.mark.parametrize("number", sampled(range(len(PROGRAMS)), 0, 2, 3, 4))
+@pytest.mark.parametrize("number", sampled(range(len(PROGRAMS)), 0, 2, 3))
 def test_the_python(number: int, tmp_path: Path) -> None:
     """Each program alone, that of torch in six processes, in the folder of whoever reads it."""
     program = tmp_path / "program.py"
@@ -77,12 +77,11 @@ def test_the_first_command_is_the_corpus(tmp_path: Path) -> None:
 
 
 def test_the_emitted_lines() -> None:
-    tile, push = (block for block in blocks("python") if not block.startswith("import"))
-    assert tile in (ROOT / "generated/transpose_2x3/triton_gpu.py").read_text()
+    (kernel,) = (block for block in blocks("python") if not block.startswith("import"))
+    assert kernel in (ROOT / "generated/transpose_2x3/triton_gpu.py").read_text()
     weight = ROOT / "generated/llama3_70b_wq_fsdp_to_tp"
-    assert push in (weight / "pallas_tpu.py").read_text()
     moved = json.loads((weight / "plan.json").read_text())["bytes"]
-    assert f"{moved['received_max']:,} bytes of this weight go to each" in TEXT.replace("\n", " ")
+    assert f"sends {moved['received_max']:,} bytes to each of eight" in TEXT.replace("\n", " ")
     assert moved["received_max"] == moved["bound_received_max"]
     assert moved["received_total"] == 8 * moved["received_max"]
 
@@ -104,8 +103,8 @@ def test_the_config(tmp_path: Path) -> None:
 
 
 def test_its_length() -> None:
-    """Reshards, sums, matmuls and programs, each with a program that runs, and what they gain."""
     assert len(TEXT.split()) < 1600
+    assert len(re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL).split()) <= 900
 
 
 def test_the_links_inside_the_tree() -> None:
