@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.ir.arrays import Integers
 from shardwright.ir.holdings import Box, Mask, TensorClasses, box_of
 from shardwright.ir.parts import BoundBuffer, BoundPart
 from shardwright.ir.stored import Stored
@@ -60,7 +61,7 @@ def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
 
 
 @dataclass(frozen=True)
-class _StoredBox:
+class StoredBox:
     """A part at a mesh position: what it has of its tensor, and where in which buffer."""
 
     device: int
@@ -78,26 +79,33 @@ def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[
     found: list[Relay] = []
     for tensor, shape in source.tensors.items():
         held, wanted = ([part for name, part in side if name == tensor] for side in sides)
-        kinds = sorted(_kinds(shape, held, wanted), key=lambda kind: len(kind.holders))
+        kinds = sorted(cells_of(shape, held, wanted), key=lambda kind: len(kind.holders))
         for kind in kinds:
             found += _relays(tensor, kind, sent)
     return tuple(found)
 
 
-def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, _StoredBox]]:
+def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
     """Yield what every device has, with the name of the tensor."""
     buffers = [(each, shapes_of(stored, each, padded)) for each in stored.bound.values()]
     for position, device in enumerate(stored.mesh.device_ids):
         for number, (buffer, shapes) in enumerate(buffers):
-            shape = shapes[position]
-            steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-            for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
-                rank = len(stored.tensors[part.tensor])
-                box = box_of(part, position, rank)
-                if box is not None:
-                    base = start * steps[buffer.dim] if steps else 0
-                    views = _views(part, position, steps, rank)
-                    yield part.tensor, _StoredBox(device, box, number, base, views)
+            for name, box, base, views in boxes_at(stored, buffer, shapes[position], position):
+                yield name, StoredBox(device, box, number, base, views)
+
+
+def boxes_at(
+    stored: Stored, buffer: BoundBuffer, shape: Shape, position: int
+) -> Iterator[tuple[str, Box, int, tuple[View, ...]]]:
+    """Yield what a mesh position has in a buffer of a shape: the tensor, what it has of it, where
+    the first element of the part is, and how each dimension is stored."""
+    steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
+        rank = len(stored.tensors[part.tensor])
+        box = box_of(part, position, rank)
+        if box is not None:
+            base = start * steps[buffer.dim] if steps else 0
+            yield part.tensor, box, base, _views(part, position, steps, rank)
 
 
 def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple[View, ...]:
@@ -113,36 +121,53 @@ def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple
 
 
 @dataclass(frozen=True)
-class _Cells:
+class Cells:
     """Boxes that the same parts have: of each dimension the ranges."""
 
     boxes: list[tuple[Ranges, ...]]
-    holders: list[_StoredBox]
-    takers: dict[int, list[_StoredBox]]  # by device
+    holders: list[StoredBox]
+    takers: dict[int, list[StoredBox]]  # by device
 
 
-def _kinds(shape: Shape, held: list[_StoredBox], wanted: list[_StoredBox]) -> Iterator[_Cells]:
+def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> Iterator[Cells]:
     """Yield what some target part has, by the parts that have it."""
     parts = [*held, *wanted]
     classes = TensorClasses.of(shape, dict.fromkeys(part.box for part in parts))
     masks = np.stack([classes.mask([part.box]) for part in parts])
     columns = masks.reshape(len(parts), -1)
     every, kind = np.unique(columns, axis=1, return_inverse=True)
-    for number, has in enumerate(every.T):
+    dims = classes.dims
+    places = np.argsort(kind.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(kind.reshape(-1), minlength=every.shape[1])).tolist()
+    alone = [
+        [tuple(dim.ranges(one)) for one in np.eye(dim.counts.size, dtype=bool)] for dim in dims
+    ]
+    for first, end, has in zip([0, *ends], ends, every.T, strict=False):
         has_parts = [parts[place] for place in np.flatnonzero(has)]
         count = int(has[: len(held)].sum())
-        takers: dict[int, list[_StoredBox]] = {}
+        takers: dict[int, list[StoredBox]] = {}
         for part in has_parts[count:]:
             takers.setdefault(part.device, []).append(part)
         if takers:
-            mask = (kind.reshape(-1) == number).reshape(masks.shape[1:])
-            boxes = [
-                tuple(
-                    tuple(dim.ranges(chosen)) for dim, chosen in zip(classes.dims, box, strict=True)
-                )
-                for box in _products(mask)
-            ]
-            yield _Cells(boxes, has_parts[:count], takers)
+            boxes = list(_boxes(classes, masks.shape[1:], places[first:end], alone))
+            yield Cells(boxes, has_parts[:count], takers)
+
+
+def _boxes(
+    classes: TensorClasses, counts: Shape, places: Integers, alone: list[list[Ranges]]
+) -> Iterator[tuple[Ranges, ...]]:
+    """Yield the boxes that some cells make up, of which the numbers are given; `alone`: the ranges
+    of each class of each dimension."""
+    if len(places) == 1:
+        index = np.unravel_index(int(places[0]), counts) if counts else ()
+        yield tuple(ranges[int(number)] for ranges, number in zip(alone, index, strict=True))
+        return
+    mask = np.zeros(math.prod(counts), dtype=np.bool_)
+    mask[places] = True
+    for box in _products(mask.reshape(counts)):
+        yield tuple(
+            tuple(dim.ranges(chosen)) for dim, chosen in zip(classes.dims, box, strict=True)
+        )
 
 
 def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
@@ -159,9 +184,9 @@ def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
                 yield (chosen, *rest)
 
 
-def _relays(tensor: str, kind: _Cells, sent: dict[int, int]) -> Iterator[Relay]:
+def _relays(tensor: str, kind: Cells, sent: dict[int, int]) -> Iterator[Relay]:
     """Yield the relays of a kind; `sent`: the elements that devices have sent before."""
-    holders: dict[int, _StoredBox] = {}
+    holders: dict[int, StoredBox] = {}
     for part in kind.holders:
         holders.setdefault(part.device, part)
     keeping, lacking = (
@@ -170,23 +195,23 @@ def _relays(tensor: str, kind: _Cells, sent: dict[int, int]) -> Iterator[Relay]:
     )
     for box in kind.boxes:
         for device in keeping:
-            yield from _strided(tensor, box, holders[device], kind.takers[device])
+            yield from strided(tensor, box, holders[device], kind.takers[device])
         pieces = len(holders) // math.gcd(len(holders), len(lacking)) if lacking else 1
-        for piece in _cut(box, pieces):
-            elements = math.prod(map(_count, piece))
+        for piece in cut_box(box, pieces):
+            elements = math.prod(map(count_of, piece))
             for device in lacking:
                 sender = min(holders, key=lambda each: (sent[each], each))
                 sent[sender] += elements
-                yield from _strided(tensor, piece, holders[sender], kind.takers[device])
+                yield from strided(tensor, piece, holders[sender], kind.takers[device])
 
 
-def _count(ranges: Ranges) -> int:
+def count_of(ranges: Ranges) -> int:
     return sum(high - low for low, high in ranges)
 
 
-def _cut(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]]:
+def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]]:
     """Yield a box in pieces: along the first dimension that is long enough, or the longest."""
-    counts = list(map(_count, box))
+    counts = list(map(count_of, box))
     if pieces == 1 or not counts:
         yield box
         return
@@ -207,8 +232,8 @@ def _among(ranges: Ranges, first: int, last: int) -> Ranges:
     return tuple(found)
 
 
-def _strided(
-    tensor: str, box: tuple[Ranges, ...], source: _StoredBox, targets: list[_StoredBox]
+def strided(
+    tensor: str, box: tuple[Ranges, ...], source: StoredBox, targets: list[StoredBox]
 ) -> Iterator[Relay]:
     """Yield the relays of a box from one part to others."""
     ends = (source, *targets)

@@ -113,13 +113,14 @@ class Stored(Drawn):
         dtype: object,
         *,
         shapes: Mapping[str, object] | None = None,
+        partial: bool = False,
     ) -> None:
         """Read the arguments and check them.
 
         `tensors`: of each logical tensor the shape, in elements. `layout`: of each buffer by its
         name a layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor of that name;
         or one layout alone. `shapes`: the shape that a buffer must have on every device, in
-        elements.
+        elements. `partial`: other buffers may have what these lack.
         Raises InputError, with the place in the layout: for parts that do not fill their buffer,
         elements that no device has, tables of other shards than there are, factors that do not
         multiply to the extent.
@@ -136,7 +137,8 @@ class Stored(Drawn):
             buffers[name], bound[name] = found, self._bound(name, found, text)
         set_(self, "buffers", buffers)
         set_(self, "bound", bound)
-        self._check_owners()
+        if not partial:
+            self._check_owners()
         for name, shape in (shapes or {}).items():
             self._check_shape(name, shape_of(shape))
 
@@ -280,7 +282,7 @@ class Stored(Drawn):
             if not lacking.any():
                 continue
             name, number = self._first(tensor)
-            dim, said = _lacking(grid, lacking)
+            dim, said = lacking_of(grid, lacking)
             raise _located(
                 InputError(
                     "every element of a tensor must be on a device",
@@ -360,7 +362,7 @@ class Stored(Drawn):
         )
 
 
-def _lacking(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int, str]:
+def lacking_of(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int, str]:
     """Return the dimension along which elements are lacking, and which."""
     for dim, along in enumerate(grid.dims):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)

@@ -25,6 +25,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from shardwright.codegen.call.entry import reshard
+    from shardwright.codegen.call.sync import Sync, sync
     from shardwright.codegen.emit.check import Problem, check
     from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import Bundle, emit
@@ -57,9 +58,12 @@ if TYPE_CHECKING:
     from shardwright.ir.matmul import Matmul
     from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.mesh import AxisRef, Mesh
+    from shardwright.ir.model import Model
+    from shardwright.ir.model_plan import ModelPlan
     from shardwright.ir.plan import Plan
     from shardwright.ir.relayout import Relayout, RelayoutPlan
     from shardwright.ir.reshard import Reshard
+    from shardwright.ir.rules import Rules
     from shardwright.ir.sharding import DimSharding, Sharding
     from shardwright.ir.stored import Stored, cut, stack
     from shardwright.ir.torch_placements import from_torch
@@ -71,6 +75,7 @@ if not Path(__file__).with_name("ir").is_dir():
 
 _HOMES = {
     "shardwright.codegen.call.entry": ("reshard",),
+    "shardwright.codegen.call.sync": ("Sync", "sync"),
     "shardwright.codegen.emit.choice": ("plan",),
     "shardwright.codegen.emit.emit": ("Bundle", "emit"),
     "shardwright.codegen.emit.html": ("html",),
@@ -98,9 +103,12 @@ _HOMES = {
     "shardwright.ir.matmul": ("Matmul",),
     "shardwright.ir.matmul_plan": ("MatmulPlan",),
     "shardwright.ir.mesh": ("AxisRef", "Mesh"),
+    "shardwright.ir.model": ("Model",),
+    "shardwright.ir.model_plan": ("ModelPlan",),
     "shardwright.ir.plan": ("Plan",),
     "shardwright.ir.relayout": ("Relayout", "RelayoutPlan"),
     "shardwright.ir.reshard": ("Reshard",),
+    "shardwright.ir.rules": ("Rules",),
     "shardwright.ir.sharding": ("DimSharding", "Sharding"),
     "shardwright.ir.stored": ("Stored", "cut", "stack"),
     "shardwright.ir.torch_placements": ("from_torch",),
@@ -120,6 +128,8 @@ __all__ = [
     "MatmulBundle",
     "MatmulPlan",
     "Mesh",
+    "Model",
+    "ModelPlan",
     "Partitioned",
     "Plan",
     "Problem",
@@ -129,8 +139,10 @@ __all__ = [
     "RelayoutPlan",
     "Report",
     "Reshard",
+    "Rules",
     "Sharding",
     "Stored",
+    "Sync",
     "all_gather",
     "all_reduce",
     "all_to_all",
@@ -157,6 +169,7 @@ __all__ = [
     "stack",
     "strategies",
     "svg",
+    "sync",
     "tile_table",
     "to_named_sharding",
     "verify",

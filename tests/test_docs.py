@@ -40,6 +40,7 @@ def parts() -> Iterator[tuple[str, str]]:
     """What is run in one folder: a name, and the text."""
     yield "tutorial", (DOCS / "tutorial.md").read_text()
     yield "learning", (DOCS / "learning.md").read_text()
+    yield "models", (DOCS / "models.md").read_text()
     yield "layouts", (DOCS / "layouts.md").read_text().replace("```text", "```")
     _, *recipes = re.split(r"^## ", (DOCS / "cookbook.md").read_text(), flags=re.MULTILINE)
     yield from ((recipe.splitlines()[0], recipe) for recipe in recipes)

@@ -1,0 +1,129 @@
+"""Buckets: what travels at once of a model, filled with tensors and pieces of them in order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.ir.errors import InputError
+from shardwright.ir.kinds import Kinds, ModelMember
+from shardwright.ir.model_flow import Flow, ModelFlows, Share
+
+ALIGN, DIGEST = 8, 8
+"""A message has each tensor's bytes at a multiple of the first, behind a digest of the second."""
+
+
+class Buckets(NamedTuple):
+    """Of each member the number of its pieces, the ends of buckets among all pieces, and the bytes
+    of the largest bucket on any device."""
+
+    pieces: tuple[int, ...]
+    ends: tuple[int, ...]
+    largest: int
+
+
+class Filling:
+    """Fills buckets with pieces of members, in order, so that no device has more than half the
+    limit in flight."""
+
+    def __init__(
+        self, kinds: Kinds, flows: ModelFlows, devices: tuple[int, ...], limit: int
+    ) -> None:
+        self.members, self.flows, self.limit, self.half = kinds.members, flows, limit, limit // 2
+        index = {device: number for number, device in enumerate(devices)}
+        self.at = [np.array([index[device] for device in place.devices]) for place in kinds.places]
+        self.staged: dict[Share, Flow] = {}
+        self.cut: dict[Share, int] = {}
+        self.load = np.zeros(len(index), dtype=np.int64)
+        self.pending: list[tuple[ModelMember, Flow]] = []
+        self.bound = 0  # at least what any device has, with what is pending
+        self.ends: list[int] = []
+        self.largest = 0
+
+    def run(self) -> Buckets:
+        pieces, items = [], 0
+        for member in self.members:
+            count = self._count(Share(member.kind, member.turn), member)
+            pieces.append(count)
+            for piece in range(count):
+                flow = self._staged(Share(member.kind, member.turn, piece, count))
+                if not self._fits(member, flow):
+                    self._close(items)
+                    self._fits(member, flow)
+                items += 1
+        self._close(items)
+        return Buckets(tuple(pieces), tuple(self.ends), self.largest)
+
+    def _fits(self, member: ModelMember, flow: Flow) -> bool:
+        """Take a piece into the bucket if there is room for it."""
+        most = _most(flow)
+        if self.bound + most > self.half:
+            self._settle()
+            self.bound = int(self.load.max())
+        if self.bound + most > self.half:
+            self._add(member, flow, 1)
+            if self.load.max() > self.half:
+                self._add(member, flow, -1)
+                return False
+            self.bound = int(self.load.max())
+            return True
+        self.pending.append((member, flow))
+        self.bound += most
+        return True
+
+    def _settle(self) -> None:
+        for member, flow in self.pending:
+            self._add(member, flow, 1)
+        self.pending.clear()
+
+    def _add(self, member: ModelMember, flow: Flow, sign: int) -> None:
+        self.load[self.at[member.source]] += sign * flow.sent
+        self.load[self.at[member.target]] += sign * flow.received
+
+    def _close(self, items: int) -> None:
+        self._settle()
+        self.largest = max(self.largest, int(self.load.max()))
+        self.ends.append(items)
+        self.load[:] = 0
+        self.bound = 0
+
+    def _staged(self, moving: Share) -> Flow:
+        """Return the bytes of the messages of a piece, with digests and what aligns them."""
+        if moving not in self.staged:
+            pairs = self.flows.pairs(moving)
+            pairs = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
+            self.staged[moving] = Flow(pairs.sum(axis=1), pairs.sum(axis=0))
+        return self.staged[moving]
+
+    def _count(self, moving: Share, member: ModelMember) -> int:
+        """Return into how few pieces a member is cut so that each fits into a bucket."""
+        if moving not in self.cut:
+            count = max(-(-_most(self._staged(moving)) // self.half), 1) if self.half else 1
+            longest = max((r.elements for r in self.flows.relays[moving.kind].relays), default=1)
+            while not self._all_fit(moving, count):
+                if count >= longest:
+                    raise self._too_small(moving, member, count)
+                count = min(count + max(count // 8, 1), longest)
+            self.cut[moving] = count
+        return self.cut[moving]
+
+    def _all_fit(self, moving: Share, count: int) -> bool:
+        pieces = (moving._replace(piece=piece, pieces=count) for piece in range(count))
+        return all(_most(self._staged(each)) <= self.half for each in pieces)
+
+    def _too_small(self, moving: Share, member: ModelMember, count: int) -> InputError:
+        least = max(
+            _most(self._staged(moving._replace(piece=n, pieces=count))) for n in range(count)
+        )
+        return InputError(
+            "the limit must have room for an element of every message of a tensor, twice",
+            argument="memory_limit",
+            got=f"{self.limit:,} bytes, for {member.tensor}",
+            expected=f"at least {2 * least:,}",
+        )
+
+
+def _most(flow: Flow) -> int:
+    """Return the bytes of a piece on a device, at most."""
+    return int(flow.sent.max(initial=0) + flow.received.max(initial=0))

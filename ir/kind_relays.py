@@ -1,0 +1,130 @@
+"""What moves of a kind: relays between classes of positions that store the same.
+
+Positions of the source that store the same elements at the same places are one class of *senders*.
+Positions of the target that store the same, and have the same of the source, are one class of
+*receivers*. A relay goes from a class to a class: the i-th receiver takes it from the i-th sender,
+counted round, after `turn` more of them. So replicas at either end cost nothing in a plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from shardwright.ir.dtypes import itemsize
+from shardwright.ir.kinds import Kind
+from shardwright.ir.relays import Cells, Relay, StoredBox, cells_of, count_of, cut_box, strided
+
+OWN = -1
+"""In place of a class of senders: the receiver has the elements itself."""
+
+LEAST_PIECE = 1 << 16
+"""Bytes of a piece, at least, where several replicas send a box in pieces."""
+
+
+@dataclass(frozen=True)
+class KindRelays:
+    """The classes and relays of a kind; `Relay.sender` and `receiver` are numbers of classes."""
+
+    senders: tuple[tuple[int, ...], ...]  # a class may be listed again, rotated
+    receivers: tuple[tuple[int, ...], ...]
+    relays: tuple[Relay, ...]
+    step: int  # by how much turns differ from one member to the next
+
+
+def classes_of(
+    boxes: list[list[StoredBox]], beside: Iterable[Hashable] = ()
+) -> tuple[tuple[int, ...], ...]:
+    """Return positions that store the same elements at the same places, those without any left
+    out; `beside`: what else positions of a class must have in common."""
+    found: dict[object, list[int]] = {}
+    more = [*beside] or [None] * len(boxes)
+    for position, (held, other) in enumerate(zip(boxes, more, strict=True)):
+        if held:
+            said = tuple((box.box, box.base, box.views) for box in held)
+            found.setdefault((said, other), []).append(position)
+    return tuple(map(tuple, found.values()))
+
+
+def relays_of_kind(kind: Kind, *, padded: bool = False) -> KindRelays:
+    """Return what moves of a kind; `padded`: buffers are as large on every device."""
+    first, second = kind.numbers
+    senders = classes_of(kind.source.exact[first])
+    own = {position: number for number, each in enumerate(senders) for position in each}
+    met = [own.get(position, OWN) for position in kind.meeting]
+    receivers = classes_of(kind.target.exact[second], met)
+    sides = (
+        (geometry.padded if padded else geometry.exact)[number]
+        for geometry, number in ((kind.source, first), (kind.target, second))
+    )
+    held, wanted = (
+        [replace(box, device=n) for n, each in enumerate(classes) for box in boxes[each[0]]]
+        for boxes, classes in zip(sides, (senders, receivers), strict=True)
+    )
+    has = [met[each[0]] for each in receivers]
+    choosing = _Choosing(senders, receivers, has, itemsize(kind.tensor.dtype))
+    cells = sorted(cells_of(kind.tensor.shape, held, wanted), key=lambda cell: len(cell.holders))
+    relays = [relay for cell in cells for relay in choosing.relays(cell)]
+    return KindRelays(choosing.listed, receivers, tuple(relays), max(choosing.sent, default=1) or 1)
+
+
+@dataclass
+class _Choosing:
+    """Chooses who sends what."""
+
+    senders: tuple[tuple[int, ...], ...]
+    receivers: tuple[tuple[int, ...], ...]
+    has: list[int]  # of each class of receivers the class of senders that it is in
+    itemsize: int
+    rotated: dict[tuple[int, int], int] = field(default_factory=dict)
+    first: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sent = [0] * len(self.senders)  # shares that were given out of each class
+        self.load = [0.0] * len(self.senders)  # elements that each sender of a class sends
+        self.rotated = {(number, 0): number for number in range(len(self.senders))}
+
+    @property
+    def listed(self) -> tuple[tuple[int, ...], ...]:
+        """The classes of senders, those that are used rotated listed again."""
+        return tuple(
+            (*self.senders[number][by:], *self.senders[number][:by]) for number, by in self.rotated
+        )
+
+    def relays(self, cell: Cells) -> Iterator[Relay]:
+        """Yield the relays of a cell."""
+        holders: dict[int, StoredBox] = {}
+        for part in cell.holders:
+            holders.setdefault(part.device, part)
+        for box in cell.boxes:
+            count = math.prod(map(count_of, box))
+            for receiver, targets in cell.takers.items():
+                own = self.has[receiver]
+                if own in holders:
+                    for relay in strided("", box, holders[own], targets):
+                        yield relay._replace(sender=OWN)
+                    continue
+                chosen = min(holders, key=lambda each: (self.load[each], each))
+                lacking = len(self.receivers[receiver])
+                self.load[chosen] += count * lacking / len(self.senders[chosen])
+                for number, piece in enumerate(cut_box(box, self._pieces(chosen, lacking, count))):
+                    sender = self._turned(chosen, receiver, number)
+                    for relay in strided("", piece, holders[chosen], targets):
+                        yield relay._replace(sender=sender)
+
+    def _pieces(self, sender: int, lacking: int, count: int) -> int:
+        """Return into how many pieces a box is cut, so that replicas send alike."""
+        replicas = len(self.senders[sender])
+        most = max(count * self.itemsize // LEAST_PIECE, 1)
+        return min(replicas // math.gcd(replicas, lacking), most)
+
+    def _turned(self, sender: int, receiver: int, piece: int) -> int:
+        """Return the number of a class, rotated so that the next shares go on where the last ones
+        ended."""
+        lacking, key = len(self.receivers[receiver]), (sender, receiver)
+        if key not in self.first:
+            self.first[key] = self.sent[sender]
+        by = self.first[key] + piece * lacking
+        self.sent[sender] = max(self.sent[sender], by + lacking)
+        return self.rotated.setdefault((sender, by % len(self.senders[sender])), len(self.rotated))

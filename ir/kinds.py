@@ -1,0 +1,268 @@
+"""Kinds: what tensors of a model have in common that are stored alike before and after.
+
+A *member* is one tensor in a buffer of the source and in one of the target. Its *kind* is
+its shape, its dtype, how both buffers are laid out, and which positions of the two meshes are the
+same device; names and device ids are not part of it. What moves is planned once for each kind, over
+mesh positions. Members take turns: the i-th receiver of a class takes elements from the sender
+i + turn of the class that has them, so that replicas send alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from shardwright.ir.errors import InputError
+from shardwright.ir.holdings import Box, TensorClasses
+from shardwright.ir.mesh import Axes, Mesh
+from shardwright.ir.model import Logical, Model
+from shardwright.ir.parts import BufferLayout, TensorPart
+from shardwright.ir.relays import Shape, StoredBox, boxes_at, shapes_of
+from shardwright.ir.rules import DevicePlace, PlacedBuffer, Rules
+from shardwright.ir.stored import Stored, lacking_of
+
+BUFFER = "buffer"
+"""The name of the buffer of a geometry."""
+
+WORD = re.compile(r"[^\W\d][\w./]*")
+"""A name that may stand in the text of a layout."""
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """A buffer of a kind: its layout on a mesh, of tensors named by their numbers."""
+
+    axes: Axes
+    shapes: tuple[Shape, ...]
+    layout: BufferLayout
+    dtype: str
+    side: str
+    buffer: str  # the name of the first buffer that has it, and those of its tensors
+    names: tuple[str, ...]
+
+    @cached_property
+    def stored(self) -> Stored:
+        """It as a stored layout; device ids are positions."""
+        numbers = tuple(map(str, range(len(self.shapes))))
+        try:
+            return self._stored(numbers, self.layout)
+        except InputError as error:
+            named = f"{self.side}, {self.buffer}"
+            raise self._said(error).named(named) from None
+
+    def _stored(self, names: tuple[str, ...], layout: BufferLayout) -> Stored:
+        mesh = Mesh(self.axes, None if self.axes else [0])
+        shapes = dict(zip(names, self.shapes, strict=True))
+        return Stored(mesh, shapes, {BUFFER: layout}, self.dtype, partial=True)
+
+    def _said(self, error: InputError) -> InputError:
+        """Return an error of a layout, which says tensors by number, with their names, if these
+        may stand in the text of a layout."""
+        if all(map(WORD.fullmatch, self.names)):
+            try:
+                self._stored(self.names, renamed(self.layout, self.names))
+            except InputError as named:
+                return named
+        return error
+
+    def buffer_shapes(self, padded: bool) -> list[Shape]:
+        """Return the shape of the buffer by position."""
+        return shapes_of(self.stored, self.stored.bound[BUFFER], padded)
+
+    @cached_property
+    def is_uniform(self) -> bool:
+        """Whether the buffer is as large at all positions."""
+        return len({*self.buffer_shapes(padded=False)}) == 1
+
+    def held(self, tensor: str) -> Iterator[Box]:
+        """Yield what positions have of a tensor, by its number."""
+        return (box.box for boxes in self.exact[tensor] for box in boxes)
+
+    @cached_property
+    def exact(self) -> dict[str, list[list[StoredBox]]]:
+        """What positions have of each tensor, by position."""
+        return self._boxes(padded=False)
+
+    @cached_property
+    def padded(self) -> dict[str, list[list[StoredBox]]]:
+        """The same in buffers that are as large everywhere."""
+        return self._boxes(padded=True)
+
+    def _boxes(self, padded: bool) -> dict[str, list[list[StoredBox]]]:
+        stored, shapes = self.stored, self.buffer_shapes(padded)
+        found: dict[str, list[list[StoredBox]]] = {
+            name: [[] for _ in shapes] for name in stored.tensors
+        }
+        for position, shape in enumerate(shapes):
+            at = boxes_at(stored, stored.bound[BUFFER], shape, position)
+            for name, box, base, views in at:
+                found[name][position].append(StoredBox(position, box, 0, base, views))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind: a tensor, the buffers that it is in, its number in each, and for each position of the
+    target the position of the source that is the same device, or -1."""
+
+    tensor: Logical
+    source: Geometry
+    target: Geometry
+    numbers: tuple[str, str]
+    meeting: tuple[int, ...]
+
+
+class ModelMember(NamedTuple):
+    """A tensor of a model. `kind`, `source`, `target`: the numbers of its kind and of its places;
+    `turn`: how far the senders of its classes are rotated."""
+
+    kind: int
+    tensor: str
+    source_buffer: str
+    target_buffer: str
+    source: int
+    target: int
+    turn: int = 0
+
+
+class Kinds(NamedTuple):
+    """The kinds of a model, its members in the order of its tensors, and its places."""
+
+    kinds: tuple[Kind, ...]
+    members: tuple[ModelMember, ...]
+    places: tuple[DevicePlace, ...]
+
+
+def kinds_of(model: Model, source: Rules, target: Rules) -> Kinds:
+    """Return the kinds of a model with the rules of both sides.
+
+    Raises InputError for rules that do not fit the model, and layouts that do not fit tensors.
+    """
+    return _Sorting(model).run(_said(source, model, "source"), _said(target, model, "target"))
+
+
+def _said(side: Rules, model: Model, argument: str) -> list[PlacedBuffer]:
+    try:
+        return side.place(model)
+    except InputError as error:
+        given = f"{argument}, {error.argument}" if error.argument else argument
+        raise error.named(given) from None
+
+
+class Homed(NamedTuple):
+    """A buffer that a tensor is in: its name, the tensor's number in it, the number of its
+    place."""
+
+    buffer: str
+    number: str
+    geometry: Geometry
+    place: int
+
+
+def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
+    """Return a layout of tensors by number with their names."""
+    if isinstance(layout, TensorPart):
+        return replace(layout, tensor=names[int(layout.tensor)])
+    return replace(
+        layout, parts=tuple(replace(part, tensor=names[int(part.tensor)]) for part in layout.parts)
+    )
+
+
+class _Sorting:
+    """Sorts tensors into kinds."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.kinds: dict[tuple[object, ...], int] = {}
+        self.found: list[Kind] = []
+        self.places: dict[DevicePlace, int] = {}
+        self.geometries: dict[tuple[object, ...], Geometry] = {}
+        self.texts: dict[int, str] = {}
+        self.meetings: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def run(self, source: list[PlacedBuffer], target: list[PlacedBuffer]) -> Kinds:
+        held: dict[str, Homed] = {}
+        for tensor, home in self._homes(source, "source"):
+            held.setdefault(tensor, home)
+        wanted = [*self._homes(target, "target")]
+        members = [self._member(*each, held) for each in wanted]
+        self._check_owners(((name, home) for name, home in held.items()), "source")
+        self._check_owners(wanted, "target")
+        order = {name: number for number, name in enumerate(self.model.tensors)}
+        members.sort(key=lambda member: order[member.tensor])
+        return Kinds(tuple(self.found), tuple(members), tuple(self.places))
+
+    def _member(self, name: str, wanted: Homed, held: Mapping[str, Homed]) -> ModelMember:
+        home, tensor = held[name], self.model.tensors[name]
+        meeting = self._meeting(home.place, wanted.place)
+        key = tensor, id(home.geometry), id(wanted.geometry), home.number, wanted.number, meeting
+        number = self.kinds.setdefault(key, len(self.found))
+        if number == len(self.found):
+            numbers = home.number, wanted.number
+            self.found.append(Kind(tensor, home.geometry, wanted.geometry, numbers, meeting))
+        return ModelMember(number, name, home.buffer, wanted.buffer, home.place, wanted.place)
+
+    def _homes(self, placed: Iterable[PlacedBuffer], side: str) -> Iterator[tuple[str, Homed]]:
+        """Yield each tensor with the buffer that it is in."""
+        for each in placed:
+            geometry = self._geometry(each, side)
+            place = self.places.setdefault(each.place, len(self.places))
+            for number, tensor in enumerate(each.tensors):
+                yield tensor, Homed(each.name, str(number), geometry, place)
+
+    def _check_owners(self, homes: Iterable[tuple[str, Homed]], side: str) -> None:
+        """Raise InputError where the buffers of a tensor do not have all of it."""
+        by_tensor: dict[str, list[tuple[Geometry, str]]] = {}
+        for name, home in homes:
+            by_tensor.setdefault(name, []).append((home.geometry, home.number))
+        checked = set()
+        for name, every in by_tensor.items():
+            key = tuple((id(geometry), number) for geometry, number in every)
+            if key in checked:
+                continue
+            checked.add(key)
+            held = (box for geometry, number in every for box in geometry.held(number))
+            boxes, tensor = list(dict.fromkeys(held)), self.model.tensors[name]
+            grid = TensorClasses.of(tensor.shape, boxes)
+            lacking = ~grid.mask(boxes)
+            if lacking.any():
+                raise InputError(
+                    "every element of a tensor must be on a device",
+                    argument=f"{side}, {every[0][0].buffer}",
+                    got=f"{lacking_of(grid, lacking)[1]} of {name} on no device",
+                    expected="shards, parts or table entries that reach them too",
+                )
+
+    def _geometry(self, placed: PlacedBuffer, side: str) -> Geometry:
+        tensors = [self.model.tensors[name] for name in placed.tensors]
+        text = self.texts.get(id(placed.layout))
+        if text is None:
+            text = self.texts[id(placed.layout)] = str(placed.layout)
+        dtype = tensors[0].dtype
+        if any(tensor.dtype != dtype for tensor in tensors):
+            raise InputError(
+                "the tensors of one buffer must have one dtype",
+                argument=f"{side}, {placed.name}",
+                got=", ".join(dict.fromkeys(tensor.dtype for tensor in tensors)),
+                expected="one",
+            )
+        shapes = tuple(tensor.shape for tensor in tensors)
+        key = placed.place.axes, shapes, text, dtype, side
+        if key not in self.geometries:
+            self.geometries[key] = Geometry(
+                *(placed.place.axes, shapes, placed.layout, dtype, side),
+                *(placed.name, placed.tensors),
+            )
+        return self.geometries[key]
+
+    def _meeting(self, source: int, target: int) -> tuple[int, ...]:
+        """Return the positions of the source that are the devices of the target."""
+        key = source, target
+        if key not in self.meetings:
+            places = [*self.places]
+            position = {device: n for n, device in enumerate(places[source].devices)}
+            self.meetings[key] = tuple(position.get(d, -1) for d in places[target].devices)
+        return self.meetings[key]

@@ -1,0 +1,199 @@
+"""Models: logical tensors by name, from a table, a state dict, a pytree or safetensors headers."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardwright.ir.dtypes import dtype_of, itemsize
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.given import shape_of
+from shardwright.ir.globs import Glob
+
+_MOST_HEADER = 100_000_000
+"""Bytes of a safetensors header, at most, as its own readers have it."""
+
+
+class Logical(NamedTuple):
+    """A logical tensor: its shape in elements, and its element type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.shape) * itemsize(self.dtype)
+
+
+@dataclass(frozen=True, init=False)
+class Model:
+    """The logical tensors of a model, by name."""
+
+    tensors: dict[str, Logical]
+
+    def __init__(self, tensors: Mapping[str, object], dtype: object = None) -> None:
+        """Read a table.
+
+        `tensors`: of each name the shape, or a dict of `shape` and `dtype`, or anything with these
+        attributes, as arrays and meta tensors have them. A name with `{0..79}` or `{q,k}` stands
+        for several tensors. `dtype`: that of tensors which do not say one. Raises InputError for a
+        table without tensors, a name that stands twice, and for what has no shape or dtype.
+        """
+        found: dict[str, Logical] = {}
+        for text, given in tensors.items():
+            said = _logical(text, given, dtype)
+            for name in Glob(text).names() if "{" in text else (text,):
+                if name in found:
+                    raise InputError("a name must stand for one tensor", argument=text, got=name)
+                found[name] = said
+        if not found:
+            raise InputError(
+                "a model has tensors", argument="tensors", expected='{"layers.0.wq": (64, 64)}'
+            )
+        object.__setattr__(self, "tensors", found)
+
+    @staticmethod
+    def from_state_dict(state: Mapping[str, Any]) -> Model:
+        """Return the model of a torch state dict, of meta tensors or DTensors too."""
+        return Model(flattened(state))
+
+    @staticmethod
+    def from_pytree(tree: Any) -> Model:
+        """Return the model of nested dicts, lists and tuples of arrays or of what has their shape
+        and dtype; names are the keys on the way, joined by points."""
+        return Model(flattened(tree))
+
+    @staticmethod
+    def from_safetensors(paths: str | Path | Iterable[str | Path]) -> Model:
+        """Return the model of safetensors files, of which only headers are read; a folder stands
+        for all such files in it. Raises InputError for what is no such file."""
+        given = (paths,) if isinstance(paths, str | Path) else paths
+        found: dict[str, object] = {}
+        for path in (each for one in given for each in _files(Path(one))):
+            for name, said in _header(path).items():
+                if name != "__metadata__":
+                    if name in found:
+                        raise InputError("two files have a tensor", argument=str(path), got=name)
+                    found[name] = said
+        return Model(found)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.bytes for tensor in self.tensors.values())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.tensors.items()))
+
+
+def flattened(tree: Any) -> dict[str, Any]:
+    """Return the leaves of nested dicts, lists and tuples, by the keys on the way, joined by
+    points."""
+    return dict(_leaves(tree, ""))
+
+
+def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping):
+        items: Iterable[tuple[Any, Any]] = tree.items()
+    elif isinstance(tree, tuple) and (fields := _fields(tree)):
+        items = zip(fields, tree, strict=True)
+    elif isinstance(tree, list | tuple):
+        items = enumerate(tree)
+    else:
+        yield before, tree
+        return
+    for key, each in items:
+        yield from _leaves(each, f"{before}.{key}" if before else str(key))
+
+
+def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the names of the fields of a named tuple, none of another."""
+    return getattr(given, "_fields", ())
+
+
+def nested(flat: Mapping[str, Any], like: Any) -> Any:
+    """Return leaves by their flat names as a tree: in the places of the tree `like` where it has
+    leaves of exactly these names, as a dict by flat names otherwise."""
+    if {*flattened(like)} != {*flat}:
+        return dict(flat)
+    return _rebuilt(flat, like, "")
+
+
+def _rebuilt(flat: Mapping[str, Any], like: Any, before: str) -> Any:
+    def under(key: object) -> str:
+        return f"{before}.{key}" if before else str(key)
+
+    if isinstance(like, Mapping):
+        return {key: _rebuilt(flat, each, under(key)) for key, each in like.items()}
+    if isinstance(like, tuple) and (fields := _fields(like)):
+        pairs = zip(fields, like, strict=True)
+        return type(like)(*(_rebuilt(flat, each, under(key)) for key, each in pairs))
+    if isinstance(like, list | tuple):
+        return type(like)(_rebuilt(flat, each, under(key)) for key, each in enumerate(like))
+    return flat[before]
+
+
+def _logical(name: str, given: Any, dtype: object) -> Logical:
+    """Return a tensor from its shape, or from what has a shape and a dtype."""
+    shape, own = given, None
+    if isinstance(given, Mapping):
+        if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:
+            raise InputError(
+                "a tensor is its shape, or a table of shape and dtype",
+                argument=name,
+                got=in_a_line(dict(given)),
+                expected='{shape = [64, 64], dtype = "float32"}',
+            )
+        shape, own = given["shape"], given.get("dtype")
+    elif not isinstance(given, str | list | tuple):
+        shape, own = getattr(given, "shape", None), getattr(given, "dtype", None)
+        if shape is None or own is None:
+            raise InputError(
+                "a tensor must have a shape and a dtype",
+                argument=name,
+                got=in_a_line(given),
+                expected="an array, a tensor or its shape",
+            )
+        shape = tuple(shape)
+    said = dtype if own is None else own
+    if said is None:
+        raise InputError("a tensor must have a dtype", argument=name, expected='dtype="bfloat16"')
+    try:
+        return Logical(shape_of(shape), dtype_of(said))
+    except InputError as error:
+        raise error.named(f"{name}, {error.argument}" if error.argument else name) from None
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.safetensors"))
+    if not found:
+        raise InputError(
+            "the folder has no such file", argument=str(path), expected="files *.safetensors"
+        )
+    return found
+
+
+def _header(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: 8 bytes of its length, then JSON."""
+    reason = "no header of JSON"
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            found = json.loads(file.read(length)) if length <= _MOST_HEADER else None
+        if isinstance(found, dict):
+            return found
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (struct.error, ValueError):
+        pass
+    raise InputError(
+        "the file must be of safetensors", argument=str(path), got=reason, expected="a header"
+    )

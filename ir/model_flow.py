@@ -1,0 +1,86 @@
+"""Bytes of members of models, and of pieces of them, by position of their meshes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.ir.arrays import Integers
+from shardwright.ir.dtypes import itemsize
+from shardwright.ir.kind_relays import OWN, KindRelays
+from shardwright.ir.kinds import Kind
+from shardwright.ir.relays import Relay
+
+
+class Flow(NamedTuple):
+    """Bytes of a member or a piece of it: sent by position of the source, received by position of
+    the target."""
+
+    sent: Integers
+    received: Integers
+
+
+class Share(NamedTuple):
+    """What decides the bytes of a piece of a member."""
+
+    kind: int
+    turn: int
+    piece: int = 0
+    pieces: int = 1
+
+
+@dataclass(frozen=True)
+class ModelFlows:
+    """The bytes of members of some kinds."""
+
+    kinds: tuple[Kind, ...]
+    relays: tuple[KindRelays, ...]  # of each kind
+    ends: dict[tuple[int, int], tuple[Integers, Integers]] = field(default_factory=dict)
+
+    def of(self, moving: Share) -> Flow:
+        """Return the bytes of a piece of a member."""
+        pairs = self.pairs(moving)
+        return Flow(pairs.sum(axis=1), pairs.sum(axis=0))
+
+    def pairs(self, moving: Share) -> Integers:
+        """Return the bytes from each position of the source to each of the target."""
+        kind, found = self.kinds[moving.kind], self.relays[moving.kind]
+        shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size
+        ends, counts = self._ends(moving.kind, moving.turn)
+        low = counts * moving.piece // moving.pieces
+        shares = counts * (moving.piece + 1) // moving.pieces - low
+        spread = np.repeat(shares, [len(found.receivers[r.receiver]) for r in _moved(found)])
+        bits = np.bincount(ends, weights=spread, minlength=math.prod(shape))
+        return bits.astype(np.int64).reshape(shape) * itemsize(kind.tensor.dtype)
+
+    def _ends(self, number: int, turn: int) -> tuple[Integers, Integers]:
+        """Return, for each relay that moves and each receiver of its class, the place of the pair
+        of devices in a table by both positions; and the elements of each relay."""
+        key = number, turn
+        if key not in self.ends:
+            self.ends[key] = self._made(number, turn)
+        return self.ends[key]
+
+    def _made(self, number: int, turn: int) -> tuple[Integers, Integers]:
+        kind, found = self.kinds[number], self.relays[number]
+        targets = kind.target.stored.mesh.size
+        pairs: dict[tuple[int, int], Integers] = {}
+        listed = []
+        for relay in _moved(found):
+            ends = relay.sender, relay.receiver
+            if ends not in pairs:
+                senders, receivers = found.senders[ends[0]], found.receivers[ends[1]]
+                at = [senders[(n + turn) % len(senders)] for n in range(len(receivers))]
+                pairs[ends] = np.array(at) * targets + np.array(receivers)
+            listed.append(pairs[ends])
+        counts = np.array([relay.elements for relay in _moved(found)], dtype=np.int64)
+        places = np.concatenate(listed) if listed else np.zeros(0, dtype=np.int64)
+        return places, counts
+
+
+def _moved(found: KindRelays) -> list[Relay]:
+    """Return the relays that go to another device."""
+    return [relay for relay in found.relays if relay.sender != OWN]

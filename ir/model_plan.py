@@ -1,0 +1,236 @@
+"""Plans of models: what moves, in which order and buckets, and the bytes of every device.
+
+A plan's `data` is all that a runtime needs: kinds, members, places and buckets as plain data. A
+bucket is what travels at once. It is cut so that the messages of two buckets, sent and received,
+take no device more than `memory_limit` bytes: while one travels, the next is packed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from shardwright.ir.buckets import Buckets, Filling
+from shardwright.ir.errors import InputError
+from shardwright.ir.kind_relays import KindRelays, relays_of_kind
+from shardwright.ir.kinds import Kinds, kinds_of
+from shardwright.ir.mesh import as_integer
+from shardwright.ir.model import Model
+from shardwright.ir.model_data import kind_data
+from shardwright.ir.model_flow import Flow, ModelFlows, Share
+from shardwright.ir.rules import Rules
+
+MEMORY_LIMIT = 1 << 30
+"""Bytes in flight on a device, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What moves between two sides of a model. `memory_limit`: bytes in flight on any device."""
+
+    model: Model
+    source: Rules
+    target: Rules
+    kinds: Kinds  # members in the order in which they move
+    relays: tuple[KindRelays, ...]  # of each kind
+    memory_limit: int = MEMORY_LIMIT
+
+    @cached_property
+    def flows(self) -> dict[Share, Flow]:
+        """The bytes of members, by kind and turn."""
+        every = dict.fromkeys(Share(member.kind, member.turn) for member in self.kinds.members)
+        return {each: self._flows.of(each) for each in every}
+
+    @cached_property
+    def _flows(self) -> ModelFlows:
+        return ModelFlows(self.kinds.kinds, self.relays)
+
+    def _totals(self, end: int) -> dict[int, int]:
+        """Return the bytes of each device that sends (end 0) or receives (end 1)."""
+        places = self.kinds.places
+        found: dict[int, int] = {}
+        counted = Counter(
+            ((member.source, member.target)[end], Share(member.kind, member.turn))
+            for member in self.kinds.members
+        )
+        for (place, moving), count in counted.items():
+            for device, each in zip(
+                places[place].devices, self.flows[moving][end].tolist(), strict=True
+            ):
+                found[device] = found.get(device, 0) + count * each
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def sent(self) -> dict[int, int]:
+        """The bytes that each device of the source sends, by its id."""
+        return self._totals(0)
+
+    @cached_property
+    def received(self) -> dict[int, int]:
+        """The bytes that each device of the target receives, by its id."""
+        return self._totals(1)
+
+    @property
+    def received_max(self) -> int:
+        """Bytes that the device receives that receives most: the least possible."""
+        return max(self.received.values())
+
+    @property
+    def sent_max(self) -> int:
+        """Bytes that the device sends that sends most."""
+        return max(self.sent.values())
+
+    @property
+    def total(self) -> int:
+        """Bytes that all devices receive."""
+        return sum(self.received.values())
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The ids of the devices of both sides."""
+        return tuple(sorted({*self.sent, *self.received}))
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """The pieces of members, and where buckets end."""
+        return Filling(self.kinds, self._flows, self.devices, self.memory_limit).run()
+
+    @property
+    def peak(self) -> int:
+        """Bytes in flight at most on the device that has most: the messages of two buckets."""
+        return self.buckets.largest * min(2, len(self.buckets.ends))
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """All that a runtime needs, as JSON has it."""
+        members, pieces = self.kinds.members, self.buckets.pieces
+        said: dict[str, Any] = {
+            "kinds": [kind_data(*each) for each in zip(self.kinds.kinds, self.relays, strict=True)],
+            "places": [list(place.devices) for place in self.kinds.places],
+            "members": [
+                [
+                    *(member.kind, member.source, member.target, member.turn, count),
+                    *([member.tensor], [member.source_buffer], [member.target_buffer]),
+                ]
+                for member, count in zip(members, pieces, strict=True)
+            ],
+            "buckets": list(self.buckets.ends),
+            "memory_limit": self.memory_limit,
+            "peak": self.peak,
+        }
+        text = json.dumps(said, separators=(",", ":"))
+        return {"digest": hashlib.sha256(text.encode()).hexdigest(), **said}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return bytes, kinds and buckets as plain data."""
+        return {
+            "tensors": len(self.kinds.members),
+            "bytes": {
+                "model": self.model.bytes,
+                "received_max": self.received_max,
+                "sent_max": self.sent_max,
+                "total": self.total,
+                "peak": self.peak,
+            },
+            "memory_limit": self.memory_limit,
+            "buckets": len(self.buckets.ends),
+            "received": {str(device): count for device, count in self.received.items()},
+            "sent": {str(device): count for device, count in self.sent.items()},
+            "kinds": [self._listed(number) for number in range(len(self.kinds.kinds))],
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def _listed(self, number: int) -> dict[str, object]:
+        kind, count = self.kinds.kinds[number], self.counts[number]
+        return {
+            "shape": list(kind.tensor.shape),
+            "dtype": kind.tensor.dtype,
+            "source": str(kind.source.layout),
+            "target": str(kind.target.layout),
+            "first": self.firsts[number],
+            "members": count,
+            "relays": len(self.relays[number].relays),
+        }
+
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """How many members each kind has."""
+        return Counter(member.kind for member in self.kinds.members)
+
+    @cached_property
+    def firsts(self) -> dict[int, str]:
+        """The name of a member of each kind."""
+        return {member.kind: member.tensor for member in reversed(self.kinds.members)}
+
+    def __str__(self) -> str:
+        tensors, kinds, buckets = len(self.kinds.members), len(self.relays), len(self.buckets.ends)
+        rows = (
+            f"  {self.firsts[number]:50} {self.counts[number]:>6,} x {kind.tensor.bytes:>14,} bytes"
+            for number, kind in enumerate(self.kinds.kinds)
+        )
+        return "\n".join(
+            [
+                f"{counted(tensors, 'tensor')} of {counted(kinds, 'kind')}, "
+                f"{self.model.bytes:,} bytes, from {counted(len(self.sent), 'device')} to "
+                f"{counted(len(self.received), 'device')}",
+                f"received by the busiest device {self.received_max:,} bytes, the least possible",
+                f"sent by the busiest device     {self.sent_max:,} bytes",
+                f"received by all devices        {self.total:,} bytes",
+                f"in flight on a device at most  {self.peak:,} bytes of {self.memory_limit:,}, in "
+                f"{counted(buckets, 'bucket')}",
+                "the first tensor of each kind, and how many it has:",
+                *rows,
+            ]
+        )
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things, as 1 kind or 1,025 tensors."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def plan_model(
+    model: Model, source: object, target: object, *, memory_limit: object = MEMORY_LIMIT
+) -> ModelPlan:
+    """Return what moves between two sides of a model, `sw.Rules` or stored layouts.
+
+    Raises InputError for rules or layouts that do not fit the model, and for a limit, in bytes,
+    within which not one element of every message goes.
+    """
+    sides = Rules.of(source, "source"), Rules.of(target, "target")
+    limit = as_integer(memory_limit)
+    if limit is None or limit < 1:
+        raise InputError(
+            "memory_limit is a number of bytes", argument="memory_limit", got=memory_limit,
+            expected="1 or more, as 1 << 30",
+        )  # fmt: skip
+    found = kinds_of(model, *sides)
+    relays = tuple(map(relays_of_kind, found.kinds))
+    return ModelPlan(model, *sides, _in_turn(found, relays), relays, limit)
+
+
+def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:
+    """Return kinds whose members have turns, and come so that the devices of all places work at
+    all times: each group of members of the same places is spread over the whole."""
+    rounds = [math.lcm(*map(len, each.senders)) for each in relays]
+    before: Counter[tuple[int, int]] = Counter()
+    groups = Counter((member.source, member.target) for member in kinds.members)
+    seen: Counter[tuple[int, int]] = Counter()
+    found = []
+    for member in kinds.members:
+        key, group = (member.kind, member.source), (member.source, member.target)
+        turn = (member.kind + before[key] * relays[member.kind].step) % rounds[member.kind]
+        before[key] += 1
+        when = (2 * seen[group] + 1) / groups[group]
+        seen[group] += 1
+        found.append((when, member._replace(turn=turn)))
+    found.sort(key=lambda each: each[0])
+    return kinds._replace(members=tuple(member for _, member in found))

@@ -1,0 +1,407 @@
+"""Rules: which buffers of which layout hold the tensors of a model, and on which devices.
+
+A rule is a glob or a regular expression, with a layout. A layout of the tensor itself, `_[{tp}]`,
+stores each tensor that matches under its own name. A layout that names tensors, as
+
+    "*.qkv" = 'stack(0, *.q[{tp}], *.k[{tp}], *.v[{tp}])'
+
+makes a buffer of each tensor that the first part's name matches. What the tensor has in the holes
+fills those of the buffer's name and of the other parts, in order. Each tensor is of the first rule
+that matches it.
+
+`at` says where along axes of the mesh a tensor is stored, instead of everywhere: a position, a list
+of them, or arithmetic of holes: `{ep = "$2 // 4"}` is position 3 for the expert 13.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwright.ir.dim_cuts import DimCut
+from shardwright.ir.errors import InputError, in_a_line, unknown
+from shardwright.ir.given import mesh_of, sharding_of
+from shardwright.ir.globs import Glob, filled
+from shardwright.ir.mesh import Axes, Mesh, as_integer, unknown_axis
+from shardwright.ir.model import Model
+from shardwright.ir.parts import ONLY, BufferLayout, Stack, TensorPart
+from shardwright.ir.stored import SHARDING, Stored
+from shardwright.ir.text.layout_text import parse_layout
+
+LISTED = 10
+"""Most names that an error lists."""
+
+_KEYS = ("layout", "mesh", "at", "also")
+_RULE = '"_[{tp}]", or {layout = "_[{tp}]", mesh = "tp=4", at = {ep = "$2 // 4"}}'
+
+
+class DevicePlace(NamedTuple):
+    """Where a buffer is: the axes of a mesh, and the device of each position."""
+
+    axes: Axes
+    devices: tuple[int, ...]
+
+
+class PlacedBuffer(NamedTuple):
+    """A buffer of a model: its name, its layout with the names of tensors, the same with their
+    numbers, and where it is."""
+
+    name: str
+    tensors: tuple[str, ...]
+    layout: BufferLayout  # of tensors named by their numbers: "0", "1"
+    place: DevicePlace
+
+
+@dataclass(frozen=True)
+class LayoutRule:
+    """A rule of one side of a model."""
+
+    glob: Glob
+    layout: Any  # a text, a layout, or a sharding
+    mesh: Mesh | None = None
+    at: tuple[tuple[str, int | str | tuple[int, ...]], ...] = ()
+    also: bool = False
+
+    @staticmethod
+    def of(text: str, given: object) -> LayoutRule:
+        """Return the rule of a text, a layout or a sharding, or a table of them."""
+        if not isinstance(given, Mapping):
+            return LayoutRule(Glob(text), given)
+        for key in given:
+            if key not in _KEYS:
+                raise unknown("unknown key", str(key), _KEYS, text, _RULE)
+        at = given.get("at", {})
+        if "layout" not in given or not isinstance(at, Mapping):
+            raise InputError(
+                "a rule has a layout, and perhaps a mesh and a place along its axes",
+                argument=text,
+                got=in_a_line(dict(given)),
+                expected=_RULE,
+            )
+        mesh = given.get("mesh")
+        places = tuple((str(axis), _position(text, each)) for axis, each in at.items())
+        named = None if mesh is None else mesh_of(mesh, f"{text}, mesh")
+        return LayoutRule(Glob(text), given["layout"], named, places, bool(given.get("also")))
+
+    @cached_property
+    def read(self) -> BufferLayout | None:
+        """The layout; None for a sharding, which is read for each tensor."""
+        if isinstance(self.layout, TensorPart | Stack):
+            return self.layout
+        if isinstance(self.layout, str) and not SHARDING.match(self.layout):
+            return parse_layout(self.layout, self.glob.text)
+        return None
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts' tensors, as the layout has them."""
+        if self.read is None:
+            return (ONLY,)
+        read = self.read
+        return tuple(part.tensor for part in (read.parts if isinstance(read, Stack) else (read,)))
+
+    @cached_property
+    def tensor(self) -> Glob:
+        """What the tensor of the first part must match."""
+        first = self.parts[0]
+        if self.glob.is_regex and first != ONLY:
+            raise InputError(
+                "the rule of a regular expression stores the tensor that it matches first",
+                argument=self.glob.text,
+                got=first,
+                expected="_, with stars for groups in the parts after it",
+            )
+        return self.glob if first == ONLY else self.glob.named(first)
+
+    @cached_property
+    def numbered(self) -> BufferLayout | None:
+        """The layout with numbers in place of tensors: equal parts of one tensor have equal
+        ones."""
+        if self.read is None:
+            return None
+        numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(self.parts))}
+        if isinstance(self.read, TensorPart):
+            return replace(self.read, tensor="0")
+        parts = (replace(part, tensor=numbers[part.tensor]) for part in self.read.parts)
+        return replace(self.read, parts=tuple(parts))
+
+    def names(self, tensor: str, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tensors of a buffer, from the first one and what it has in the holes."""
+        rest = (part for part in dict.fromkeys(self.parts[1:]) if part != self.parts[0])
+        return tensor, *(filled(part, values) if "*" in part else part for part in rest)
+
+    def buffer(self, tensor: str, values: tuple[str, ...]) -> str:
+        """Return the name of a buffer."""
+        if self.parts[0] == ONLY:
+            return tensor
+        return filled(self.glob.text, values)
+
+
+@dataclass(frozen=True, init=False)
+class Rules:
+    """One side of a model: a mesh, and rules from names to layouts, of which the first that
+    matches a tensor counts."""
+
+    mesh: Mesh
+    rules: tuple[LayoutRule, ...]
+
+    def __init__(self, mesh: object, rules: Mapping[str, object] | object) -> None:
+        """Read a side.
+
+        `mesh`: that of rules without their own. `rules`: of each glob, or regular expression
+        between slashes, a layout (its text, `sw.stack`, `sw.cut`), a sharding of the tensor, or a
+        dict of `layout`, `mesh` and `at`; or one of them, for all tensors. Raises InputError for
+        texts that are none.
+        """
+        object.__setattr__(self, "mesh", mesh_of(mesh, "mesh"))
+        given = rules if isinstance(rules, Mapping) else {"*": rules}
+        if not given:
+            raise InputError("a side has rules", argument="rules", expected='{"*": "_[{tp}]"}')
+        object.__setattr__(self, "rules", tuple(LayoutRule.of(*each) for each in given.items()))
+
+    @staticmethod
+    def of(given: object, argument: str) -> Rules:
+        """Return the rules that something stands for: rules, or a stored layout, as learned."""
+        if isinstance(given, Rules):
+            return given
+        if isinstance(given, Stored):
+            return Rules(given.mesh, dict(given.buffers))
+        raise InputError(
+            "a side of a model must be rules, or a stored layout of all its tensors",
+            argument=argument,
+            got=in_a_line(given),
+            expected='sw.Rules("tp=4", {"*.norm.weight": "_", "*": "_[{tp}]"})',
+        )
+
+    def place(self, model: Model) -> list[PlacedBuffer]:
+        """Return the buffers of a model, in the order of its tensors.
+
+        Raises InputError, with at most ten names: for tensors that no rule matches or a buffer
+        lacks, rules that match none, places that are none, two buffers of one name on one device.
+        """
+        return _Placing(self, model).run()
+
+
+class _Placing:
+    """The buffers of a model by the rules of a side."""
+
+    def __init__(self, side: Rules, model: Model) -> None:
+        self.side, self.model = side, model
+        self.owner: dict[str, int] = {}  # of each tensor the rule whose buffer has it
+        self.places: dict[tuple[int, tuple[int, ...]], DevicePlace] = {}
+        self.found: list[PlacedBuffer] = []
+
+    def run(self) -> list[PlacedBuffer]:
+        order = {name: number for number, name in enumerate(self.model.tensors)}
+        for number, rule in enumerate(self.side.rules):
+            self._take(number, rule)
+        if lacking := [name for name in self.model.tensors if name not in self.owner]:
+            raise InputError(
+                "every tensor of a model must match a rule",
+                got=listed(lacking),
+                expected='a rule for them, as "*" = "_", which stores each whole',
+            )
+        self.found.sort(key=lambda placed: order[placed.tensors[0]])  # copies behind the first
+        self._check_names()
+        return self.found
+
+    def _take(self, number: int, rule: LayoutRule) -> None:
+        """Make the buffers of a rule, of the tensors that no rule before it has."""
+        tensor, before = rule.tensor, len(self.found)
+        matched = False
+        for name in self._candidates(tensor):
+            values = tensor.match(name)
+            if values is None:
+                continue
+            matched = True
+            if rule.also or name not in self.owner:
+                self._make(number, rule, name, values)
+        if before == len(self.found):
+            raise InputError(
+                "a rule must match a tensor"
+                + (", which no rule before it matches" if matched else ""),
+                got=rule.glob.text,
+                expected=f"a name of the model, as {next(iter(self.model.tensors))}",
+            )
+
+    def _candidates(self, tensor: Glob) -> Iterable[str]:
+        if tensor.is_exact:
+            return (tensor.text,) if tensor.text in self.model.tensors else ()
+        return self.model.tensors
+
+    def _make(self, number: int, rule: LayoutRule, name: str, values: tuple[str, ...]) -> None:
+        tensors = rule.names(name, values)
+        for each in tensors:
+            if each not in self.model.tensors:
+                raise unknown(
+                    "the parts of a buffer must be tensors of the model",
+                    each,
+                    self.model.tensors if len(self.model.tensors) < 1000 else (),
+                    rule.glob.text,
+                    f"a name of the model, beside {name}",
+                )
+            if each in self.owner and not rule.also:
+                raise InputError(
+                    "a tensor must be in one buffer, unless a rule says also",
+                    argument=rule.glob.text,
+                    got=f"{each}, which {self.side.rules[self.owner[each]].glob.text} has",
+                    expected="rules for stacks before rules for their tensors alone",
+                )
+            self.owner.setdefault(each, number)
+        layout = rule.numbered or self._sharded(rule, name)
+        buffer = rule.buffer(name, values)
+        self.found.append(
+            PlacedBuffer(buffer, tensors, layout, self._place(number, rule, name, values))
+        )
+
+    def _sharded(self, rule: LayoutRule, name: str) -> BufferLayout:
+        shape = self.model.tensors[name].shape
+        mesh = self.side.mesh if rule.mesh is None else rule.mesh
+        sharding, split, _ = sharding_of(rule.layout, mesh, shape, rule.glob.text, only=True)
+        if sharding.unreduced:
+            raise InputError(
+                "models store values, not terms", argument=rule.glob.text, got=sharding,
+                expected="a sharding without unreduced axes",
+            )  # fmt: skip
+        nested = split == "nested"
+        dims = sharding.for_rank(len(shape)).dims
+        return TensorPart(
+            "0",
+            tuple(DimCut(d.axes, "nested" if nested and len(d.axes) > 1 else "flat") for d in dims),
+        )
+
+    def _place(
+        self, number: int, rule: LayoutRule, name: str, values: tuple[str, ...]
+    ) -> DevicePlace:
+        """Return where a tensor is: the mesh, or positions along some of its axes."""
+        mesh = self.side.mesh if rule.mesh is None else rule.mesh
+        chosen = {axis: _positions(rule, axis, each, name, values) for axis, each in rule.at}
+        key = number, tuple(place for each in chosen.values() for place in (*each, -1))
+        if key not in self.places:
+            self.places[key] = _within(mesh, chosen, rule.glob.text, name)
+        return self.places[key]
+
+    def _check_names(self) -> None:
+        """Raise InputError for two buffers of one name on one device."""
+        seen: dict[str, set[int]] = {}
+        for placed in self.found:
+            devices = seen.setdefault(placed.name, set())
+            if twice := devices.intersection(placed.place.devices):
+                raise InputError(
+                    "two buffers of one name must be on different devices",
+                    got=f"{placed.name} twice on device {min(twice)}",
+                    expected="names with the stars of their tensors in them",
+                )
+            devices.update(placed.place.devices)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return at most ten names, and how many more there are."""
+    every = list(names)
+    more = len(every) - LISTED
+    return ", ".join(every[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _position(text: str, given: object) -> int | str | tuple[int, ...]:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list | tuple):
+        numbers = tuple(as_integer(each) for each in given)
+        if numbers and None not in numbers and len({*numbers}) == len(numbers):
+            return tuple(each for each in numbers if each is not None)
+    elif (number := as_integer(given)) is not None:
+        return number
+    raise InputError(
+        "a place along an axis is a position, a list of them, or arithmetic of holes",
+        argument=f"{text}, at",
+        got=in_a_line(given),
+        expected='3, [0, 2] or "$2 // 4"',
+    )
+
+
+def _positions(
+    rule: LayoutRule,
+    axis: str,
+    given: int | str | tuple[int, ...],
+    name: str,
+    values: tuple[str, ...],
+) -> tuple[int, ...]:
+    """Return the positions along an axis at which a tensor is stored; one that stands for itself
+    alone has -1 behind it in a key."""
+    if isinstance(given, tuple):
+        return given
+    if isinstance(given, int):
+        return (given,)
+    return (evaluated(given, values, f"{rule.glob.text}, at {axis}", name),)
+
+
+_OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> int:
+    """Return the value of arithmetic of integers and holes, `$1` the first one.
+
+    >>> evaluated("$2 // 4", ("7", "13"), "at", "")
+    3
+    """
+    wrong = InputError(
+        "a place is arithmetic of integers and holes: + - * // %",
+        argument=argument,
+        got=f"{text} for {name}",
+        expected="$2 // 4, where the second hole of the name is a number",
+    )
+
+    def value(node: ast.expr) -> int:
+        match node:
+            case ast.BinOp() if type(node.op) in _OPERATORS:
+                return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+            case ast.Constant(int(number)):
+                return number
+        raise wrong
+
+    def hole(found: re.Match[str]) -> str:
+        number = int(found[1]) - 1
+        if not (0 <= number < len(values) and re.fullmatch(r"\d{1,18}", values[number])):
+            raise wrong
+        return str(int(values[number]))
+
+    try:
+        return value(ast.parse(re.sub(r"\$(\d+)", hole, text), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError):
+        raise wrong from None
+
+
+def _within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
+    """Return the devices of a mesh at some positions along axes; an axis of one position is
+    gone."""
+    axes = dict(mesh.axes)
+    ids = np.array(mesh.device_ids, dtype=np.int64).reshape(list(axes.values()))
+    for axis, places in chosen.items():
+        if axis not in axes:
+            raise unknown_axis(axis, mesh).named(f"{rule}, at")
+        if not all(0 <= place < mesh.sizes[axis] for place in places):
+            raise InputError(
+                "a place along an axis must be one of its positions",
+                argument=f"{rule}, at {axis}",
+                got=f"{', '.join(map(str, places))} for {name}",
+                expected=f"0 to {mesh.sizes[axis] - 1}",
+            )
+        ids = np.take(ids, places, [*axes].index(axis))
+        axes[axis] = len(places)
+        if len(places) == 1:
+            ids = ids.squeeze([*axes].index(axis))
+            del axes[axis]
+    return DevicePlace(tuple(axes.items()), tuple(ids.reshape(-1).tolist()))

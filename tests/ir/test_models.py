@@ -1,0 +1,382 @@
+"""Plans of models: what they move against the oracle's numbers, and their proofs against faults."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, seed, settings
+from model_layouts import ModelCase, model_cases
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.ir.model_moves import moved
+from shardwright.ir.model_proof import ProofError, prove
+
+Held = dict[int, dict[str, np.ndarray]]
+
+
+@settings(max_examples=10, deadline=None)
+@given(model_cases())
+def test_random(case: ModelCase) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+@seed(45)
+@settings(max_examples=200, deadline=None)
+@given(model_cases())
+def test_more_at_random(case: ModelCase) -> None:
+    check(case)
+
+
+def check(case: ModelCase) -> None:
+    weights = sw.sync(case.model, case.rules("source"), case.rules("target"))
+    expected = case.held("target")
+    assert_same(weights.local(case.held("source")), expected)
+    assert weights.proof.elements == sum(
+        int((each > 0).sum()) for of_device in expected.values() for each in of_device.values()
+    )
+    plan = weights.plan
+    lacked = of_devices(lacking(case))
+    assert plan.received == {device: lacked.get(device, 0) for device in plan.received}
+    assert sum(plan.sent.values()) == plan.total
+    for number, fault in enumerate(faults(weights.data, random.Random(plan.total))):
+        assert not passes(plan, fault) or same(moved(fault, case.held("source")), expected), number
+
+
+def assert_same(got: Held, expected: Held) -> None:
+    """The same arrays; those without elements have no certain shape."""
+    assert got.keys() == expected.keys()
+    for device, of_device in expected.items():
+        for name, wanted in of_device.items():
+            found = got[device][name]
+            np.testing.assert_array_equal(
+                found.reshape(wanted.shape) if not wanted.size else found, wanted
+            )
+
+
+def same(got: Held, expected: Held) -> bool:
+    try:
+        assert_same(got, expected)
+    except AssertionError:
+        return False
+    return True
+
+
+def lacking(case: ModelCase) -> Iterator[tuple[int, int]]:
+    """Of each tensor in each target buffer, the device and the bytes that it has not in the source
+    buffer of the tensor."""
+    source, target = (case.held(end) for end in ("source", "target"))
+    for number, relayout in enumerate(case.relayouts):
+        first = 1
+        for tensor, shape in relayout.source.tensors.items():
+            last = first + int(np.prod(shape))
+            home = next(
+                name
+                for name, layout in relayout.source.buffers.items()
+                if tensor in [part.tensor for part in getattr(layout, "parts", (layout,))]
+            )
+            for device in relayout.target.mesh.device_ids:
+                had = source.get(device, {}).get(f"m{number}.{home}", np.zeros(0))
+                for name in relayout.target.buffers:
+                    wanted = target[device][f"m{number}.{name}"]
+                    own = wanted[(wanted >= first) & (wanted < last)]
+                    yield device, 8 * len({*own.tolist()} - {*had.reshape(-1).tolist()})
+            first = last
+
+
+def of_devices(given: Iterator[tuple[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for device, count in given:
+        found[device] = found.get(device, 0) + count
+    return found
+
+
+def passes(plan: sw.ModelPlan, data: dict[str, Any]) -> bool:
+    try:
+        prove(plan, data)
+    except ProofError:
+        return False
+    return True
+
+
+def faults(data: dict[str, Any], chosen: random.Random) -> Iterator[dict[str, Any]]:
+    """Data with a number changed, a relay lost, or a relay made twice."""
+    for _ in range(6):
+        found = copy.deepcopy(data)
+        kind = chosen.choice(found["kinds"])
+        if not (relays := kind["relays"]):
+            continue
+        relay = chosen.choice(relays)
+        match chosen.randrange(5):
+            case 0:
+                place = chosen.randrange(3, len(relay))
+                relay[place] = max(relay[place] + chosen.choice([-1, 1]), 0)
+            case 1:
+                relays.remove(relay)
+            case 2:
+                relays.append([*relay])
+            case 3:
+                relay[0] = chosen.randrange(len(kind["senders"]))
+            case _:
+                other = chosen.choice(relays)
+                relay[3], other[3] = other[3], relay[3]
+        yield found
+
+
+STAGES = {
+    f"layer{stage}": {"layout": "_[{a}]", "mesh": sw.Mesh({"a": 2}, [2 * stage, 2 * stage + 1])}
+    for stage in (0, 1)
+}
+
+
+def test_stages() -> None:
+    """Layers on devices of their own, to all of a server, in one exchange."""
+    model = sw.Model({"layer{0,1}": (64, 64)}, "bfloat16")
+    server = sw.Rules(sw.Mesh({"tp": 4}, range(4, 8)), "_[{tp}]")
+    weights = sw.sync(model, sw.Rules("a=2", STAGES), server)
+    assert str(weights) == exactly(
+        """
+        2 tensors of 1 kind, 16,384 bytes, from 4 devices to 4 devices
+        received by the busiest device 4,096 bytes, the least possible
+        sent by the busiest device     4,096 bytes
+        received by all devices        16,384 bytes
+        in flight on a device at most  4,112 bytes of 1,073,741,824, in 1 bucket
+        the first tensor of each kind, and how many it has:
+          layer0                                                  2 x          8,192 bytes
+        proved: every element of every target buffer is written once, from its own source element
+                (2 tensors of 1 kind, 8,192 elements by 4 relays); none is received in vain
+        """
+    )
+
+
+def test_replicas_take_turns() -> None:
+    """Replicas send alike over members; large boxes are cut, so that they do for one too."""
+    source = sw.Rules("dp=4,tp=2", "_[{tp}]")
+    target = sw.Rules(sw.Mesh({"one": 1}, [9]), "_")
+    plan = sw.sync(sw.Model({"w{0..7}": (8, 2)}, "float32"), source, target).plan
+    assert {*plan.sent.values()} == {64}
+    plan = sw.sync(sw.Model({"w": (512, 512)}, "float32"), source, target).plan
+    assert {*plan.sent.values()} == {1 << 17}
+
+
+def test_a_limit() -> None:
+    """No bucket has more than half the limit on a device; pieces of a tensor make it so."""
+    model = sw.Model({"big": (64, 64), "w{0..9}": (8, 8)}, "float32")
+    target = sw.Rules(sw.Mesh({"b": 2}, [4, 5]), "_[{}, {b}]")
+    plan = sw.sync(model, sw.Rules("a=4", "_[{a}]"), target, memory_limit=2048).plan
+    assert plan.peak <= 2048
+    assert max(plan.buckets.pieces) > 8
+    assert plan.data["buckets"][-1] == sum(plan.buckets.pieces)
+    prove(plan)
+    assert message(
+        lambda: sw.sync(model, sw.Rules("a=4", "_[{a}]"), target, memory_limit=100).plan.peak
+    ) == exactly(
+        """
+        memory_limit: the limit must have room for an element of every message of a tensor, twice
+        got: 100 bytes, for big
+        expected: at least 192
+        """
+    )
+
+
+MODEL = sw.Model({"layers.{0,1}.{q,k}": (8, 4), "layers.{0,1}.norm": (4,)}, "bfloat16")
+WRONG = (
+    (
+        {"*.q": "_"},
+        """
+        source: every tensor of a model must match a rule
+        got: layers.0.k, layers.1.k, layers.0.norm, layers.1.norm
+        expected: a rule for them, as "*" = "_", which stores each whole
+        """,
+    ),
+    (
+        {"*": "_", "*.norm": "_"},
+        """
+        source: a rule must match a tensor, which no rule before it matches
+        got: *.norm
+        expected: a name of the model, as layers.0.q
+        """,
+    ),
+    (
+        {"*.w": "_", "*": "_"},
+        """
+        source: a rule must match a tensor
+        got: *.w
+        expected: a name of the model, as layers.0.q
+        """,
+    ),
+    (
+        {"*.qkv": "stack(0, *.q, *.v)", "*": "_"},
+        """
+        source, *.qkv: the parts of a buffer must be tensors of the model; did you mean layers.0.q?
+        got: layers.0.v
+        expected: a name of the model, beside layers.0.q
+        """,
+    ),
+    (
+        {"*.k": "_", "*.qk": "stack(0, *.q, *.k)", "*": "_"},
+        """
+        source, *.qk: a tensor must be in one buffer, unless a rule says also
+        got: layers.0.k, which *.k has
+        expected: rules for stacks before rules for their tensors alone
+        """,
+    ),
+    (
+        {"qk": "stack(0, *.q, *.k)", "*": "_"},
+        """
+        source: a name in a layout must have one star for each hole of its rule
+        got: *.q in a rule for qk
+        expected: 0 stars
+        """,
+    ),
+    (
+        {"*": {"layout": "_", "at": {"tp": "$1 // 0"}}},
+        """
+        source, *, at tp: a place is arithmetic of integers and holes: + - * // %
+        got: $1 // 0 for layers.0.q
+        expected: $2 // 4, where the second hole of the name is a number
+        """,
+    ),
+    (
+        {"layers.*.*": {"layout": "_", "at": {"tp": "$1 * 2"}}},
+        """
+        source, layers.*.*, at tp: a place along an axis must be one of its positions
+        got: 2 for layers.1.q
+        expected: 0 to 1
+        """,
+    ),
+    (
+        {"*.norm": "_[{}, {tp}]", "*": "_"},
+        """
+        source, layers.0.norm: a part must not have more dimensions than its tensor
+          layers.0.norm[{}, {"tp"}]
+                            ^^^^^^
+        got: 2 dimensions of layers.0.norm
+        expected: 1
+        """,
+    ),
+    (
+        {"*.norm": "_[0:2 {}]", "*": "_"},
+        """
+        source, layers.0.norm: every element of a tensor must be on a device
+        got: elements 2 to 4 of dimension 0 of layers.0.norm on no device
+        expected: shards, parts or table entries that reach them too
+        """,
+    ),
+    (
+        {"/layers[.](.*)[.](/": "_"},
+        """
+        the regular expression is none: missing ), unterminated subpattern
+        got: /layers[.](.*)[.](/
+        expected: /re/
+        """,
+    ),
+)
+
+
+@pytest.mark.parametrize(("rules", "said"), WRONG)
+def test_wrong_rules(rules: dict[str, object], said: str) -> None:
+    assert message(lambda: sw.sync(MODEL, sw.Rules("tp=2", rules), sw.Rules("tp=2", "_"))) == (
+        exactly(said)
+    )
+
+
+def test_at_most_ten_names_are_listed() -> None:
+    model = sw.Model({"w{0..99}": (4,)}, "float32")
+    side = sw.Rules("tp=2", {"w0": "_"})
+    assert "w1, w2, w3, w4, w5, w6, w7, w8, w9, w10 and 89 more" in message(
+        lambda: sw.sync(model, side, side)
+    )
+
+
+def test_rules_place_tensors() -> None:
+    """Experts by their number, a tensor on one device, another order of devices, a second copy."""
+    model = sw.Model({"e.{0..7}.w": (4, 2), "head": (6, 2), "table": (6, 2)}, "float32")
+    source = sw.Rules(
+        sw.Mesh({"ep": 4, "tp": 2}, [7, 6, 5, 4, 3, 2, 1, 0]),
+        {
+            "e.*.w": {"layout": "_[{tp}]", "at": {"ep": "$1 // 2"}},
+            "head": {"layout": "_", "at": {"ep": 3, "tp": 1}},
+            "table": {"layout": "_[{ep}]", "at": {"ep": [0, 2], "tp": 0}},
+        },
+    )
+    target = sw.Rules(
+        "ep=8",
+        {
+            "e.*.w": {"layout": "_", "at": {"ep": "$1"}},
+            "/(head|table)/": "_[{ep}]",
+            "tied": {"layout": "stack(1, table, head)", "also": True},
+        },
+    )
+    weights = sw.sync(model, source, target)
+    whole = {
+        name: np.arange(tensor.shape[0] * 2).reshape(tensor.shape) + 100 * n
+        for n, (name, tensor) in enumerate(model.tensors.items())
+    }
+    held: dict[int, dict[str, np.ndarray]] = {device: {} for device in range(8)}
+    for n in range(8):
+        for half in (0, 1):
+            held[7 - 2 * (n // 2) - half][f"e.{n}.w"] = whole[f"e.{n}.w"][2 * half : 2 * half + 2]
+    held[0]["head"] = whole["head"]
+    held[7]["table"], held[3]["table"] = whole["table"][:3], whole["table"][3:]
+    got = weights.local(held)
+    for device in range(8):
+        np.testing.assert_array_equal(got[device][f"e.{device}.w"], whole[f"e.{device}.w"])
+        np.testing.assert_array_equal(got[device]["head"], whole["head"][device : device + 1])
+        tied = np.concatenate([whole["table"], whole["head"]], axis=1)
+        np.testing.assert_array_equal(got[device]["tied"], tied)
+    assert weights.proof.tensors == 12
+    assert message(lambda: weights.local({})) == exactly(
+        """
+        device 0: a device must have the buffers of its layout
+        got: nothing
+        expected: head
+        """
+    )
+
+
+def test_models_from_what_has_tensors(tmp_path: Path) -> None:
+    tree = {"layers": [{"w": np.zeros((2, 3), "float32")}] * 2, "norm": np.zeros(4, "float16")}
+    model = sw.Model.from_pytree(tree)
+    assert model == sw.Model(
+        {"layers.{0,1}.w": {"shape": (2, 3), "dtype": "F32"}, "norm": np.zeros(4, "float16")}
+    )
+    header = json.dumps({"norm": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}})
+    data = len(header).to_bytes(8, "little") + header.encode()
+    (tmp_path / "a.safetensors").write_bytes(data + bytes(8))
+    assert sw.Model.from_safetensors(tmp_path) == sw.Model({"norm": [4]}, "bfloat16")
+    assert message(lambda: sw.Model.from_safetensors(__file__)).startswith(
+        f"{__file__}: the file must be of safetensors"
+    )
+    assert message(lambda: sw.Model({"w": np.arange})) == exactly(
+        """
+        w: a tensor must have a shape and a dtype
+        got: <built-in function arange>
+        expected: an array, a tensor or its shape
+        """
+    )
+    assert message(lambda: sw.Model({"w": (4, 4), "{w,v}": (4,)}, "float32")) == exactly(
+        """
+        {w,v}: a name must stand for one tensor
+        got: w
+        """
+    )
+
+
+def test_a_learned_side() -> None:
+    """A stored layout is a side: its buffers have the names of tensors in them."""
+    tensors = {"q": (8, 4), "k": (4, 4)}
+    stored = sw.Stored("tp=2", tensors, {"qk": sw.stack(0, q="tp", k="tp")}, "bfloat16")
+    weights = sw.sync(sw.Model(tensors, "bfloat16"), stored, sw.Rules("tp=2", "_[{}, {tp}]"))
+    assert weights.plan.total == 48
+    assert message(
+        lambda: sw.sync(sw.Model(tensors, "bfloat16"), stored, "tp")  # type: ignore[arg-type]
+    ).startswith("target: a side of a model must be rules")
