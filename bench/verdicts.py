@@ -7,7 +7,8 @@ The corpus, and the first random reshards that jax takes (each dimension divides
 of direct plans, plain JAX is what `auto` takes; a kernel has a second price, where the program goes
 on with its result. On TPUs, modules and XLA's own plan have the passes over memory that XLA makes
 around collectives (`xla_copies.md`); on GPUs nothing is counted of these, and Shardy's steps have
-none. The table is written to `verdicts.md` beside this file.
+none. Where XLA's own plan does not keep every bit of a small float on a TPU it is marked, and not
+compared: our modules keep them all. The table is written to `verdicts.md` beside this file.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import shardwright as sw
 from bench.peers import PeerStep, by_shardy, by_xla, shardy_seconds, versions
 from bench.reasons import reason
 from bench.reshards import corpus, random_reshard
+from shardwright.codegen.backends.jax_xla.laid import is_small_float
 from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.emit.verdict import Peer, Priced, priced, verdict, xla_peer
 from shardwright.codegen.planner.compare import why_not_xla
@@ -44,7 +46,8 @@ RESULT = Path(__file__).parent / "verdicts.md"
 
 @dataclass(frozen=True)
 class Row:
-    """One reshard on one topology: seconds of each backend's module and of the peers."""
+    """One reshard on one topology: seconds of each backend's module and of the peers. `keeps`:
+    whether XLA's own plan keeps every bit."""
 
     name: str
     topology: str
@@ -52,6 +55,7 @@ class Row:
     xla: Peer
     shardy: float | None
     reason: str
+    keeps: bool
 
     @property
     def kernel(self) -> Priced | None:
@@ -71,9 +75,9 @@ class Row:
     @property
     def over(self) -> float:
         """How much longer the quickest module takes than XLA's own plan, as a part of its
-        seconds."""
+        seconds; nothing where that does not keep every bit."""
         took = self.best[0].cost.seconds
-        return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took else 0.0
+        return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took and self.keeps else 0.0
 
 
 def asked(count: int) -> dict[str, sw.Reshard]:
@@ -117,7 +121,9 @@ def _row(
         for each, plan in modules[:1]
         if each.backend in KERNELS
     ]
-    return Row(name, topology, tuple(modules), peer, shardy, "".join(why))
+    on_tpu = any(each.backend == "pallas_tpu" for each, _ in modules)
+    keeps = compiled.keeps_floats or not (on_tpu and is_small_float(reshard))
+    return Row(name, topology, tuple(modules), peer, shardy, "".join(why), keeps)
 
 
 def _lines(found: list[Row]) -> Iterator[str]:
@@ -129,6 +135,8 @@ def _lines(found: list[Row]) -> Iterator[str]:
         used = f"{1e3 * row.kernel.cost.used:.3g}" if row.kernel else "-"
         others = (row.xla.seconds, row.shardy)
         peers = ("-" if seconds is None else f"{1e3 * seconds:.3g}" for seconds in others)
+        marks = ("" if row.keeps else " *", "")
+        peers = (f"{peer}{mark}" for peer, mark in zip(peers, marks, strict=True))
         plain = by_name.get("jax_xla", "-")
         yield f"| {row.name} | {row.topology} | {kernel} | {used} | {plain} | " + " | ".join(
             (*peers, f"{row.said} |")
@@ -143,11 +151,13 @@ def _summary(found: list[Row]) -> Iterator[str]:
         mean = exp(sum(map(log, ratios)) / len(ratios))
         least, better = min(ratios), sum("is XLA's own plan" in row.said for row in there)
         slower = [row.over for row in there if row.over]
+        lossy = sum(not row.keeps for row in there)
         yield (
             f"{topology}: {len(there)} reshards; XLA's own plan takes {mean:.2f} times the seconds "
             f"of our quickest module (geometric mean; least {least:.2f}, most {max(ratios):.2f}); "
             f"XLA's is better in {better}, as their verdicts say, and takes less in {len(slower)}"
-            + (f", by {max(slower):.2g} at most." if slower else ".")
+            + (f", by {max(slower):.2g} at most" if slower else "")
+            + (f" ({lossy} marked *, in which it loses bits, not compared)." if lossy else ".")
         )
 
 
@@ -192,6 +202,9 @@ def main(count: int = RANDOM) -> None:
         versions(),
         "",
         *summary,
+        "",
+        "*: XLA adds up the shards of a vector of small floats, each in its place among zeros: -0 "
+        "becomes 0, and NaNs lose their payload. Our modules keep every bit.",
         "",
     ]
     kernels = ["", "## Kernels that take longer than XLA's own plan", "", *_kernels(found)]

@@ -32,8 +32,9 @@ class Collective(NamedTuple):
 @dataclass(frozen=True)
 class XlaCollectives:
     """Bytes received by the busiest device and in total, the peak a device holds, the steps in
-    words, the collectives one after another, and the bytes that a TPU reads and writes in passes
-    over memory around them."""
+    words, the collectives one after another, the bytes that a TPU reads and writes in passes over
+    memory around them, and whether it keeps every bit of small floats: it adds up the shards of a
+    vector, each in its place among zeros, where -0 becomes 0 and NaNs lose their payload."""
 
     received_max: int
     received_total: int
@@ -41,6 +42,7 @@ class XlaCollectives:
     steps: str
     moves: list[Collective]
     copied: int = 0
+    keeps_floats: bool = True
 
     @staticmethod
     def from_json(line: str) -> XlaCollectives:
@@ -122,13 +124,15 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
     memory = program.memory_analysis()
     peak = sum(getattr(memory, f"{kind}_size_in_bytes") for kind in ("argument", "output", "temp"))
     said = in_words(names_found)
+    laid = tuple(laid_by(hlo))
     if target.mesh.devices.flat[0].platform == "tpu":
         copied = copied_bytes(hlo)
     else:
         shard = math.prod(operand.sharding.shard_shape(operand.shape))
-        copied = sum(passes_of(tuple(laid_by(hlo)), shard, operand.dtype.itemsize, as_bits=False))
+        copied = sum(passes_of(laid, shard, operand.dtype.itemsize, as_bits=False))
+    keeps = all(each.keeps_floats for each in laid)
     moves = collectives(hlo, devices)
-    return XlaCollectives(max(totals), sum(totals), int(peak), said, moves, copied)
+    return XlaCollectives(max(totals), sum(totals), int(peak), said, moves, copied, keeps)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
-from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standing
+from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standing, gathered
 
 
 def laid_by(text: str) -> Iterator[Laid]:
@@ -24,20 +24,21 @@ def laid_by(text: str) -> Iterator[Laid]:
             continue
         found = tuple(_laid(module, each))
         if found and gathers:
-            yield _gathered(gathers)
+            yield _gathered(module, gathers)
             gathers = []
         yield from found
     if gathers:
-        yield _gathered(gathers)
+        yield _gathered(module, gathers)
 
 
-def _gathered(gathers: list[HloInstruction]) -> Laid:
+def _gathered(module: HloModule, gathers: list[HloInstruction]) -> Laid:
     """Return all-gathers one after another, of which those along several dimensions at once bring
     parts that are still to be put in order."""
     shape = gathers[-1].arrays[-1].shape
     axes = {axis for each in gathers for axis in each.numbers("dimensions")}
     turned = 1 + (len(shape) - 1 in axes) if len(axes) > 1 else 0
-    return Laid("all-gather", math.prod(shape), turned=turned)
+    before = module.operands(gathers[0])[0].arrays[-1].shape
+    return gathered(before, shape, turned)
 
 
 def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
