@@ -175,7 +175,7 @@ def _kind(form: Form) -> tuple[object, ...]:
         return form.name, form.view
     apart = form.spreads and form.schedule.halves
     slot = form.slot
-    kind = form.name, form.view, slot.order, slot.dense, slot.sized, apart
+    kind = form.name, form.view, slot.order, slot.dense, apart
     return *kind, form.digits, form.lines
 
 

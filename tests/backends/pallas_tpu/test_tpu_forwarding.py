@@ -148,11 +148,11 @@ def planned(form: Routed) -> tuple[object, ...]:
     schedule, slot = form.schedule, form.slot
 
     def row(move: Push) -> tuple[int, ...]:
-        begin, extent = slot.part(move.number, move.halves)
-        size = (extent, *slot.size(move.number)[1:])
+        begin, extent = slot.part(move.halves)
         first = [begin] if schedule.halves else []
+        cut = [extent] if form.is_cut else []
         last = [move.number] if schedule.is_shared else []
-        return move.here, move.there, *first, *(size[axis] for axis in form.sized), *last
+        return move.here, move.there, *first, *cut, *last
 
     sends = [
         (turn, numbers(sent.hop))

@@ -12,6 +12,7 @@ from sweeps import sampled
 from test_tpu_routing import (
     EARLY,
     MESH_8,
+    ON_A_RING,
     TRANSPOSE,
     choices,
     events_of,
@@ -42,12 +43,12 @@ SHARED_FAULTS = {
         f"{EARLY}|{UNMET}",
     ),
     "what is sent taken for what comes": (
-        "moves[row + 4] > 0",
         "moves[row + 3] > 0",
+        "moves[row + 2] > 0",
         rf"{EARLY}|{UNMET}|semaphore '(sent|received)\[\d+\]' of rank \d",
     ),
     "a wait for what does not come": (
-        "pl.when(moves[row + 4] > 0)(lambda: wait_for(part, own))",
+        "pl.when(moves[row + 3] > 0)(lambda: wait_for(part, own))",
         "wait_for(part, own)",
         r"semaphore 'received\[\d+\]' of rank \d",
     ),
@@ -74,15 +75,14 @@ SHARED_FAULTS = {
 def test_less_than_a_tile_is_found_at_full_size(dense: bool, tmp_path: Path) -> None:
     """Where both ends are told too little, so that semaphores agree."""
     pytest.importorskip("jax")
-    old, new = "multiple(moves[row + 2], 128)", "multiple(moves[row + 2] - 128, 128)"
+    old, new = "multiple(moves[row + 3], 8)", "multiple(moves[row + 3] - 8, 8)"
     if dense:
-        old, new = "pl.ds(0, moves[row + 2])", "pl.ds(0, moves[row + 2] - 1)"
-    shape, dtype = ((257, 386), "int8") if dense else ((1021, 1544), "float32")
-    made = planned(MESH_8, shape, dtype, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
+        old, new = "moves[row + 3])", "moves[row + 3] - 1)"
+    made = ON_A_RING
     (choice, *_) = (
         each
         for each in choices(made)
-        if isinstance(each.form, Routed) and each.form.sized and each.form.slot.dense == dense
+        if isinstance(each.form, Routed) and each.form.is_cut and each.form.slot.dense == dense
     )
     text = alone_in_form(made, choice)
     assert old in text

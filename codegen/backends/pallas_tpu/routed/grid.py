@@ -142,14 +142,9 @@ class Grid:
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
 
-    def widths(self, exchange: Exchange) -> dict[int, tuple[int, ...]]:
-        """Return the offsets that occur, ascending, with the widest extents of their tiles."""
-        sender, receiver, widths = exchange.once(sent_tiles)
-        over = self.numbering.offsets(sender, receiver)
-        offsets, group = np.unique(over, return_inverse=True)
-        widest = np.zeros((offsets.size, widths.shape[1]), dtype=np.int64)
-        np.maximum.at(widest, group, widths)
-        return dict(zip(offsets.tolist(), map(tuple, widest.tolist()), strict=True))
+    def offsets(self, exchange: Exchange) -> tuple[int, ...]:
+        """Return the offsets that occur, ascending."""
+        return tuple(np.unique(self.numbering.offsets(*self.pairs(exchange))).tolist())
 
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
         """Return the places of devices that have a tile to send over each of the offsets,

@@ -45,16 +45,16 @@ def options(
     """Yield the ways to forward an exchange; where hops are straight, or along lines, only those of
     tiles: shards leave copies on every device on their way. `window`: what a tile fits;
     `source_reach`: what of source shards windows reach into."""
-    offsets, senders = tuple(grid.widths(exchange)), grid.senders(exchange)
+    offsets, senders = grid.offsets(exchange), grid.senders(exchange)
     if grid.on_lines and not senders:  # all may go round lines as if these were rings
         return
-    yield from _packed(exchange, itemsize, window, grid)
+    yield from _packed(itemsize, window, offsets, senders, grid)
     yield from _relayed(exchange, itemsize, offsets, senders, grid)
     if grid.straight or grid.on_lines:
         return
     yield from _gathered(exchange, itemsize, offsets, grid)
     for slot in Slot.every(source_reach, itemsize):
-        for each in spreads(offsets, grid.ways, halves=slot.is_cut(0)):
+        for each in spreads(offsets, grid.ways, halves=slot.is_cut):
             yield Option("spread", slot, *each)
 
 
@@ -64,7 +64,7 @@ def _gathered(
     """Yield the schedules of source shards whose places are boxes of target shards."""
     for view in views_in(exchange, itemsize):
         slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
-        for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut(0)):
+        for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut):
             if not misplaced(schedule, grid.digits, exchange, view, itemsize):
                 yield Option("gathered", slot, schedule, share)
 
@@ -88,11 +88,16 @@ def _relayed(
         yield Option("relayed", slot, schedule)
 
 
-def _packed(exchange: Exchange, itemsize: int, window: Shape, grid: Grid) -> Iterator[Option]:
+def _packed(
+    itemsize: int,
+    window: Shape,
+    offsets: tuple[int, ...],
+    senders: tuple[tuple[int, ...], ...],
+    grid: Grid,
+) -> Iterator[Option]:
     """Yield the schedules of tiles in slots."""
-    widths, senders = grid.widths(exchange), grid.senders(exchange)
-    for slot in Slot.every(window, itemsize, tuple(widths.values())):
-        yield Option("routed", slot, _scheduled(tuple(widths), senders, slot, grid))
+    for slot in Slot.every(window, itemsize):
+        yield Option("routed", slot, _scheduled(offsets, senders, slot, grid))
 
 
 def _scheduled(
@@ -111,8 +116,8 @@ def _scheduled(
     pieces = [
         Freight(
             offset,
-            slot.sent(number),
-            cut and slot.is_cut(number),
+            slot.elements,
+            cut and slot.is_cut,
             senders[number] if senders else (),
             start,
         )

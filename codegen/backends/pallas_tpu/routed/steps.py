@@ -142,10 +142,10 @@ def _parts(
 
 def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
     """Return from where to where along the first dimension of its places a chunk goes."""
-    begin, extent = form.slot.part(move.number, move.halves)
+    begin, extent = form.slot.part(move.halves)
     if form.chunks == 1:
         return begin, begin + extent
-    unit = form.slot.units[0]
+    unit = form.slot.unit
     low, high = (extent // unit * each // form.chunks * unit for each in (chunk, chunk + 1))
     return begin + low, begin + high
 

@@ -125,10 +125,9 @@ class Routed:
         return self.schedule.places - ends.get(self.name, 0)
 
     @property
-    def sized(self) -> tuple[int, ...]:
-        """The dimensions of a slot of which moves say how much is sent."""
-        first = (0,) if self.schedule.halves or self.chunks > 1 else ()
-        return tuple(sorted({*first, *self.slot.sized}))
+    def is_cut(self) -> bool:
+        """Whether moves say how much of a slot is sent along its first dimension."""
+        return self.schedule.halves or self.chunks > 1
 
     def cut_as(self, other: Routed) -> Routed:
         """Return this form with moves cut, however short, where those of the other are."""
@@ -138,11 +137,11 @@ class Routed:
     def chunks(self) -> int:
         """Into how many chunks moves are cut, so that what has come of a tile goes on while the
         rest is under way."""
-        slot, unit, moves = self.slot, self.slot.units[0], self.schedule.moves
+        slot, unit, moves = self.slot, self.slot.unit, self.schedule.moves
         if len(self.schedule.rounds) == 1:
             return 1
-        extents = [slot.part(move.number, move.halves)[1] for move in moves]
-        least = self.itemsize * min(slot.sent(move.number, move.halves) for move in moves)
+        extents = [slot.part(move.halves)[1] for move in moves]
+        least = self.itemsize * min(slot.sent(move.halves) for move in moves)
         fits = (
             chunks
             for chunks in (4, 2)
@@ -163,9 +162,9 @@ class Routed:
     ) -> Integers:
         """Return the elements that links carry of a move, by sender; `span`: of what is from there
         to there along the first dimension of a slot."""
-        begin, extent = self.slot.part(move.number, move.halves)
+        begin, extent = self.slot.part(move.halves)
         low, high = span or (begin, begin + extent)
-        whole = self.slot.sent(move.number, move.halves)
+        whole = self.slot.sent(move.halves)
         return np.full(devices.size, whole * (high - low) // max(extent, 1))
 
     @cached_property

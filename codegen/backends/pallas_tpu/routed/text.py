@@ -158,29 +158,27 @@ class _Parts:
     @property
     def columns(self) -> int:
         """How many numbers a move has before those of where it starts in shards."""
-        return self.first + len(self.form.sized) + 2 * self.form.schedule.is_shared
+        return self.first + self.form.is_cut + 2 * self.form.schedule.is_shared
 
-    def extent(self, axis: int) -> str:
-        """Return how much a move takes along a dimension of which not all is always sent."""
-        return f"moves[row + {self.first + self.form.sized.index(axis)}]"
+    @property
+    def extent(self) -> str:
+        """How much a move takes along the first dimension, where moves are cut."""
+        return f"moves[row + {self.first}]"
 
-    def _span(self, axis: int) -> tuple[str, str]:
-        """Return where what a move takes begins in a slot along such a dimension, and its size."""
+    def _span(self) -> tuple[str, str]:
+        """Return where what a move takes begins along the first dimension of a slot that is cut,
+        and its size."""
         form = self.form
-        begin, size = "moves[row + 2]" if form.schedule.halves else "", self.extent(axis)
-        if axis > 0:
-            begin = ""
-        elif form.chunks > 1:
+        begin, size = "moves[row + 2]" if form.schedule.halves else "", self.extent
+        if form.chunks > 1:
             begin, size = f"{begin} + low" if begin else "low", "high - low"
-        unit = form.slot.units[axis]
-        return _multiple(begin, unit), _multiple(size, unit)
+        return _multiple(begin, form.slot.unit), _multiple(size, form.slot.unit)
 
     def part(self) -> list[str]:
         """Return the part of a slot that a move takes."""
         found = ["slice(None)"] * len(self.form.slot.shape)
-        for axis in self.form.sized:
-            begin, size = self._span(axis)
-            found[axis] = f"pl.ds({begin or 0}, {size})"
+        if self.form.is_cut:
+            found[0] = f"pl.ds({', '.join(self._span())})"
         return found
 
     def inside(self, split: Sequence[int], first: int, *, whole: bool = False) -> list[str]:
@@ -193,9 +191,9 @@ class _Parts:
                 f"multiple(moves[row + {first + column}], {shape[axis]})",
                 str(shape[axis]),
             )
-            if axis in self.form.sized and not whole:
-                more, size = self._span(axis)
-                begin += f" + {more}" if more else ""
+            if axis == 0 and self.form.is_cut and not whole:
+                more, size = self._span()
+                begin += f" + {more}"
             found[axis] = f"pl.ds({begin}, {size})"
         return found
 
@@ -268,7 +266,7 @@ def context_of(
         in_slots = ["place", *part]
     else:  # one after another: the slot's number would be an index along a tiled dimension
         begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
-        more_in, size = parts._span(0) if form.sized else ("", str(shape[0]))
+        more_in, size = parts._span() if form.is_cut else ("", str(shape[0]))
         in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
     return RelayedText(
         forward,
@@ -292,7 +290,7 @@ def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds
     itemsize = min(form.itemsize, 4)  # 64-bit elements are moved in two halves
     nbytes = f"{math.prod(slot.shape) * itemsize:,}"
     named = ["from", "to", *(["begin"] if schedule.halves else [])]
-    named += [f"extent along {axis}" for axis in form.sized]
+    named += ["extent along 0"] * form.is_cut
     goes = "source shards go to" if form.spreads else "tiles go to"
     return ForwardText(
         name=ends.own("SCHEDULE"),
@@ -320,13 +318,13 @@ def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds
         sends=parts.columns - 2,
         gets=parts.columns - 1,
         chunks=form.chunks,
-        extent=parts.extent(0) if form.chunks > 1 else "0",
-        unit=slot.units[0],
+        extent=parts.extent if form.chunks > 1 else "0",
+        unit=slot.unit,
         part=part,
         about_slot=_about_slot(form),
         about_offsets=f"the devices are that {goes}",
         about_moves=f"Moves: {', '.join([*named, *(['number of the offset'] if shared else [])])}.",
-        move_bytes=f"{'up to ' * bool(form.sized)}{nbytes} bytes of each",
+        move_bytes=f"{'up to ' * form.is_cut}{nbytes} bytes of each",
         whole_bytes=nbytes,
     )
 
@@ -345,12 +343,11 @@ def _about_slot(form: Routed) -> str:
 
 def _row(form: Routed, move: Push) -> tuple[int, ...]:
     """Return the numbers of a move."""
-    schedule, slot = form.schedule, form.slot
-    begin, extent = slot.part(move.number, move.halves)
-    size = (extent, *slot.size(move.number)[1:])
-    first = (begin,) if schedule.halves else ()
+    schedule = form.schedule
+    begin, extent = form.slot.part(move.halves)
+    cut = (begin,) * schedule.halves + (extent,) * form.is_cut
     last = (move.number,) if schedule.is_shared else ()
-    return move.here, move.there, *first, *(size[axis] for axis in form.sized), *last
+    return move.here, move.there, *cut, *last
 
 
 def _listed(items: Iterable[str]) -> str:
