@@ -296,3 +296,17 @@ def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
                 )
             first = first or (f"{shape} of {part.tensor}", beside)
     return buffer
+
+
+def axes_by_dim(layout: BufferLayout, rank: int) -> list[tuple[str, ...]]:
+    """Return the axes that cut each dimension of a buffer in any part, an axis at the first one
+    only."""
+    parts = layout.parts if isinstance(layout, Stack) else (layout,)
+    cuts = [(dim, cut) for part in parts for dim, cut in enumerate(part.dims)]
+    if isinstance(layout, Stack) and layout.cut is not None:
+        cuts.append((layout.dim, layout.cut))
+    found: dict[str, int] = {}
+    for dim, cut in cuts:
+        for ref in cut.axes:
+            found.setdefault(ref.name, dim)
+    return [tuple(name for name, at in found.items() if at == dim) for dim in range(rank)]

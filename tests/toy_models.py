@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import shardwright as sw
-from shardwright.codegen.emit.relayout import _axes
 from shardwright.codegen.verify.relayout_case import StoredSaid
 from shardwright.ir.dtypes import itemsize
+from shardwright.ir.parts import axes_by_dim
 from shardwright.ir.relays import relays_of, shapes_of
 from shardwright.ir.stored import Stored
 
@@ -164,30 +164,30 @@ def kind_of(source: Stored, target: Stored) -> dict[str, Any]:
         }
         for wide in (False, True)
     )
-    padded |= {"source_axes": dict(source.mesh.axes), "target_axes": dict(target.mesh.axes)}
     return {
         "dtype": source.dtype,
         "tensors": [list(shape) for shape in source.tensors.values()],
         "senders": [[position] for position in range(source.mesh.size)],
         "receivers": [[position] for position in range(target.mesh.size)],
         **plain,
-        "padded": padded,
+        "padded": None if padded == plain else padded,
+        "axes": [dict(side.mesh.axes) for side in sides],
+        "specs": [
+            [
+                [[*each] for each in axes_by_dim(side.buffers[n], len(b.shape(0)))]
+                for n, b in side.bound.items()
+            ]
+            for side in sides
+        ],
     }
 
 
 def buffers(side: Stored, wide: bool) -> list[Any]:
-    """Of each buffer its layout and its shapes; if padded, one shape and the axes of each
-    dimension."""
-    found = []
-    for name, bound in side.bound.items():
-        shapes = [list(shape) for shape in shapes_of(side, bound, wide)]
-        layout = side.buffers[name]
-        if wide:
-            rank = len(shapes[0])
-            found.append([str(layout), shapes[:1], [[*each] for each in _axes(layout, rank)]])
-        else:
-            found.append([str(layout), shapes])
-    return found
+    """Of each buffer its layout and its shapes."""
+    return [
+        [str(side.buffers[name]), [list(shape) for shape in shapes_of(side, bound, wide)]]
+        for name, bound in side.bound.items()
+    ]
 
 
 def listed(source: Stored, target: Stored, wide: bool) -> dict[str, Any]:

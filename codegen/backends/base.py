@@ -75,7 +75,8 @@ class Backend(Protocol):
     `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
     whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
     there is none for this kind alone. `support`: the support modules that its modules use,
-    `matmul_support` those that modules of matmuls use besides, `model_support` those of models.
+    `matmul_support` those that modules of matmuls use besides, `model_support` those of models;
+    `model_host` is the one that these call, empty where it has no modules of models.
     `features`: those that its modules can have.
     `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
     `grouping`: what the module of a group has of it.
@@ -96,6 +97,7 @@ class Backend(Protocol):
     support: tuple[str, ...] = ()
     matmul_support: tuple[str, ...] = ()
     model_support: tuple[str, ...] = ()
+    model_host: str = ""
     features: tuple[str, ...] = ()
     gradient_on_request: bool = False
 

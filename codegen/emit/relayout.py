@@ -21,7 +21,7 @@ from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
-from shardwright.ir.parts import BufferLayout, Stack
+from shardwright.ir.parts import axes_by_dim
 from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
 from shardwright.ir.relays import Relay, relays_of, shapes_of
 from shardwright.ir.stored import Stored
@@ -173,7 +173,7 @@ class SideOfRelayout:
         lines = []
         for name, layout in self.stored.buffers.items():
             rank = len(self.stored.bound[name].parts[0].axes)
-            dims = (", ".join(_entry(names)) for names in _axes(layout, rank))
+            dims = (", ".join(_entry(names)) for names in axes_by_dim(layout, rank))
             lines.append(f"{quoted(name)}: P({', '.join(dims)}),")
         return lines
 
@@ -182,19 +182,6 @@ def _entry(names: tuple[str, ...]) -> Iterator[str]:
     """Yield what a dimension is concatenated over, as jax has it."""
     listed = [f'"{name}"' for name in names]
     yield "None" if not listed else listed[0] if len(listed) == 1 else f"({', '.join(listed)})"
-
-
-def _axes(layout: BufferLayout, rank: int) -> list[tuple[str, ...]]:
-    """Return the axes that cut each dimension in any part, an axis at the first one only."""
-    parts = layout.parts if isinstance(layout, Stack) else (layout,)
-    cuts = [(dim, cut) for part in parts for dim, cut in enumerate(part.dims)]
-    if isinstance(layout, Stack) and layout.cut is not None:
-        cuts.append((layout.dim, layout.cut))
-    found: dict[str, int] = {}
-    for dim, cut in cuts:
-        for ref in cut.axes:
-            found.setdefault(ref.name, dim)
-    return [tuple(name for name, at in found.items() if at == dim) for dim in range(rank)]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "479ea9ed1da0fbc2",
+    "jax_xla": "0d7c5f86bc28a82d",
     "pallas_tpu": "0b9a800028eb5afe",
-    "triton_gpu": "2c203c56311353f0",
+    "triton_gpu": "31beb71c9da16eb3",
 }
 
 

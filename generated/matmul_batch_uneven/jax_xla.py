@@ -49,7 +49,7 @@ from .._support.jax_matmul_gradient import MatmulGradient
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding, without_padding
 
-require("jax_xla", "479ea9ed1da0fbc2", __name__)
+require("jax_xla", "0d7c5f86bc28a82d", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

@@ -91,10 +91,10 @@ class Weights:
                 if end
                 else (member.source, kind.source, member.source_place)
             )
-            axes = (kind.padded or {})["target_axes" if end else "source_axes"]
+            axes = kind.axes[end]
             held = np.array([by_id[each] for each in self.moves.places[place]])
             mesh = Mesh(held.reshape([*axes.values()]), [*axes])
-            for name, (_, (shape,), spec) in zip(names, buffers, strict=True):
+            for name, (_, (shape, *_)), spec in zip(names, buffers, kind.specs[end], strict=True):
                 counts = (math.prod(axes[axis] for axis in each) for each in spec)
                 whole = tuple(size * count for size, count in zip(shape, counts, strict=True))
                 sharding = NamedSharding(mesh, P(*(tuple(each) or None for each in spec)))
@@ -143,7 +143,7 @@ class Weights:
         kind = self.moves.kinds[self.moves.members[item.member].kind]
         rounds = rounds_of(self._relays(item), len(devices))
         sources, targets = len(kind.source), len(kind.target)
-        shapes = [shape for _, (shape,), _ in kind.target] * count
+        shapes = [shape for _, (shape, *_) in kind.target] * count
 
         def one(*shards):
             me = lax.axis_index("device")
@@ -222,10 +222,10 @@ class _Call:
         sources = [
             stack(self.given[name], shape)
             for member in members
-            for name, (_, (shape,), _) in zip(member.source, kind.source, strict=True)
+            for name, (_, (shape, *_)) in zip(member.source, kind.source, strict=True)
         ]
         names = [name for member in members for name in member.target]
-        shapes = [shape for _, (shape,), _ in kind.target] * len(items)
+        shapes = [shape for _, (shape, *_) in kind.target] * len(items)
         targets = [
             stack(self.results.get(name, {}), shape)
             for name, shape in zip(names, shapes, strict=True)

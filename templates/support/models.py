@@ -23,10 +23,10 @@ class Kind(NamedTuple):
     store the same. `forms`: the number of the source buffer, those of the target buffers, and
     nested loops, outer to inner: how often each goes round, and by how many elements in each
     buffer, source first. `relays`: class of senders, or -1 where a device has the elements itself,
-    class of receivers, form, and the first element in each buffer. `padded`: the same of buffers
-    that are as large on every device, of which layouts and shapes are followed by the axes of the
-    mesh that each dimension is concatenated over; and `source_axes` and `target_axes`, the sizes of
-    all."""
+    class of receivers, form, and the first element in each buffer. `axes`, `specs`: of both
+    sides the sizes of the mesh's axes, and for each buffer those that each dimension is
+    concatenated over. `padded`: shapes, forms and relays of buffers that are as large on every
+    device, where they differ."""
 
     dtype: str
     tensors: list
@@ -36,7 +36,9 @@ class Kind(NamedTuple):
     receivers: list
     forms: list
     relays: list
-    padded: dict | None = None
+    axes: list
+    specs: list
+    padded: dict | None
 
     @property
     def itemsize(self):
@@ -110,8 +112,8 @@ class Moves:
     """All kinds, members and buckets; `padded`: of buffers that are as large on every device."""
 
     def __init__(self, data, padded=False):
-        kinds = [{**each, **each["padded"]} if padded else each for each in data["kinds"]]
-        self.kinds = [Kind(**{name: each[name] for name in Kind._fields}) for each in kinds]
+        kinds = data["kinds"]
+        self.kinds = [Kind(**{**each, **((padded and each["padded"]) or {})}) for each in kinds]
         self.places, self.plan = [tuple(ids) for ids in data["places"]], data["digest"]
         self.members = [Member(*each) for each in data["members"]]
         self.source_ids, self.target_ids = (
@@ -152,7 +154,7 @@ class Moves:
             if position is not None:
                 kind = self.kinds[member.kind]
                 sides = (member.source, kind.source), (member.target, kind.target)
-                for name, (_, shapes, *_) in zip(*sides[end], strict=True):
+                for name, (_, shapes) in zip(*sides[end], strict=True):
                     shape = shapes[position if len(shapes) > 1 else 0]
                     yield number, name, kind.dtype, tuple(shape)
 

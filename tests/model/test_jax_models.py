@@ -12,7 +12,7 @@ from places import TESTS
 FAULTS = {
     "missing": r"ValueError: state: got none for model\.layers\.0\.self_attn\.q_proj, expected",
     "extra": "ValueError: state: got more: more, expected an array for each source buffer",
-    "dtype": r"ValueError: state, .*: got float32\[32, 16\], expected bfloat16\[\.*",
+    "dtype": r"ValueError: state, .*: got float32\[64, 16\], expected bfloat16\[",
     "sharding": "ValueError: state, .*: got SingleDeviceSharding.*, expected NamedSharding",
     "changed": r"RuntimeError: model\.layers\.0.*: other bytes came from device . to device 2 than",
 }

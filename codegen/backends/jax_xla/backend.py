@@ -52,6 +52,7 @@ class JaxXla(Backend):
         "xla_steps",
     )
     matmul_support = ("jax_matmul", "jax_matmul_gradient")
+    model_host = "jax_model"
     model_support = ("jax_boxes", "jax_digest", "jax_model", "models")
     features = ("gradient", "vmap")
     gradient_on_request = True

@@ -108,6 +108,7 @@ class TritonGpu(Backend):
         "torch_ranks",
         "torch_shared",
     )
+    model_host = "torch_model"
     model_support = (
         "model_boxes",
         "models",

@@ -1,0 +1,101 @@
+"""Modules that move a model, from the data of its plan: names and places go into a file beside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.package import BundlePackage
+from shardwright.codegen.emit.python_text import WIDTH, wrapped
+from shardwright.codegen.emit.support import version
+from shardwright.codegen.emit.templates import render
+from shardwright.ir.errors import InputError
+
+DATA_FILE = "model.json"
+"""What modules read names, devices and relays from."""
+
+
+@dataclass(frozen=True)
+class ModelText:
+    """Everything that the template of a module prints."""
+
+    title: str
+    facts: tuple[str, ...]
+    listed: tuple[str, ...]
+    command: str
+    backend: str
+    support: str
+    host: str
+    data: str = DATA_FILE
+
+
+def model_backends(backends: Iterable[str] | None = None) -> tuple[str, ...]:
+    """Return the backends that modules of a model are of, by default all that have any. Raises
+    InputError for others."""
+    able = [name for name in registry.NAMES if registry.backend(name).model_host]
+    if backends is None:
+        return tuple(able)
+    asked = registry.listed(tuple(backends))
+    for name in asked:
+        if name not in able:
+            raise InputError(
+                f"{name} has no modules of models",
+                argument="backends",
+                got=name,
+                expected=" or ".join(able),
+            )
+    return asked
+
+
+def model_files(
+    data: Mapping[str, Any], backends: Sequence[str], facts: Sequence[str], command: str
+) -> dict[str, str]:
+    """Return the text of every file of the folder of a model but its review page. `facts`: lines
+    that say what moves; `command`: what makes the files again."""
+    title, *rest = facts
+    found = {
+        f"{backend}.py": render(
+            "common/model.py.jinja",
+            ModelText(
+                title="\n".join(wrapped(f'"""{title}'))[3:],
+                facts=tuple(rest),
+                listed=tuple(_listed(data)),
+                command=command,
+                backend=backend,
+                support=version(backend),
+                host=registry.backend(backend).model_host,
+            ),
+        )
+        for backend in backends
+    }
+    package = BundlePackage("model", True, tuple(backends))
+    found["__init__.py"] = render("common/package.py.jinja", package)
+    found[DATA_FILE] = _data_text(data)
+    return found
+
+
+def _listed(data: Mapping[str, Any]) -> Iterable[str]:
+    """Yield of each kind its dtype, shapes and layouts, and how many members it has."""
+    counts = [0] * len(data["kinds"])
+    for kind, *_ in data["members"]:
+        counts[kind] += 1
+    for kind, count in zip(data["kinds"], counts, strict=True):
+        shapes = ", ".join("x".join(map(str, shape)) or "()" for shape in kind["tensors"])
+        sides = (", ".join(layout for layout, *_ in kind[side]) for side in ("source", "target"))
+        before, after = sides
+        yield from wrapped(f"{count} of {kind['dtype']} {shapes}: {before} to {after}", WIDTH - 4)
+
+
+def _data_text(data: Mapping[str, Any]) -> str:
+    """Return the data as JSON, a line for each kind and each member."""
+    lines = []
+    for key, value in data.items():
+        if isinstance(value, list) and value and isinstance(value[0], list | dict):
+            inner = ",\n".join(json.dumps(each, separators=(",", ":")) for each in value)
+            lines.append(f"{json.dumps(key)}: [\n{inner}\n]")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
