@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 import numpy as np
 
@@ -27,11 +28,27 @@ DTYPES: dict[str, int] = {
     "float8_e5m2": 1,
 }
 
+PACKED = ("int4", "float4_e2m1fn")
+"""Element types of which two are a byte."""
+
+SIZES: dict[str, int] = {**DTYPES, "complex64": 8, "float8_e8m0fnu": 1}
+"""Bytes of an element of all types that are not packed."""
+
+STORED: tuple[str, ...] = (*SIZES, *PACKED)
+"""Element types that a stored layout may have."""
+
 SHORT: dict[str, str] = {
     "pred": "bool",
     "i1": "bool",
     "half": "float16",
     "bf16": "bfloat16",
+    "c64": "complex64",
+    "f8e8m0fnu": "float8_e8m0fnu",
+    "f8_e8m0": "float8_e8m0fnu",
+    "i4": "int4",
+    "s4": "int4",
+    "f4e2m1fn": "float4_e2m1fn",
+    "float4_e2m1fn_x2": "float4_e2m1fn",
     "f8e4m3fn": "float8_e4m3fn",
     "f8_e4m3": "float8_e4m3fn",
     "f8_e4m3fn": "float8_e4m3fn",
@@ -47,18 +64,18 @@ _WIDTHS = {"float": ("float32", "float64"), "int": ("int32", "int64")}
 _NAME = re.compile(r"\s*(?:(?:torch|numpy|np|jax\.numpy|jnp|ml_dtypes)\.)?(\w+)\s*")
 
 
-def dtype_of(given: object) -> str:
+def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
     """Return the name of an element type, which is given as its name, a short one, or a dtype of
     numpy, jax or torch.
 
-    Raises InputError for any other, also for `float` and `int`, which numpy and jax have of
-    different widths.
+    `known`: the names there are. Raises InputError for any other, also for `float` and `int`, which
+    numpy and jax have of different widths.
 
     >>> dtype_of("bf16"), dtype_of("torch.float16"), dtype_of(np.dtype("int8"))
     ('bfloat16', 'float16', 'int8')
     """
     name = _name(given)
-    if name in DTYPES:
+    if name in known:
         return name
     if name in _WIDTHS:
         raise InputError(
@@ -68,12 +85,12 @@ def dtype_of(given: object) -> str:
             expected=one_of(_WIDTHS[name]),
         )
     shown = given if isinstance(given, str) and given else in_a_line(given)
-    raise unknown("the element type must be known", shown, DTYPES, "dtype")
+    raise unknown("the element type must be known", shown, known, "dtype")
 
 
 def itemsize(dtype: object) -> int:
     """Return bytes an element of `dtype` takes; an unknown name is an InputError."""
-    return DTYPES[dtype_of(dtype)]
+    return SIZES[dtype_of(dtype, SIZES)]
 
 
 def _name(given: object) -> str:
@@ -84,7 +101,7 @@ def _name(given: object) -> str:
         match = _NAME.fullmatch(given)
         name = match[1] if match else given
         lower = name.lower()
-        return lower if lower in DTYPES else SHORT.get(lower, name)
+        return lower if lower in STORED else SHORT.get(lower, name)
     if given is bool or given is int or given is float:
         return given.__name__
     if isinstance(given, type):

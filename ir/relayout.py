@@ -61,7 +61,8 @@ def _said(own: object, other: object) -> str:
 
 @dataclass(frozen=True, repr=False)
 class RelayoutPlan(Drawn):
-    """What moves, and the bytes of it that devices receive and send."""
+    """What moves, and the bytes of it that devices receive and send; relays of a packed dtype are
+    of bytes."""
 
     relayout: Relayout
     relays: tuple[Relay, ...]
@@ -81,7 +82,7 @@ class RelayoutPlan(Drawn):
         """The bytes that devices receive of each tensor, by name."""
         found = dict.fromkeys(self.relayout.source.tensors, 0)
         for relay in self.moved:
-            found[relay.tensor] += relay.elements * self.relayout.source.itemsize
+            found[relay.tensor] += relay.elements * self.relayout.source.in_bytes.itemsize
         return found
 
     @property
@@ -92,7 +93,7 @@ class RelayoutPlan(Drawn):
     def _bytes(self, mesh: Mesh, end: Callable[[Relay], int]) -> dict[int, int]:
         found = dict.fromkeys(mesh.device_ids, 0)
         for relay in self.moved:
-            found[end(relay)] += relay.elements * self.relayout.source.itemsize
+            found[end(relay)] += relay.elements * self.relayout.source.in_bytes.itemsize
         return found
 
     @property
@@ -163,4 +164,4 @@ def _listed(relay: Relay) -> dict[str, object]:
 
 def plan_relayout(relayout: Relayout) -> RelayoutPlan:
     """Return what a relayout moves."""
-    return RelayoutPlan(relayout, relays_of(relayout.source, relayout.target))
+    return RelayoutPlan(relayout, relays_of(relayout.source.in_bytes, relayout.target.in_bytes))

@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.drawn import Drawn
-from shardwright.ir.dtypes import dtype_of, itemsize
+from shardwright.ir.dtypes import PACKED, STORED, dtype_of, itemsize
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.holdings import Box, TensorClasses, box_of
 from shardwright.ir.mesh import Mesh
+from shardwright.ir.packed import layout_in_bytes, shapes_in_bytes
 from shardwright.ir.parts import ONLY, BoundBuffer, BufferLayout, Stack, TensorPart, bind
 from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_layout
 
@@ -123,12 +124,12 @@ class Stored(Drawn):
         elements. `partial`: other buffers may have what these lack.
         Raises InputError, with the place in the layout: for parts that do not fill their buffer,
         elements that no device has, tables of other shards than there are, factors that do not
-        multiply to the extent.
+        multiply to the extent, cuts between the two elements of a byte.
         """
         set_ = object.__setattr__
         set_(self, "mesh", mesh_of(mesh, "mesh"))
         set_(self, "tensors", {name: shape_of(shape) for name, shape in tensors.items()})
-        set_(self, "dtype", dtype_of(dtype))
+        set_(self, "dtype", dtype_of(dtype, STORED))
         given = layout if isinstance(layout, Mapping) else {"": layout}
         buffers, bound = {}, {}
         for key, each in given.items():
@@ -141,6 +142,7 @@ class Stored(Drawn):
             self._check_owners()
         for name, shape in (shapes or {}).items():
             self._check_shape(name, shape_of(shape))
+        self.in_bytes  # noqa: B018  (raises InputError for a packed dtype whose pairs are apart)
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
@@ -178,8 +180,22 @@ class Stored(Drawn):
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element takes."""
+        """Bytes an element takes; InputError for a packed dtype, whose bytes `in_bytes` has."""
         return itemsize(self.dtype)
+
+    @cached_property
+    def in_bytes(self) -> Stored:
+        """The same of a packed dtype, two elements a byte, as uint8; itself for any other."""
+        if self.dtype not in PACKED:
+            return self
+        shapes = shapes_in_bytes(self.tensors)
+        layouts = {}
+        for name, layout in self.buffers.items():
+            try:
+                layouts[name] = layout_in_bytes(layout, self.bound[name], shapes, self.mesh)
+            except InputError as error:
+                raise _located(error, str(layout), name) from None
+        return Stored(self.mesh, shapes, layouts, "uint8")
 
     def shape(self, buffer: str, device: int) -> tuple[int, ...]:
         """Return the shape of a buffer on a device, by its id, in elements."""

@@ -98,7 +98,8 @@ def emit_relayout(
 
 def _check_sizes(relayout: Relayout) -> None:
     """Raise InputError for a buffer of more elements than 32 bits number."""
-    for argument, side in (("source", relayout.source), ("target", relayout.target)):
+    sides = relayout.source.in_bytes, relayout.target.in_bytes
+    for argument, side in zip(("source", "target"), sides, strict=True):
         for name, buffer in side.bound.items():
             size = math.prod(shapes_of(side, buffer, padded=True)[0])
             if size > MOST_ELEMENTS:
@@ -201,22 +202,24 @@ class RelayoutText:
             f"{name} {'x'.join(map(str, shape)) or '()'}"
             for name, shape in relayout.source.tensors.items()
         )
-        said = f'"""Move {self.dtype} {listed} from one stored layout to another.'
+        dtype = relayout.source.dtype
+        said = f'"""Move {dtype} {listed} from one stored layout to another.'
         return "\n".join(wrapped(said))[3:]
 
     @property
     def facts(self) -> tuple[str, ...]:
         """What else its docstring says."""
-        plan = self.plan
+        plan, packed = self.plan, self.plan.relayout.source.dtype != self.dtype
         return (
+            *["Two elements are a byte: shapes and layouts below are of bytes."] * packed,
             f"The busiest device receives {plan.received_max:,} bytes, the least possible, and",
             f"sends at most {plan.sent_max:,}; all receive {plan.total:,}.",
         )
 
     @property
     def dtype(self) -> str:
-        """The element type."""
-        return self.plan.relayout.source.dtype
+        """The element type of arrays and tensors: bytes where two elements are one."""
+        return self.plan.relayout.source.in_bytes.dtype
 
     @property
     def received(self) -> int:
@@ -238,14 +241,15 @@ class RelayoutText:
         """Source and target."""
         relayout = self.plan.relayout
         return (
-            SideOfRelayout("SOURCE", relayout.source, self.padded),
-            SideOfRelayout("TARGET", relayout.target, self.padded),
+            SideOfRelayout("SOURCE", relayout.source.in_bytes, self.padded),
+            SideOfRelayout("TARGET", relayout.target.in_bytes, self.padded),
         )
 
     @cached_property
     def _relays(self) -> tuple[Relay, ...]:
         relayout = self.plan.relayout
-        return relays_of(relayout.source, relayout.target, padded=self.padded)
+        sides = relayout.source.in_bytes, relayout.target.in_bytes
+        return relays_of(*sides, padded=self.padded)
 
     @cached_property
     def _forms(self) -> dict[tuple[object, ...], int]:

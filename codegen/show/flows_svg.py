@@ -58,7 +58,7 @@ def flows(plan: RelayoutPlan) -> npt.NDArray[np.int64]:
     )
     found = np.zeros((len(senders), len(receivers)), dtype=np.int64)
     for relay in plan.moved:
-        size = relay.elements * relayout.source.itemsize
+        size = relay.elements * relayout.source.in_bytes.itemsize
         found[senders[relay.sender], receivers[relay.receiver]] += size
     return found
 

@@ -74,7 +74,7 @@ class RelayoutCase:
     @staticmethod
     def of(relayout: Relayout, name: str, backend: str, module: Path) -> RelayoutCase:
         """Return the case of a relayout whose module is the file `module`."""
-        source, target = relayout.source, relayout.target
+        source, target = relayout.source.in_bytes, relayout.target.in_bytes
         sides = StoredSaid.of(source), StoredSaid.of(target)
         tensors = tuple(source.tensors.items())
         return RelayoutCase(name, backend, module, source.dtype, tensors, *sides)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
@@ -77,7 +77,8 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     A buffer is one array, sharded as `source_sharding(mesh)` says, in which devices have what they
     store, padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]`
     is the device of SOURCE_IDS[i]; `target_mesh` is by default of the same devices, in one order.
-    Usable under `jax.jit` where both meshes list the same devices in one order. Pallas modules take
+    Usable under `jax.jit` and `jax.grad` where both meshes list the same devices in one order; the
+    cotangent of an element is the sum of those of its copies in results. Pallas modules take
     a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in place of their own; in
     plain JAX both change nothing.
 
@@ -97,6 +98,9 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
             raise ValueError(f"{name}: got {x.dtype}{[*x.shape]}, expected {DTYPE}{[*shape]}")
     if not ONE_ORDER and any(isinstance(x, jax.core.Tracer) for x in given):
         raise ValueError("reshard: one jit cannot have both meshes, call it outside")
+    if ONE_ORDER:
+        specs = SOURCE_SPECS.values()
+        given = [_untyped(x, meshes[0], spec) for x, spec in zip(given, specs, strict=True)]
     move = _within if ONE_ORDER else _eager
     return dict(zip(TARGET, move(given, *meshes, (interpret, collective_id)), strict=True))
 
@@ -131,8 +135,8 @@ def rounds():
 
 
 def exchanged(shards, how):
-    """Return the target shards of a device, all as lines of bits; `how`: `interpret` and the
-    collective id."""
+    """Return the target shards of a device, all as lines; `how`: `interpret` and the collective id,
+    None where values are moved that have derivatives."""
     me, every = lax.axis_index("device"), rounds()
     messages = [packed(shards, forms, moves, me) for (forms, _), moves in every]
     pairs = [[] if stays else [*moves] for (_, stays), moves in every]
@@ -231,6 +235,13 @@ def _long(x, size):
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
+def _untyped(x, mesh, spec):
+    """Return an array whose type says no sharding: axes may be Explicit in a program."""
+    types = jax.typeof(x).sharding.mesh.axis_types
+    explicit = isinstance(x, jax.core.Tracer) and AxisType.Explicit in types
+    return jax.device_put(x, NamedSharding(mesh, spec)) if explicit else x
+
+
 def _checked(mesh, axes, what):
     """Return a mesh with such axes, without types. Raises ValueError for another."""
     if dict(mesh.shape) != axes or tuple(mesh.shape) != tuple(axes):
@@ -258,11 +269,13 @@ def _mapped(function, mesh, in_specs, out_specs):
     )
 
 
-def _stacked(arrays, mesh):
-    """Return what each device has of each buffer as a line of bits, [devices, elements]."""
+def _stacked(arrays, mesh, bits=True):
+    """Return what each device has of each buffer as a line, [devices, elements], of bits or of
+    values."""
 
     def lines(*shards):
-        return [_long(_bits(shard).reshape(1, -1), 1) for shard in shards]
+        given = map(_bits, shards) if bits else shards
+        return [_long(shard.reshape(1, -1), 1) for shard in given]
 
     specs = tuple(SOURCE_SPECS.values())
     return _mapped(lines, mesh, specs, [P(mesh.axis_names)] * len(specs))(*arrays)
@@ -291,30 +304,59 @@ def _parted(stacks, mesh):
 
 
 def _bits(x):
+    """Return integers of the bits of an array; complex numbers as they are."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
+    if jnp.iscomplexobj(x):
+        return x
     return lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
 
 
 def _of_bits(x):
-    return x.astype(DTYPE) if DTYPE == "bool" else lax.bitcast_convert_type(x, DTYPE)
+    if x.dtype == DTYPE or DTYPE == "bool":
+        return x.astype(DTYPE)
+    return lax.bitcast_convert_type(x, DTYPE)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _within(arrays, mesh, target_mesh, how):
     """Return the target buffers, in one program."""
     return _jitted(_in_one, target_mesh, mesh, how)(arrays)
 
 
+def _forward(arrays, mesh, target_mesh, how):
+    return _within(arrays, mesh, target_mesh, how), None
+
+
+def _backward(mesh, target_mesh, how, _, cotangents):
+    """Return the cotangents of the source buffers: the exchange is linear, XLA transposes it."""
+    del how
+    if not jnp.issubdtype(DTYPE, jnp.inexact):
+        return (None,)
+    return (_jitted(_transposed, mesh, target_mesh)(cotangents),)
+
+
+_within.defvjp(_forward, _backward)
+
+
 def _in_one(arrays, target_mesh, mesh, how):
     row = _row(mesh.devices.flat)
-    return _parted(_exchange(_stacked(arrays, mesh), row, how), target_mesh)
+    stacks = _stacked(arrays, mesh, bits=how is not None)
+    return _parted(_exchange(stacks, row, how), target_mesh)
+
+
+def _transposed(cotangents, mesh, target_mesh):
+    sides = zip(SOURCE.values(), SOURCE_SPECS.values(), strict=True)
+    shapes = [_global_shape(buffer, spec, SOURCE_AXES) for buffer, spec in sides]
+    zeros = [jnp.zeros(shape, DTYPE) for shape in shapes]
+    return jax.vjp(lambda arrays: _in_one(arrays, target_mesh, mesh, None), zeros)[1](cotangents)[0]
 
 
 @functools.cache
 def _jitted(stage, mesh, *static):
     """Return a stage whose results are on a mesh, jitted; XLA chooses the shardings of results
     where it is not told."""
-    specs = TARGET_SPECS.values()
+    specs = (SOURCE_SPECS if stage is _transposed else TARGET_SPECS).values()
     if stage in (_stacked, _exchange):
         specs = [P(mesh.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
     shardings = [NamedSharding(mesh, spec) for spec in specs]

@@ -356,9 +356,12 @@ def _checked(tensors, side, device, number, what):
         if (tuple(x.shape), x.dtype) != (shape, _dtype()):
             expected = f"{_dtype()} {shape}"
             raise ValueError(f"{said}: got {x.dtype} {tuple(x.shape)}, expected {expected}")
-        if x.is_neg() or (what == "out" and _overlaps(x)):
-            kind = "negates its memory" if x.is_neg() else "has elements in one place"
+        turned = x.is_neg() or x.is_conj()
+        if turned or (what == "out" and _overlaps(x)):
+            kind = "changes what it reads" if turned else "has elements in one place"
             raise ValueError(f"{said}: got a view that {kind}, expected x.contiguous()")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{said}: a relayout has no gradient in torch, expected x.detach()")
         found.append(x)
     return found
 

@@ -260,6 +260,66 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         """,
     ),
     (
+        lambda: sw.Stored("tp=2", {"w": (4, 6)}, "w[{}, {tp}]", "int4"),
+        """
+        w: two elements are a byte, neighbours along the last dimension
+          w[{}, {"tp"}]
+                ^^^^^^
+        got: elements 0 to 3 of dimension 1 of w on device 0
+        expected: cuts at even elements
+        """,
+    ),
+    (
+        lambda: sw.Stored("tp=2", {"w": (4, 12)}, "w[{}, {tp} sized(7)]", "float4_e2m1fn"),
+        """
+        w: two elements are a byte, neighbours along the last dimension
+          w[{}, {"tp"} sized(7)]
+                ^^^^^^^^^^^^^^^
+        got: elements 0 to 7 of dimension 1 of w on device 0
+        expected: cuts at even elements
+        """,
+    ),
+    (
+        lambda: sw.Stored(
+            "tp=2", {"w": (4, 8), "u": (4, 2)}, "cut(1, {tp}, stack(1, w, u))", "int4"
+        ),
+        """
+        buffer: two elements are a byte, neighbours along the last dimension
+          cut(1, {"tp"}, stack(1, w, u))
+                 ^^^^^^
+        got: elements 0 to 5 of dimension 1 of w on device 0
+        expected: cuts at even elements
+        """,
+    ),
+    (
+        lambda: sw.Stored("tp=2", {"w": (4, 8)}, "w 'i o -> o i'", "int4"),
+        """
+        w: the last factor of packed elements must be even, and stored last
+          w 'i o -> o i'
+            ^^^^^^^^^^^^
+        got: i o -> o i
+        expected: o as the last one on the right, of an even size
+        """,
+    ),
+    (
+        lambda: sw.Stored("tp=2", {"w": (4, 7)}, "w", "int4"),
+        """
+        tensors: two elements are a byte, neighbours along the last dimension
+        got: w of shape (4, 7)
+        expected: an even last extent
+        """,
+    ),
+    (
+        lambda: sw.Stored("tp=2", {"w": (4,)}, "w[{tp} table(0, 1, 0)]", "int8"),
+        """
+        w: a table must have one entry for each position along the axes
+          w[{tp} table(0, 1, 0)]
+                 ^^^^^^^^^^^^^^
+        got: 3 entries
+        expected: 2
+        """,
+    ),
+    (
         lambda: sw.stack(0, q="tp sized"),
         """
         q: sized must have its numbers
@@ -270,6 +330,22 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         """,
     ),
 ]
+
+
+def test_packed_elements_are_bytes() -> None:
+    """Cuts at even elements are cuts of bytes, whatever their rule."""
+    for layout, halved in (
+        ("w[{}, {a} sized(6, 2)]", "w[{}, {a} sized(3, 1)]"),
+        ("w[{}, {a} listed(0, 2, 12)]", "w[{}, {a} listed(0, 1, 6)]"),
+        ("w[{}, 4:12 {a} into(4) reversed]", "w[{}, 2:6 {a} into(4) reversed]"),
+        ("w 'i (g=3 c=4) -> g i c' [{a} balanced]", "w 'i (g=3 c=2) -> g i c' [{a} balanced]"),
+        ("stack(1, w[{}, {a}], w)", "stack(1, w[{}, {a}], w)"),
+    ):
+        both = {"it": parse_layout(layout), "rest": "w"}
+        stored = sw.Stored("a=2", {"w": (4, 12)}, both, "int4")
+        expected = str(parse_layout(halved))
+        assert (str(stored.in_bytes.buffers["it"]), stored.in_bytes.dtype) == (expected, "uint8")
+        assert sw.Stored.parse(str(stored)) == stored
 
 
 @pytest.mark.parametrize(("call", "said"), REFUSED)

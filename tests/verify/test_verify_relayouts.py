@@ -28,7 +28,10 @@ from shardwright.ir.stored import Stored
 BACKENDS = [pytest.param(each, marks=[pytest.mark.slow] * (each == "pallas_tpu")) for each in NAMES]
 REST = ("qkv_raw_rows", "fsdp2_tp_one_call", "device_order_16", "striped_layout")
 """Reports that another one is much like, which the exhaustive sweep runs."""
-DTYPES = ("int16", "bfloat16", "float8_e5m2", "bool", "float32", "int64", "uint8", "float64")
+DTYPES = (
+    *("int16", "bfloat16", "float8_e5m2", "bool", "float32", "int64", "uint8", "float64"),
+    *("complex64", "float8_e8m0fnu"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +192,35 @@ def test_too_large() -> None:
         expected: at most 2,147,483,647, or backends with triton_gpu alone
         """
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
+def test_gradients(backend: str, tmp_path: Path) -> None:
+    """An element's cotangent is the sum of those of its copies, on every replica of it."""
+    tensors = {"q": (8, 3), "k": (4, 3)}
+    source = sw.Stored("dp=2,tp=2", tensors, {"q": "q[{tp}]", "k": "k[{dp}]"}, "float32")
+    stack = 'stack(0, q[{tp}], k[{"tp":(1)2}], q[{tp}])'
+    layouts = {"stack": stack, "padded": "k[{tp} sized(2)]"}
+    target = sw.Stored("tp=4", tensors, layouts, "float32")
+    text = sw.emit(sw.Relayout(source, target), (backend,)).files("moved")[f"{backend}.py"]
+    (tmp_path / "moved.py").write_text(text)
+    words = [sys.executable, str(ROOT / "tests/relayout_gradient_process.py")]
+    found = subprocess.run([*words, str(tmp_path / "moved.py")], capture_output=True, text=True)
+    assert found.stdout == "ok\n", found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["complex64", "float8_e8m0fnu", "int4", "float4_e2m1fn"])
+def test_dtypes(backend: str, dtype: str, tmp_path: Path) -> None:
+    """Those of relayouts alone, two of which have two elements in a byte."""
+    tensors = {"q": (4, 8), "k": (2, 8)}
+    source = sw.Stored("tp=2", tensors, {"q": "q[{tp}]", "k": "k[{tp}]"}, dtype)
+    factors = "'(g=2 r) c -> g r c' [{}, {}, {tp}]"
+    target = sw.Stored("tp=4", tensors, f"stack(1, q {factors}, k {factors})", dtype)
+    report = verified(sw.Relayout(source, target), backend, tmp_path)
+    assert report.verdict == "ok", report.detail
 
 
 @pytest.mark.slow

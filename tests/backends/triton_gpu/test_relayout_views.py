@@ -86,7 +86,7 @@ def test_steps_are_those_of_the_view(module: Any, shape: tuple[int, ...], order:
 
 def refused(call: Callable[[], object]) -> str:
     """The text of the ValueError that a call raises."""
-    with pytest.raises(ValueError, match="got") as caught:
+    with pytest.raises(ValueError, match="expected") as caught:
         call()
     return str(caught.value)
 
@@ -96,11 +96,15 @@ def test_refused(module: Any) -> None:
     given = {"gate": [whole], "up": [whole]}
     negative = {"gate": [whole], "up": [torch._neg_view(whole)]}
     assert refused(lambda: module.reshard_local(negative)) == (
-        "shards, up of device 0: got a view that negates its memory, expected x.contiguous()"
+        "shards, up of device 0: got a view that changes what it reads, expected x.contiguous()"
     )
     outs = {"w13": [torch.zeros(4, 3).expand(2, 4, 3)] * 2}
     assert refused(lambda: module.reshard_local(given, out=outs)) == (
         "out, w13 of device 0: got a view that has elements in one place, expected x.contiguous()"
+    )
+    learned = {"gate": [whole], "up": [torch.zeros(2, 4, 3, requires_grad=True)]}
+    assert refused(lambda: module.reshard_local(learned)) == (
+        "shards, up of device 0: a relayout has no gradient in torch, expected x.detach()"
     )
     short = {"gate": [whole], "up": [whole[:, :3]]}
     assert refused(lambda: module.reshard_local(short)) == (
