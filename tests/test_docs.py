@@ -44,6 +44,13 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "layouts", (DOCS / "layouts.md").read_text().replace("```text", "```")
     _, *recipes = re.split(r"^## ", (DOCS / "cookbook.md").read_text(), flags=re.MULTILINE)
     yield from ((recipe.splitlines()[0], recipe) for recipe in recipes)
+    tasks, end = (
+        (DOCS / "tasks.md").read_text(),
+        "## Calibration",
+    )  # which needs files of the reader
+    _, *found = re.split(r"^## ", tasks[: tasks.index(end)], flags=re.MULTILINE)
+    yield from ((task.splitlines()[0], task) for task in found)
+    yield from ((f"idea of {each.stem}", each.read_text()) for each in (DOCS / "ideas").iterdir())
 
 
 PARTS = dict(parts())
@@ -51,6 +58,7 @@ PARTS = dict(parts())
 QUICKLY = (
     *("A weight from FSDP to tensor parallelism", "Gradients added up while they are scattered"),
     *("Sequence to heads, in one call", "A matmul whose operands are split"),
+    *("idea of basis", "idea of collectives"),
 )
 """Parts for every run; the long sweep does them all."""
 
@@ -94,7 +102,9 @@ def carried_out(page: str, folder: Path) -> int:
             case "python":
                 name = block.title or "program.py"
                 (folder / name).write_text(block.text)
-                run([sys.executable, name], folder)
+                printed = {
+                    squeezed(line) for line in run([sys.executable, name], folder).splitlines()
+                }
                 ran += 1
             case "text":
                 assert {squeezed(line) for line in block.text.splitlines()} <= printed
