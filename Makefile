@@ -34,6 +34,9 @@ LATER_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13.*/bin/python
 	$(foreach name,python3.13 python3.12,$(shell $(name) -c '' 2>/dev/null && echo $(name))))
 LATER_VENV := $(VENV)/later
 
+# Code that layouts are learned from, beside .venv: it asks for other versions of torch.
+PEERS := $(VENV)/peers
+
 GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
 # Of each kind of module one: tiles that differ, a sum, two meshes, a matmul, one too large to run.
@@ -45,7 +48,7 @@ GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 	$(GPU)/test_gpu_kernel.py::test_sixteen_bytes_where_they_are_proven \
 	$(GPU)/test_gpu_kernel.py::test_offsets_of_large_shards_have_64_bits
 
-.PHONY: demo test later release gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
+.PHONY: demo test later peers release gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
 # Of the files of torch and jax few are imported, and Python compiles those when they are.
@@ -63,6 +66,11 @@ $(LATER)/.installed: $(STAMP)
 $(LATER_VENV)/.installed: pyproject.toml
 	$(LATER_PYTHON) -m venv $(LATER_VENV)
 	$(TRUST); $(LATER_VENV)/bin/python -m pip install --quiet --no-compile -e '.[jax]' jax==$(LATER_JAX)
+	touch $@
+
+$(PEERS)/.installed: $(STAMP) tests/peers/requirements.txt
+	$(TRUST); $(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $(PEERS) \
+		-r tests/peers/requirements.txt
 	touch $@
 
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
@@ -93,6 +101,10 @@ endif
 
 release: $(STAMP)  ## build the wheel and the sdist, install each in empty environments, publish nothing
 	$(BIN)/python tests/release.py
+
+peers: export PYTHONPATH := $(abspath $(PEERS))
+peers: $(PEERS)/.installed  ## learn layouts from vLLM, Megatron-core and transformers
+	$(BIN)/python -m pytest -n 0 tests/peers
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(PYTEST) -m 'slow and not exhaustive'

@@ -20,7 +20,8 @@ class CheckCommand(FolderFlags):
 
     Exit code 1 if anything differs: a table that was edited or added and not emitted, a bundle
     whose table is gone, a file that is not as it would be emitted now. FILE may also be what
-    `shardwright learn` wrote: its loader runs again, and what it stores elsewhere is printed.
+    `shardwright learn` wrote: its loader runs again, and what it stores elsewhere is printed. So do
+    the loaders of the files that `learned` of the config names.
 
     Example: shardwright check generated
     """
@@ -42,13 +43,10 @@ class CheckCommand(FolderFlags):
 
     def run(self) -> None:
         """Print what differs, with the differences."""
-        from shardwright.codegen.learn.again import is_learned, learn_again
+        from shardwright.codegen.learn.again import is_learned
 
         if self.file is not None and is_learned(self.file):
-            again = learn_again(self.file)
-            if not (self.quiet and again.same):
-                print(again)
-            if not again.same:
+            if not self._learned(self.file):
                 raise typer.Exit(1)
             return
         problems: list[Problem] = []
@@ -59,10 +57,22 @@ class CheckCommand(FolderFlags):
                 problems += found
         for problem in problems:
             print(problem)
-        if problems:
+        everything = self.by_config and not self.names
+        layouts = self.config.learned if everything else ()
+        moved = [path for path in layouts if not self._learned(path)]
+        if problems or moved:
             raise typer.Exit(1)
         if not self.quiet:
             print(f"{', '.join(where)}: as it would be emitted now")
+
+    def _learned(self, path: Path) -> bool:
+        """Run a file's loader again, print what it stores elsewhere; return whether nothing."""
+        from shardwright.codegen.learn.again import learn_again
+
+        again = learn_again(path, "" if path == self.file else str(path.parent))
+        if not (self.quiet and again.same):
+            print(again)
+        return again.same
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
         """Yield what is wrong, by where it was looked for."""

@@ -74,6 +74,12 @@ def learn(
     ranks: RanksOption = None,
     dtype: DtypeOption = None,
     like: LikeOption = "numpy",
+    processes: Annotated[
+        bool,
+        typer.Option(
+            "--processes", help="Run every rank in a process, in a group of torch over gloo."
+        ),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write (default: print).")
     ] = None,
@@ -97,7 +103,7 @@ def learn(
             expected = {"--tensor": "--tensor q=32x16", "--ranks": "--ranks tp=4"}[option]
             raise InputError("missing", argument=option, expected=expected)
     asked = _asked(tensors, ranks, dtype, like, None)
-    result = learned(found(loader, "MODULE:FUNCTION"), **asked)
+    result = learned(found(loader, "MODULE:FUNCTION"), **asked, processes=processes)
     if output is None:
         print(result)
         return

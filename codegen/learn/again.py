@@ -42,11 +42,14 @@ def is_learned(path: Path) -> bool:
         return False
 
 
-def learn_again(path: Path) -> LearnedAgain:
-    """Return what has moved since a file was learned; InputError where its loader is gone."""
+def learn_again(path: Path, home: str = "") -> LearnedAgain:
+    """Return what has moved since a file was learned; InputError where its loader is gone.
+
+    `home`: the folder in which the loader's module is looked for first.
+    """
     stored, text = Stored.read(path), path.read_text(encoding="utf-8")
     said: dict[str, Any] = tomllib.loads(text)["learned"]
-    load = loader(str(said.get("from")), f"{path}: learned.from")
+    load = loader(str(said.get("from")), f"{path}: learned.from", home)
     like = str(said.get("like", "numpy"))
     tensors = {
         name: LogicalTensor.made(shape, like, stored.dtype)
@@ -57,7 +60,10 @@ def learn_again(path: Path) -> LearnedAgain:
         for name, shape in said.get("tensors", {}).items()
     }
     logical: dict[str, object] = {**tensors, **others}
-    now: Learned = learn(load, logical=logical, ranks=stored.mesh, dtype=stored.dtype)
+    processes = said.get("processes") is True
+    now: Learned = learn(
+        load, logical=logical, ranks=stored.mesh, dtype=stored.dtype, processes=processes
+    )
     before: dict[str, str] = said.get("versions", {})
     versions = tuple(
         f"{name} is {now.versions.get(name, 'not imported')}, was {each}"

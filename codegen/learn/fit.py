@@ -148,10 +148,15 @@ class _View(Seen):
             order += [name for name in names if name not in order]
             for first, second in itertools.combinations(names, 2):
                 after.setdefault(first, set()).add(second)
-        for first in order:
-            if any(first in after.get(second, ()) for second in after.get(first, ())):
+        ordered: list[str] = []
+        while len(ordered) < len(order):
+            left = [name for name in order if name not in ordered]
+            later = {second for name in left for second in after.get(name, ())}
+            free = [name for name in left if name not in later]
+            if not free:
                 return None
-        order.sort(key=lambda name: -len(after.get(name, ())))
+            ordered.append(free[0])
+        order = ordered
         found: list[Slot] = [[None] * len(self.held) for _ in order]
         for position, blocks in enumerate(self.blocks):
             for block in blocks:

@@ -33,6 +33,7 @@ from shardwright.codegen.learn.probe import (
     probe,
     read_logical,
 )
+from shardwright.codegen.learn.processes import probe_in_processes
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.given import mesh_of
@@ -64,6 +65,7 @@ class Learned(Drawn):
     source: str  # MODULE:FUNCTION
     like: str  # what the loader got: numpy, torch or jax
     versions: dict[str, str]  # of distributions that were imported
+    processes: bool = False  # whether each rank ran in one of its own
 
     @cached_property
     def stored(self) -> Stored:
@@ -109,6 +111,7 @@ class Learned(Drawn):
         said = [
             ("from", json.dumps(self.source)),
             ("like", json.dumps(self.like)),
+            ("processes", "true" if self.processes else ""),
             ("versions", _table({name: json.dumps(each) for name, each in self.versions.items()})),
             ("tensors", _table(others) if others else ""),
             ("findings", json.dumps(self.findings, indent=2) if self.findings else ""),
@@ -127,7 +130,12 @@ def _table(entries: Mapping[str, object]) -> str:
 
 
 def learn(
-    load: Load, *, logical: Mapping[str, object], ranks: object, dtype: object = None
+    load: Load,
+    *,
+    logical: Mapping[str, object],
+    ranks: object,
+    dtype: object = None,
+    processes: bool = False,
 ) -> Learned:
     """Return what a loader stores, as stored layouts.
 
@@ -137,6 +145,7 @@ def learn(
     or tensor of numpy, torch or jax that says its shape, kind and element type. `ranks`: numbers of
     ranks, how many, or a mesh, as `"dp=2,tp=4"`, whose device ids they are. `dtype`: the element
     type that is stored, in which codes are exact; by default that of the tensors, or float32.
+    `processes`: run every rank in a process of its own, in a process group of torch over gloo.
     Raises InputError for a loader that returns no arrays by name, or other ones from run to run.
     """
     if not callable(load):
@@ -148,7 +157,8 @@ def learn(
         )
     tensors, mesh = read_logical(logical), read_ranks(ranks)
     exact = element_type(tensors, dtype)
-    held = probe(load, tensors, mesh.device_ids, exact)
+    run = probe_in_processes if processes else probe
+    held = run(load, tensors, mesh.device_ids, exact)
     shapes = {name: each.shape for name, each in tensors.items()}
     found = {}
     for name in dict.fromkeys(name for each in held.values() for name in each):
@@ -158,7 +168,7 @@ def learn(
             found[name] = layout
     source, versions = _source(load)
     like = next(iter(tensors.values())).kind
-    learned = Learned(mesh, shapes, exact, held, found, (), source, like, versions)
+    learned = Learned(mesh, shapes, exact, held, found, (), source, like, versions, processes)
     return replace(learned, findings=tuple(_findings(learned)))
 
 

@@ -197,13 +197,18 @@ def probe(
 
     Raises InputError for a loader that returns no arrays by name, or other ones from pass to pass.
     """
-    codes = _Codes.of(tensors, dtype)
-    return {device: _probed(load, tensors, device, codes) for device in devices}
+    codes = Codes.of(tensors, dtype)
+    return {device: probed(load, tensors, device, codes) for device in devices}
 
 
-def _probed(
-    load: Load, tensors: Mapping[str, LogicalTensor], device: int, codes: _Codes
+def probed(
+    load: Load,
+    tensors: Mapping[str, LogicalTensor],
+    device: int,
+    codes: Codes,
+    together: bool = False,
 ) -> Buffers:
+    """Return what a loader stores on a device; `together`: in as many runs on all devices."""
     passes = [_run(load, tensors, device, values) for values in codes.passes()]
     for other in passes[1:]:
         for name in {*passes[0], *other}:
@@ -216,7 +221,7 @@ def _probed(
                     expected="one shape for each rank and buffer",
                 )
     found = {name: codes.decoded([each[name] for each in passes]) for name in passes[0]}
-    if all(each.is_moved for each in found.values()):
+    if not together and all(each.is_moved for each in found.values()):
         return found
     constants = ({name: np.float64(value) for name in tensors} for value in (0, 1))
     zeros, ones = (_run(load, tensors, device, values) for values in constants)
@@ -228,7 +233,7 @@ def _probed(
 
 
 def _affine(
-    held: HeldBuffer, codes: _Codes, passes: list[Floats], zero: Floats, one: Floats
+    held: HeldBuffer, codes: Codes, passes: list[Floats], zero: Floats, one: Floats
 ) -> HeldBuffer:
     """Return the buffer with what was computed as `times * element + plus`, where it was."""
     times = np.where(np.isfinite(one - zero) & (one != zero), one - zero, 1.0)
@@ -282,7 +287,7 @@ def _array(name: str, given: Any) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Codes:
+class Codes:
     """Random codes of elements along each dimension, for two rounds; `base`: of their digits."""
 
     starts: tuple[dict[str, int], ...]  # of each dimension, where the numbers of a tensor begin
@@ -292,7 +297,7 @@ class _Codes:
     codes: tuple[tuple[Integers, ...], ...]  # by round and dimension, of each number
 
     @staticmethod
-    def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> _Codes:
+    def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> Codes:
         """Return codes that the type has exactly."""
         shapes = {name: each.shape for name, each in tensors.items()}
         rank = max(1, *map(len, shapes.values()))
@@ -309,7 +314,7 @@ class _Codes:
         codes = tuple(
             tuple(_distinct(rng, count, base**digits) for count in counts) for _ in range(2)
         )
-        return _Codes(tuple(starts), shapes, base, digits, codes)
+        return Codes(tuple(starts), shapes, base, digits, codes)
 
     def passes(self) -> Iterator[dict[str, Floats]]:
         """Yield the values of each pass, which broadcast to the shapes of the tensors."""

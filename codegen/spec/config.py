@@ -27,7 +27,7 @@ from shardwright.codegen.spec.program import ProgramDescription, describe_progra
 from shardwright.codegen.spec.relayout import SHARED as SHARED_BY_RELAYOUTS
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.spec.toml_tables import Table
-from shardwright.ir.errors import InputError, one_of, unknown
+from shardwright.ir.errors import InputError, in_a_line, one_of, unknown
 
 FILE = "shardwright.toml"
 OUT = "generated"
@@ -92,6 +92,7 @@ class Config:
     matmuls: tuple[MatmulDescription, ...] = ()
     programs: tuple[ProgramDescription, ...] = ()
     relayouts: tuple[RelayoutDescription, ...] = ()
+    learned: tuple[Path, ...] = ()  # stored layouts that `check` learns again
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -197,7 +198,8 @@ def read_config(path: str | Path) -> Config:
     except InputError as error:
         raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())
-    said = (origins, root, folders, products, partitioned, relaid)
+    layouts = tuple(each for file in files for each in _learned(file.root))
+    said = (origins, root, folders, products, partitioned, relaid, layouts)
     return Config(Path(path), _out(root), found, listed, *said)
 
 
@@ -220,6 +222,16 @@ def _out(root: Table) -> Path:
         error = InputError("out is a text", argument="out", got=out, expected="a folder's path")
         raise root.located(error)
     return Path(os.path.normpath(root.path.parent / out))
+
+
+def _learned(root: Table) -> list[Path]:
+    """Return the files of learned layouts that a file names, which stand relative to it."""
+    names = root.values.get("learned", [])
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        rule, expected = "learned layouts must be files", 'learned = ["server.toml"]'
+        error = InputError(rule, argument="learned", got=in_a_line(names), expected=expected)
+        raise root.located(error)
+    return [Path(os.path.normpath(root.path.parent / each)) for each in names]
 
 
 def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError, unknown
 
 _KEYS = (
     *("reshard", "collective", "matmul", "relayout", "program", "group"),
-    *("mesh", "defaults", "include", "out"),
+    *("mesh", "defaults", "include", "out", "learned"),
 )
 
 

@@ -97,6 +97,26 @@ def test_check(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_the_config(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` of a config runs the loaders of the files that it names, in their folders."""
+    reshard = 'name = "w"\nmesh = "tp=2"\nshape = [4]\ndtype = "int8"'
+    sides = "source = '[{\"tp\"}]'\ntarget = '[{}]'\nbackends = [\"jax_xla\"]"
+    text = f'learned = ["server.toml"]\n[[reshard]]\n{reshard}\n{sides}\n'
+    (home / "shardwright.toml").write_text(text)
+    (home / "inner").mkdir()
+    monkeypatch.chdir(home / "inner")
+    ok("emit")
+    said = ok("check").splitlines()
+    assert said[0] == f"{Path('..') / 'server.toml'}: as its loader stores now"
+    again = (home / "server.toml").read_text().replace("(1)2", "(2)2")
+    (home / "server.toml").write_text(again)
+    done = run("check")
+    assert done.code == 1
+    assert "k rows 0 to 4 of rank 1 hold" in done.out or "k rows 4 to 8 of rank 1" in done.out
+    (home / "shardwright.toml").write_text(text.replace('["server.toml"]', '"server.toml"'))
+    assert mistake("check").splitlines()[0].endswith("learned: learned layouts must be files")
+
+
 def test_mistakes(home: Path) -> None:
     assert mistake("learn", "a_loader:load", "--ranks=4") == exactly(
         """

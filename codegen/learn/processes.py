@@ -1,0 +1,115 @@
+"""Loaders that need a real process group: every rank in a process of its own, over gloo.
+
+All ranks run the same passes at the same time, so that their collectives meet. The first rank that
+fails ends the others.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from shardwright.codegen.learn.probe import Buffers, Codes, Load, LogicalTensor, probed
+from shardwright.ir.errors import InputError, in_a_line
+
+TIME_LIMIT = timedelta(minutes=5)
+"""How long a collective waits for the other ranks."""
+
+
+def probe_in_processes(
+    load: Load, tensors: Mapping[str, LogicalTensor], devices: Sequence[int], dtype: str
+) -> dict[int, Buffers]:
+    """Return what a loader stores on each device, as `probe` does.
+
+    The loader runs in one process for each device, in a group of torch over gloo, whose ranks are
+    the positions of the devices. Raises InputError for a loader that no other process can import,
+    and with the first failure of one that fails.
+    """
+    asked = _pickled(load, tensors, Codes.of(tensors, dtype))
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks: dict[Connection, tuple[int, BaseProcess]] = {}
+        for rank, device in enumerate(devices):
+            mine, theirs = context.Pipe()
+            place = (rank, len(devices), device, str(Path(folder) / "group"))
+            process: BaseProcess = context.Process(target=_run_rank, args=(theirs, place, asked))
+            process.start()
+            theirs.close()
+            ranks[mine] = device, process
+        try:
+            found = _collected(ranks)
+        finally:
+            for _, process in ranks.values():
+                process.kill()
+                process.join()
+    return {device: found[device] for device in devices}
+
+
+def _pickled(load: Load, *rest: object) -> bytes:
+    try:
+        return pickle.dumps((load, *rest))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            "a loader that runs in processes must be a function of a module",
+            argument="load",
+            got=f"{getattr(load, '__qualname__', in_a_line(load))} ({error})".splitlines()[0],
+            expected="a function that `from module import name` finds, not one inside another",
+        ) from None
+
+
+def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
+    """Return what each device sent; InputError with the first failure."""
+    found: dict[int, Buffers] = {}
+    left = dict(ranks)
+    while left:
+        for each in wait([*left]):
+            assert isinstance(each, Connection)
+            device, process = left.pop(each)
+            try:
+                failed, said = each.recv()
+            except EOFError:
+                process.join()
+                failed, said = True, f"its process ended with exit code {process.exitcode}"
+            if failed:
+                raise InputError(
+                    f"the loader failed on rank {device}",
+                    argument="load",
+                    got=said,
+                    expected="a loader that runs on every rank; a script that calls learn with "
+                    "processes=True must do so under `if __name__ == '__main__':`",
+                )
+            found[device] = said
+    return found
+
+
+def _run_rank(pipe: Connection, place: tuple[int, int, int, str], asked: bytes) -> None:
+    """Run a rank, and send whether it failed, and what it stores or the failure."""
+    rank, size, device, address = place
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
+    try:
+        import torch.distributed as dist
+
+        load, tensors, codes = pickle.loads(asked)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{address}", rank=rank, world_size=size, timeout=TIME_LIMIT
+        )
+        answer: tuple[bool, Any] = False, probed(load, tensors, device, codes, together=True)
+        dist.barrier()
+        dist.destroy_process_group()
+        pipe.send(answer)
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{Path(last.filename).name}, line {last.lineno}"
+        pipe.send((True, f"{type(error).__name__}: {error} ({at})"))
+        with suppress(EOFError):  # leave only when told, so that the others do not fail before
+            pipe.recv()
