@@ -79,6 +79,7 @@ class Value:
     dtype: str  # as jaxprs print it: f32, bf16, i32, bool, key<fry>
     sharding: Sharding | None = None  # of as many dimensions as the shape; None: nothing is known
     line: Line | None = None
+    scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, from outside in
 
     @property
     def size(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
@@ -312,6 +313,11 @@ def random() -> Iterator[OpCase]:
         yield case(f"bits of a key in {dtype}", of_keys(lambda k, f=drawn: f(k[0])), I)
 
 
+def on_the_host(x: Any) -> Any:
+    """What a module imports."""
+    return np.asarray(x) + np.asarray(x)
+
+
 def definite(x: Any) -> Any:
     """Matrices of which each is its transpose and has eigenvalues that are no less than 4."""
     return x @ x.mT + 4.0 * jnp.eye(x.shape[-1])
@@ -333,6 +339,7 @@ MATRICES: dict[str, Fn] = {
     "svd": lambda x: jnp.linalg.svd(x, full_matrices=False),
     "singular values": lambda x: jnp.linalg.svd(x, compute_uv=False),
     "hessenberg": lax.linalg.hessenberg,
+    "schur": lax.linalg.schur,
     "tridiagonal": lambda x: lax.linalg.tridiagonal(definite(x)),
     "tridiagonal_solve": lambda x: lax.linalg.tridiagonal_solve(
         x[..., 0, :], 9 + x[..., 1, :], x[..., 2, :], x
@@ -359,6 +366,7 @@ MATRICES: dict[str, Fn] = {
     "gamma of each key": lambda x: jax.vmap(jax.random.gamma)(
         jax.random.split(jax.random.key(1), 4), positive(x)
     ),
+    "callback": lambda x: jax.pure_callback(on_the_host, jax.typeof(x), x),
     "loggamma": lambda x: jax.random.loggamma(jax.random.key(1), positive(x)),
 }
 

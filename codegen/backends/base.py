@@ -162,5 +162,8 @@ class ProgramBackend(Protocol):
     def render(self, program: Partitioned) -> str:
         """Return the text of a program's module, which takes support of the kernels in it."""
 
+    def stored(self, program: Partitioned) -> dict[str, str]:
+        """Return the files beside a program's module, by name."""
+
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
         """Return which matmuls have a kernel, and why others have none."""

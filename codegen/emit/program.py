@@ -46,6 +46,7 @@ class ProgramBundle(Drawn):
         program."""
         return {
             PROGRAM_FILE: self.module,
+            **registry.program_backend().stored(self.program),
             "README.md": program_page(
                 self.program,
                 name,

@@ -72,6 +72,41 @@ def formatted(text: str, first: int, indent: int) -> str:
     return f"{head}\n{INDENT}{lines}\n{text[-1]}"
 
 
+def fitted(line: str, indents: int = 0) -> list[str]:
+    """Return a statement, or an argument with its comma, as lines that fit where they are indented
+    so often."""
+    if len(line) + indents * len(INDENT) <= WIDTH:
+        return [line]
+    own = " " * (len(line) - len(line.lstrip()))
+    target, _, made = line.strip().rpartition(" = ") if " = " in line else ("", "", line.strip())
+    comma = "," if made.endswith(",") else ""
+    head, made = f"{target} = " if target else "", made.removesuffix(",")
+    if made.endswith(("(", "[")) and ", " not in target:
+        return [line]
+    if made.endswith(("(", "[")):  # the start of a call, after names that are too long
+        text = "\n".join(["(", *(f"{INDENT}{name}," for name in target.split(", ")), f") = {made}"])
+        head = ""
+    else:
+        text = _fitted(made, len(head), indents * len(INDENT) + len(own))
+    return [own + each for each in f"{head}{text}{comma}".split("\n")]
+
+
+def _fitted(made: str, head: int, indent: int) -> str:
+    """Return an expression broken in lines, in parentheses where it has none of its own."""
+    node = ast.parse(made, mode="eval").body
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda):
+        start = made.index("(", node.func.end_col_offset) + 1
+        return f"{made[:start]}\n{INDENT}{made[start:-1]}\n)"
+    text = formatted(made, indent + head, indent)
+    if "\n" in text or not head:
+        return text
+    parts = [made]
+    if len(INDENT + made) + indent > WIDTH and isinstance(node, ast.BinOp):
+        left = ast.get_source_segment(made, node.left) or ""
+        parts = [left, made[len(left) :].lstrip()]
+    return "\n".join(["(", *(INDENT + part for part in parts), ")"])
+
+
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:
     """Return `a, b = call` for one indentation, one name a line where it is too long."""
     if len(names) == 1:

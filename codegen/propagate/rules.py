@@ -326,6 +326,29 @@ def _matrices(op: Op, operands: Shapes, results: Shapes) -> Rule:
     return build.rule()
 
 
+def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a triangular solve: every right-hand side is solved by itself."""
+    build = Builder(operands, results)
+    rank, is_left = len(operands[1]), bool(op.param("left_side"))
+    alone = rank - 1 if is_left else rank - 2  # the dimension that numbers right-hand sides
+    for dim in range(rank - 2):
+        build.factor(operands[0][dim], dict.fromkeys(range(3), dim))
+    build.factor(operands[1][alone], {1: alone, 2: alone})
+    for place, dims in enumerate(((rank - 2, rank - 1), *[(2 * rank - 3 - alone,)] * 2)):
+        for dim in dims:
+            build.factor((*operands, *results)[place][dim], {place: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _whole(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of what is not known: every tensor must be whole."""
+    build = Builder(operands, results)
+    for place, shape in enumerate((*operands, *results)):
+        for dim, extent in enumerate(shape):
+            build.factor(extent, {place: dim}, kind="need_replication")
+    return build.rule()
+
+
 def _approx_top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
     build = Builder(operands, results)
     (whole,) = op.integers("reduction_dimension")
@@ -382,6 +405,8 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     **dict.fromkeys(SCATTERS, scatter),
     "fft": _fft,
     **dict.fromkeys(MATRICES, _matrices),
+    "triangular_solve": _triangular_solve,
+    "pure_callback": _whole,
     "approx_top_k": _approx_top_k,
     "random_bits": _made_per_position,
     "random_fold_in": _made_per_position,

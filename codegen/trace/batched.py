@@ -32,13 +32,13 @@ def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
     avals = [*test.in_avals[:count], *turn.in_avals]
     lengths = {"cond_nconsts": count, "body_nconsts": count + given}
     bodies = {
-        "cond_jaxpr": _traced(equation, any_goes_on, test.in_avals),
-        "body_jaxpr": _traced(equation, turned, avals),
+        "cond_jaxpr": traced_at(equation, any_goes_on, test.in_avals),
+        "body_jaxpr": traced_at(equation, turned, avals),
     }
     return {**params, **lengths, **bodies}, [*consts, *operands]
 
 
-def _traced(equation: Any, fn: Callable[..., Any], avals: Any) -> Any:
+def traced_at(equation: Any, fn: Callable[..., Any], avals: Any) -> Any:
     """Return the jaxpr of a function, as if it stood where an equation does."""
     with source_info_util.user_context(equation.source_info.traceback):
         return jax.make_jaxpr(fn)(*avals)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,11 +22,13 @@ from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
 from shardwright.codegen.trace.asked import asked, branch_everywhere, check_manual, check_places
 from shardwright.codegen.trace.avals import dtype_of, plain
-from shardwright.codegen.trace.batched import with_one_test
+from shardwright.codegen.trace.batched import traced_at, with_one_test
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.params import Params, params_of
 from shardwright.codegen.trace.policies import policy_text
+from shardwright.codegen.trace.reduced import halved
+from shardwright.codegen.trace.scopes import scope_of, scoped_name
 from shardwright.codegen.trace.turned import REWRITTEN
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
@@ -53,6 +56,7 @@ class Tracer:
         self.manual_mesh: Mesh | None = None  # and their mesh
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
+        self.scope: tuple[str, ...] = ()  # of the equation that is read
         self.counts: dict[str, int] = {}
         self.named: dict[int, str] = {}  # arguments of bodies, as they were to be called
 
@@ -86,10 +90,12 @@ class Tracer:
         numbered: bool = True,
     ) -> int:
         """Return a new value; its name gets a number if `numbered`, or where it is taken."""
+        name = scoped_name(name, self.scope) if numbered else name
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
-        self.values.append(Value(full, tuple(aval.shape), dtype_of(aval.dtype), sharding, line))
+        shape, dtype = tuple(aval.shape), dtype_of(aval.dtype)
+        self.values.append(Value(full, shape, dtype, sharding, line, self.scope))
         return len(self.values) - 1
 
     def names_of(self, operands: Sequence[int], other: str) -> list[str]:
@@ -149,11 +155,14 @@ class _Block:
         return result
 
     def equations(self, equations: Sequence[Any]) -> None:
+        around = self.tracer.scope
         for equation in equations:
+            self.tracer.scope = scope_of(equation, around)
             name = equation.primitive.name
             handler = _HANDLERS.get(name, _Block._call if name in CALLS else _Block._plain)
             results = handler(self, equation)
             self.env.update(zip(equation.outvars, results, strict=True))
+        self.tracer.scope = around
 
     def _call(self, equation: Any) -> Sequence[int]:
         name = next(key for key in INLINED if key in equation.params)
@@ -183,7 +192,7 @@ class _Block:
             where = f"{line}: " if line else ""
             self.tracer.warnings[f"{where}{kind} gives nothing and is left out"] = None
             return ()
-        if not is_known(kind):
+        if kind == "pure_callback" or not is_known(kind):
             self.tracer.warn(kind, line)
         operands = [self.read(atom) for atom in equation.invars]
         if kind in ELEMENTWISE:
@@ -211,7 +220,7 @@ class _Block:
                 wide = jax.ShapeDtypeStruct(shape, aval.dtype)
                 operand = self.add("broadcast_in_dim", (operand,), wide, line, params)
                 old = self.tracer.values[operand]
-                self.tracer.values[operand] = Value(old.name, shape, given.dtype, None, line)
+                self.tracer.values[operand] = replace(old, dtype=given.dtype)
             out.append(operand)
         return out
 
@@ -266,6 +275,11 @@ class _Block:
         given = equation.invars[sum(lengths) :]
         solve = jaxprs.solve
         return self._inlined(equation, solve.jaxpr, solve.consts, [*consts, *given])
+
+    def _reduced(self, equation: Any) -> Sequence[int]:
+        """Return what `lax.reduce` gives by a function of its own."""
+        closed = traced_at(equation, halved(equation), [v.aval for v in equation.invars])
+        return self._inlined(equation, closed.jaxpr, closed.consts, equation.invars)
 
     def _empty(self, equation: Any) -> Sequence[int]:
         """Return zero for what is never read, as where a branch gives nothing to its gradient."""
@@ -348,6 +362,13 @@ class _Block:
         params, line = equation.params, self.tracer.lines.of(equation)
         operands = tuple(self.read(atom) for atom in equation.invars)
         inner = params["jaxpr"]
+        if any(str(name).startswith("_internal_pmap") for name in params["mesh"].axis_names):
+            raise InputError(
+                "a program must not have a jax.pmap in it, whose devices are others",
+                argument="fn",
+                got=f"jax.pmap{f', {line}' if line else ''}",
+                expected="jax.vmap, or jax.shard_map on the mesh of the program",
+            )
         sides = (
             ("in_shardings", params["in_specs"], equation.invars),
             ("out_shardings", params["out_specs"], equation.outvars),
@@ -387,6 +408,7 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "checkpoint": _Block._remat,
     "remat2": _Block._remat,
     "custom_linear_solve": _Block._solved,
+    "reduce": _Block._reduced,
     "empty2": _Block._empty,
     "platform_index": _Block._empty,
     "pvary": _Block._same,

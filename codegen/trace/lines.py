@@ -1,7 +1,8 @@
-"""The user's line that an equation comes from."""
+"""The user's line that an equation comes from: not that of a library which the user calls."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sysconfig
 from pathlib import Path
@@ -14,11 +15,15 @@ from shardwright.ir.program import Line
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints stand there too
 _JAX = str(Path(jax.__file__).resolve().parent)
+_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # frames around it call us
+INSTALLED = "-packages"
+"""What the folders of installed packages have in their paths."""
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 
 class Lines:
-    """Finds the innermost frame outside jax and this front end; answers are remembered."""
+    """Finds the innermost frame outside jax, this front end and installed packages, or else of one
+    of these packages; answers are remembered."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None]] = {}
@@ -38,15 +43,21 @@ class Lines:
 
 
 def _line(traceback: Any) -> Line | None:
-    lines = (user_line(frame.file_name, frame.line_num) for frame in traceback.frames)
-    return next((line for line in lines if line is not None), None)
+    frames = itertools.takewhile(lambda each: each.file_name != _FRONT, traceback.frames)
+    known = [
+        (line, INSTALLED in frame.file_name)
+        for frame in frames
+        if (line := user_line(frame.file_name, frame.line_num)) is not None
+    ]
+    own = (line for line, is_installed in known if not is_installed)
+    return next(own, known[0][0] if known else None)
 
 
 def user_line(file: str, number: int) -> Line | None:
     """Return a line of source, if it is not jax's, ours or Python's own."""
     if file.startswith((_JAX, *_OURS, "<")):
         return None
-    if file.startswith(_PYTHON) and "-packages" not in file:
+    if file.startswith(_PYTHON) and INSTALLED not in file:
         return None
     return Line(_shown(file), number)
 

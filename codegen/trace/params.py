@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,8 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
         found["group_rhs"] = ragged.rhs_group_dimensions
     if kind == "constrain":
         return (("sharding", params["sharding"]),)
+    if kind == "pure_callback":
+        found["callback"] = _reference(found["callback"])
     if kind == "random_bits":
         found["partitionable"] = bool(jax.config.jax_threefry_partitionable)
     literals = {
@@ -51,6 +54,16 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
         if name not in DROPPED and (literal := _literal(value)) is not _NO
     }
     return tuple(sorted(literals.items()))
+
+
+def _reference(callback: Any) -> str:
+    """Return the module and name of a function that runs on the host, the empty string where it
+    cannot be imported by these or takes something else than arrays."""
+    fn, tree = callback.callback_func, callback.in_tree
+    module, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
+    of_arrays = tree == jax.tree.structure(((0,) * tree.num_leaves, {}))
+    found = getattr(sys.modules.get(module), name, None) is fn and module != "__main__"
+    return f"{module}:{name}" if found and of_arrays and name.isidentifier() else ""
 
 
 def _numbers(kind: str, numbers: Any) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from shardwright.codegen.verify.program_values import fault, received
 from shardwright.ir.errors import InputError
 
 
-def _other_bytes(rows: Sequence[tuple[Any, ...]], read: int) -> str:
-    """Return how the bytes that rows report differ from those read in the HLO; the empty string if
-    they do not. Floats of 16 bits are moved as float32 by CPUs, so that these may be up to twice as
-    many."""
-    said = sum(row[5] for row in rows)
-    narrow = sum(row[5] for row in rows if row[4].startswith(("bf16[", "f16[")))
+def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
+    """Return how the bytes that `plan.json` reports differ from those read in the HLO; the empty
+    string if they do not. Floats of 16 bits are moved as float32 by CPUs, so that these may be up
+    to twice as many."""
+    said = sum(row["bytes"] for row in rows)
+    narrow = sum(row["bytes"] for row in rows if row["shape"].startswith(("bf16[", "f16[")))
     if said <= read <= said + narrow:
         return ""
     return f"says {said} bytes, and its HLO receives {read}"
@@ -56,7 +56,9 @@ def main() -> None:
         if not detail and not unknown and not has_kernels:
             read = received(given.avals, program, given.mesh.size)
             checks.append("bytes")
-            detail = _other_bytes(module.COMMUNICATIONS, read)
+            detail = _other_bytes(
+                json.loads(path.with_name("plan.json").read_text("utf-8"))["communications"], read
+            )
     print(json.dumps({"detail": detail, "checks": checks}))
 
 

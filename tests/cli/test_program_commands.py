@@ -78,7 +78,9 @@ def test_verify_runs_the_module_beside_one_device(home: Path) -> None:
     done = run("verify")
     assert done.code == 1
     assert "off by" in done.out
-    module.write_text(text.replace(", 128, ", ", 129, "))
+    module.write_text(text)
+    plan = module.with_name("plan.json")
+    plan.write_text(plan.read_text().replace('"bytes": 128', '"bytes": 129'))
     done = run("verify")
     assert done.code == 1
     assert "129 bytes" in " ".join(done.out.split())

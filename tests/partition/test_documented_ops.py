@@ -9,6 +9,7 @@ from places import ROOT
 from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
 from shardwright.codegen.backends.jax_spmd.expressions import FUNCTIONS, INFIX, TABLE
 from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
+from shardwright.codegen.backends.jax_spmd.ops import HOST
 from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
 
 
@@ -16,4 +17,6 @@ def test_every_op_is_listed() -> None:
     text = (ROOT / "docs" / "programs.md").read_text()
     section = text.partition("\n## Ops\n")[2].split("\n\n")[1]
     listed = re.findall(r"`([\w-]+)`", section)
-    assert listed == sorted({*CONTRACTIONS, *FUNCTIONS, *INFIX, *MATRIX_OPS, *RANDOM, *TABLE})
+    assert listed == sorted(
+        {*CONTRACTIONS, *FUNCTIONS, *INFIX, *MATRIX_OPS, *RANDOM, *TABLE, *HOST}
+    )

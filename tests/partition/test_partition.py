@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax import lax
 from jax.sharding import PartitionSpec
 
 import shardwright as sw
@@ -242,7 +241,7 @@ def test_a_constraint_that_contradicts_a_manual_computation() -> None:
 
 def test_what_has_no_rule_is_said_and_replicated() -> None:
     def factored(x: Any) -> Any:
-        return lax.linalg.schur(x)[0]
+        return jax.pure_callback(lambda x: x, shaped(8, 8), x)
 
     program = sw.partition(factored, shaped(8, 8), mesh=MESH, in_shardings='[{"d"}, {}]')
     assert program.warnings

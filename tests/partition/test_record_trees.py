@@ -34,7 +34,7 @@ def test_the_module_has_the_users_trees_at_run_time() -> None:
     assert "    state_layers_0_up = state.layers[0].up\n" in made
     assert "    (pair_0, pair_1) = jax.tree.leaves(pair)\n" in made
     one = '(P(None, "t"), P("t"), None)'
-    assert f"STATE_SHARDINGS = ([{one}, {one}], P())\n" in made
+    assert f"IN_SHARDINGS = (\n    ([{one}, {one}], P()),\n" in made
     assert "        return (like(state, results[0]), like(pair, results[1]))\n" in made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
 from shardwright.codegen.backends.jax_spmd.module import module_text
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings
 from shardwright.codegen.partition.partitioned import Partitioned
@@ -15,6 +16,11 @@ class SpmdBackend:
     def render(self, program: Partitioned) -> str:
         """Return the text of a program's module."""
         return module_text(program, _rings(program))
+
+    def stored(self, program: Partitioned) -> dict[str, str]:
+        """Return the file of the long arrays that a program's function closes over, if any."""
+        text = stored_text(program.constants)
+        return {STORED: text} if text else {}
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
         """Return which matmuls have a kernel, and why others have none."""

@@ -21,6 +21,12 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
 from shardwright.codegen.backends.jax_spmd.functions import Functions
+from shardwright.codegen.backends.jax_spmd.known import (
+    LONGEST_VIEW,
+    VIEWS,
+    known_number,
+    same_operand,
+)
 from shardwright.codegen.backends.jax_spmd.literals import (
     dtype_text,
     integers,
@@ -32,7 +38,7 @@ from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing, ProgramRings
 from shardwright.codegen.backends.jax_spmd.varying import stays
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, fitted
 from shardwright.codegen.partition.local.communications import Communication, notation
 from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.permutation import permutation
@@ -89,7 +95,7 @@ class Writer:
         dtype = self.program.of(local).dtype
         if not shape:
             return scalar(value, dtype)
-        return f"jnp.full({integers(shape)}, {number(value)}, {dtype_text(dtype)})"
+        return f"jnp.full({integers(shape)}, {number(value, dtype)}, {dtype_text(dtype)})"
 
     def alias(self, local: int, like: int) -> None:
         """Let a local value be what another one is."""
@@ -181,6 +187,9 @@ class Writer:
     def _made(self, step: Compute) -> Expression:
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
+        if step.op.kind == "pure_callback":
+            module, _, name = str(step.op.param("callback")).partition(":")
+            self.imports[f"from {module} import {name}"] = None
         if step.op.kind in IMPORTED:
             self.imports[IMPORTED[step.op.kind]] = None
         return expression(self.op_text(step))
@@ -197,6 +206,7 @@ class Writer:
             lines = [f"{target} = {made}"]
         else:
             lines = called(f"{target} = {made[0]}", made[1], "", indent)
+        lines = [part for line in lines for part in fitted(line, indent)]
         if len(lines[-1]) + len(comment) + indent * len(INDENT) <= WIDTH:
             lines[-1] += comment
         return lines
@@ -225,7 +235,7 @@ class Writer:
                 elif step.op.kind == "div" and dtype[0] in "iu":  # lax takes it as a wide one
                     yield scalar(own.value, dtype)
                 else:
-                    yield number(own.value)
+                    yield number(own.value, dtype)
             elif local in self.inline:
                 yield self.inline[local]
             else:
@@ -249,16 +259,48 @@ class Writer:
         if kind == "constant" and "value" in dict(step.op.params):
             self.filled[result] = Filled(step.op.param("value"))
             return True
+        is_ring = result in self.rings.by_step
+        if step.bodies or step.formed or len(step.results) > 1 or is_ring:
+            return False
+        if self._is_known(step) or self._is_view(step, uses):
+            return True
         if kind != "broadcast_in_dim":
             return False
-        (source,) = step.operands[:1]
-        if source in self.filled:
-            self.filled[result] = self.filled[source]
-            return True
         if all(self._broadcasts(use, result) for use in uses[result]) and uses[result]:
             self.inline[result] = expanded(self.op_text(step))
             return True
         return False
+
+    def _is_known(self, step: Compute) -> bool:
+        """Note a result that is one number everywhere, or one of its operands; return whether it
+        is."""
+        text, (result,) = self.op_text(step), step.results
+        values = [self.filled[o].value if o in self.filled else None for o in step.operands]
+        found = known_number(text, values) if values else None
+        if found is not None:
+            self.filled[result] = Filled(found)
+            return True
+        place = same_operand(text, values)
+        if place is None or step.operands[place] in self.inline:
+            return False
+        self.alias(result, step.operands[place])
+        if step.operands[place] in self.joined:
+            self.joined.add(result)
+        return True
+
+    def _is_view(self, step: Compute, uses: dict[int, list[Step | None]]) -> bool:
+        """Note an expression that may stand where its result is used; return whether it is one."""
+        (result,) = step.results
+        users = uses[result]
+        if step.op.kind not in VIEWS or len(users) != 1 or not isinstance(users[0], Compute):
+            return False
+        if users[0].bodies or users[0].formed or step.operands[0] in self.joined:
+            return False
+        made = expression(self.op_text(step))
+        if not isinstance(made, str) or len(made) > LONGEST_VIEW:
+            return False
+        self.text[result] = made
+        return True
 
     def _broadcasts(self, use: Step | None, local: int) -> bool:
         """Return whether a use is elementwise, beside an array of the whole shape."""

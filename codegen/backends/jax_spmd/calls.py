@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.trees import Path
-from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
+from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram, Step
+from shardwright.codegen.trace.scopes import BACKWARD
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,12 @@ class Parameter:
 @dataclass(frozen=True)
 class CallNames:
     """What a function and the list of what its calls give are called, and where in an item of this
-    its results are."""
+    its results are. `layer`: what is repeated, as scopes name it, empty if they do not."""
 
     function: str
     made: str
     ends: tuple[Path, ...]
+    layer: str = ""
 
     def path(self, call: int, result: int) -> Path:
         """Return where a result of a call is."""
@@ -49,9 +51,42 @@ def call_names(
     out = []
     for number, calls in enumerate(calls_of(program)):
         own = [program.of(local).name for local in program.functions[number].results]
-        function, made = (names.fresh(f"{word}_{number + 1}") for word in ("block", "blocks"))
-        out.append(CallNames(function, made, _ends(own, calls, places)))
+        layer = layer_of(program, number)
+        words = (f"block_{number + 1}", f"blocks_{number + 1}")
+        if layer:
+            word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", layer.rpartition(" ")[2]).lower()
+            is_backward = layer.startswith(BACKWARD)
+            words = (f"{word}_backward", f"{word}_gradients") if is_backward else (word, f"{word}s")
+        function, made = map(names.fresh, words)
+        out.append(CallNames(function, made, _ends(own, calls, places), layer))
     return tuple(out)
+
+
+def layer_of(program: LocalProgram, number: int) -> str:
+    """Return the innermost scope that most steps of a function are in, and no other steps than its
+    calls, as `Block` or `backward of Block`; the empty string if there is none."""
+    counts = _scopes(program, program.functions[number].steps)
+    total = sum(isinstance(step, Compute) for step in program.functions[number].steps)
+    outside = _scopes(program, program.body.steps)
+    most = [
+        scope
+        for scope, count in counts.items()
+        if 5 * count >= 4 * total and not outside[scope] and scope[-1] != BACKWARD
+    ]
+    if not most:
+        return ""
+    best = max(most, key=len)
+    word = re.sub(r"_?\d+$", "", best[-1]) or best[-1]
+    return f"{BACKWARD} of {word}" if best[0] == BACKWARD else word
+
+
+def _scopes(program: LocalProgram, steps: Sequence[Step]) -> Counter[tuple[str, ...]]:
+    """Return how many steps are in each scope."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for step in steps:
+        scope = program.of(step.results[0]).scope if isinstance(step, Compute) else ()
+        counts.update(scope[:end] for end in range(1, len(scope) + 1))
+    return counts
 
 
 def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
@@ -73,7 +108,7 @@ def _ends(
     ends: dict[int, Path] = {}
     taken: list[str] = []
     for starts, slots in _dicts(calls, places).items():
-        key = _free(_tree_name(starts[0]) or "given", taken)
+        key = _free(_tree_name(starts[0], {}) or "given", taken)
         for slot in slots:
             ends[slot] = (f'["{key}"]', places[calls[0].results[slot]][-1])
     for slot, name in enumerate(own):
@@ -110,8 +145,10 @@ def parameters(
     paths: Mapping[int, Path],
     named: Mapping[int, str],
     names: LocalNames,
+    lists: Mapping[str, str],
 ) -> list[Parameter]:
-    """Return the parameters for operands of calls, trees first; `named` are names for values."""
+    """Return the parameters for operands of calls, trees first; `named` are names for values,
+    `lists` the functions that make lists, by their names."""
     trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
     for slot in slots:
         ways = [paths.get(call.operands[slot], ()) for call in calls]
@@ -122,7 +159,7 @@ def parameters(
     for prefixes, found in trees.items():
         if len(found) > 1:
             own, ends = zip(*found, strict=True)
-            name = _tree_name(next(filter(None, prefixes)))
+            name = _tree_name(next(filter(None, prefixes)), lists)
             out.append(Parameter(names.fresh(name), prefixes, own, ends))
     in_trees = {slot for each in out for slot in each.slots}
     for slot in slots:
@@ -152,10 +189,12 @@ def _common_end(ways: Sequence[Path]) -> Path:
     return found if of_dicts or all(way[-len(found) :] == found for way in ways) else ()
 
 
-def _tree_name(prefix: Path) -> str:
-    """Return a name for a tree: of its path what are no numbers."""
-    words = "_".join(re.findall(r"[A-Za-z]\w*", "".join(prefix)))
-    return re.sub(r"^blocks_(\d+)", r"from_block_\1", words)
+def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
+    """Return a name for a tree: of its path what are no numbers; of what a function makes, from
+    which it is."""
+    first, *rest = prefix
+    start = f"from_{lists[first]}" if first in lists else first
+    return "_".join(re.findall(r"[A-Za-z]\w*", "".join((start, *rest))))
 
 
 def regular(rows: Sequence[Sequence[Path]]) -> int:

@@ -157,8 +157,8 @@ def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     ends = [f"policy={op.param('policy')}"] if op.param("policy") else []
     ends += [] if op.param("prevent_cse") else ["prevent_cse=False"]
     target = listed(_named(writer, step.results))
-    made = f"jax.checkpoint({', '.join([name, *ends])})"
-    return [*lines, *called(f"{target} = {made}", given, "", indent)]
+    lines += called(f"{name} = jax.checkpoint", [name, *ends], "", indent)
+    return [*lines, *called(f"{target} = {name}", given, "", indent)]
 
 
 def _cond(writer: BodyWriter, step: Compute, indent: int) -> list[str]:

@@ -54,6 +54,7 @@ class Functions:
         for own, calls in zip(self.given, self.calls, strict=True):
             for at, call in enumerate(calls):
                 self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
+        self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
         self.more = more or {}
 
@@ -116,7 +117,7 @@ class Functions:
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
         ]
         named = {slot: self.program.of(body.arguments[slot]).name for slot in slots}
-        own = parameters(calls, slots, self.paths, named, self.names)
+        own = parameters(calls, slots, self.paths, named, self.names, self._lists)
         for each in own:
             for slot, end in zip(each.slots, each.suffixes, strict=True):
                 writer.text[body.arguments[slot]] = "".join((each.name, *end))
@@ -126,7 +127,10 @@ class Functions:
         given = results[0] if ends == ((),) else tree_of(ends, results)
         names = [*(each.name for each in own), *self.more.get(number, ())]
         header = called(f"def {self.given[number].function}", names, ":")
-        document = f'"""Return what later steps use of a part that runs {len(calls)} times."""'
+        layer = self.given[number].layer or "a part"
+        document = (
+            f'"""Run {layer}, one of {len(calls)}; return the values that later steps need."""'
+        )
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
         self.lines += ["", "", *header, *(INDENT + line for line in lines)]
         return own

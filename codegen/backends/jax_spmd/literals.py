@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from shardwright.ir.errors import InternalError
 
 LONG = {"f": "float", "i": "int", "u": "uint", "c": "complex", "bf": "bfloat"}
@@ -29,12 +31,19 @@ def dtype_text(short: str) -> str:
     return f"jnp.{dtype_name(short)}"
 
 
-def number(value: object) -> str:
-    """Return a number as an expression of Python."""
+def number(value: object, dtype: str = "") -> str:
+    """Return a number as an expression of Python, the shortest that is the same in a dtype.
+
+    >>> number(9.999999974752427e-07, "f32"), number(9.999999974752427e-07), number(3)
+    ('1e-06', '9.999999974752427e-07', '3')
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "jnp.nan" if math.isnan(value) else ("jnp.inf" if value > 0 else "-jnp.inf")
+    if dtype == "f32" and isinstance(value, float):
+        short = repr(float(str(np.float32(value))))
+        return short if np.float32(short) == np.float32(value) else repr(value)
     return repr(value)
 
 
@@ -51,7 +60,7 @@ def scalar(value: object, dtype: str) -> str:
     """Return an array of rank 0 as an expression."""
     if isinstance(value, int) and abs(value) >= WEAKEST:
         return f"jnp.{dtype_name(dtype)}({value})"
-    return f"{dtype_text(dtype)}({number(value)})"
+    return f"{dtype_text(dtype)}({number(value, dtype)})"
 
 
 def integers(values: object) -> str:

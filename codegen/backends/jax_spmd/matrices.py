@@ -11,6 +11,7 @@ _WORDS = {
     "eig": ("compute_left_eigenvectors", "compute_right_eigenvectors"),
     "eigh": ("lower", "sort_eigenvalues", "subset_by_index"),
     "qr": ("pivoting", "full_matrices"),
+    "schur": ("compute_schur_vectors", "sort_eig_vals"),
     "svd": ("full_matrices", "compute_uv", "subset_by_index"),
     "triangular_solve": ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal"),
     "tridiagonal": ("lower",),
@@ -88,7 +89,7 @@ MATRIX_OPS: dict[str, Callable[[OpText], Expression]] = {
         name: _of_matrices(name)
         for name in (
             *("hessenberg", "householder_product", "lu", "lu_pivots_to_permutation"),
-            *("qr", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
+            *("qr", "schur", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
         )
     },
     "cholesky": _of_matrices("cholesky", "symmetrize_input=False"),

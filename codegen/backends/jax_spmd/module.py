@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from shardwright.codegen.backends.jax_spmd.body import Writer
+from shardwright.codegen.backends.jax_spmd.callbacks import host_functions
+from shardwright.codegen.backends.jax_spmd.constants import (
+    IMPORTS,
+    array_text,
+    constant_lines,
+    stored_text,
+)
 from shardwright.codegen.backends.jax_spmd.functions import Functions
-from shardwright.codegen.backends.jax_spmd.literals import dtype_name, integers, listed, number
+from shardwright.codegen.backends.jax_spmd.literals import dtype_name, listed
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
+from shardwright.codegen.backends.jax_spmd.ops import check_ops
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
+from shardwright.codegen.backends.jax_spmd.tables import tables
 from shardwright.codegen.backends.jax_spmd.trees import (
     Path,
     flat,
@@ -24,7 +31,7 @@ from shardwright.codegen.backends.jax_spmd.trees import (
     tree_lines,
 )
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
-from shardwright.codegen.emit.python_text import INDENT, exploded
+from shardwright.codegen.emit.python_text import INDENT, exploded, fitted
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.partition.local.communications import (
     Communication,
@@ -33,9 +40,8 @@ from shardwright.codegen.partition.local.communications import (
 from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.sizes import size_text
-from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
+from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.ir.errors import InputError
 
 NO_RINGS = ProgramRings()
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")
@@ -62,8 +68,6 @@ INTERPRET = (
     "False",
     ("`interpret`: True, or `pltpu.InterpretParams`, to interpret its kernels on CPU devices.", ""),
 )
-MOST_CLOSED_OVER = 64
-"""Elements of an array that stands in a module."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,6 @@ class SpmdModule:
     cut: bool
     summary: tuple[str, ...]
     shardings: tuple[str, ...]
-    communications: tuple[str, ...]
     permutations: tuple[str, ...]
     parameters: str
     names: str  # of the parameters, as a tuple
@@ -86,6 +89,8 @@ class SpmdModule:
     body: tuple[str, ...]
     checked: bool
     imports: tuple[str, ...]
+    library: tuple[str, ...]  # imports before that of jax
+    constants: tuple[str, ...]
     restored: tuple[str, ...]  # the statement that gives results the classes of arguments
     helpers: tuple[str, ...]  # the function that it calls
     loses_classes: bool  # whether results have classes that no argument has
@@ -137,6 +142,7 @@ def module_text(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> str
 
 
 def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
+    check_ops(partitioned.given.body)
     local = partitioned.local
     found = communications(local)
     parameters = partitioned.parameters
@@ -144,8 +150,10 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     sides = _Sides(partitioned)
     types = sides.inputs([_type(local, v) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
-    names = LocalNames(local, (*parameters, name, *rings.taken, *KERNEL_NAMES))
-    arrays = tuple(map(array_text, partitioned.constants))
+    called_back = tuple(called for _, called in host_functions(local.program.body))
+    names = LocalNames(local, (*parameters, name, *rings.taken, *KERNEL_NAMES, *called_back))
+    arrays = tuple(array_text(*pair) for pair in enumerate(partitioned.constants))
+    stored = stored_text(partitioned.constants)
     arguments, flattened = sides.places()
     results = _places(sides.outputs, local.body.results)
     given, has_classes = sides.restored()
@@ -172,10 +180,9 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         not axes.whole,
         tuple(_summary(list(found.values()))),
         (
-            *_trees(("IN_TYPES",), (types,), parameters, "TYPES"),
-            *_trees(("IN_SHARDINGS", "OUT_SHARDINGS"), (inputs, outputs), parameters, "SHARDINGS"),
+            *tables({"IN_TYPES": types}, parameters, "TYPES"),
+            *tables({"IN_SHARDINGS": inputs, "OUT_SHARDINGS": outputs}, parameters, "SHARDINGS"),
         ),
-        tuple(INDENT + line for each in found.values() for line in _row(each)),
         tuple(pairs),
         ", ".join(parameters),
         listed([_literal(each) for each in parameters]),
@@ -184,6 +191,8 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(lines),
         is_checked(local) and not rings.rings,
         tuple(writer.imports),
+        IMPORTS if stored else (),
+        constant_lines(stored),
         tuple(tree_lines(given, "return ", "", 2)),
         LIKE if not has_classes or "like(" in flat(given) else (),
         not has_classes,
@@ -192,22 +201,6 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(line for ring in rings.rings for line in ring.text.lines),
         listed(rings.names) if rings.rings else "",
     )
-
-
-def array_text(array: Any) -> str:
-    """Return an array that the function closes over as an expression.
-
-    Raises InputError for a large one, which is better given as an argument.
-    """
-    if str(array.dtype).startswith("key") or array.size > MOST_CLOSED_OVER:
-        raise InputError(
-            "an array that the function closes over must be short enough to stand in the module",
-            argument="fn",
-            got=f"{array.dtype}{list(array.shape)}",
-            expected=f"at most {MOST_CLOSED_OVER} elements, or the array as an argument",
-        )
-    values = ", ".join(map(number, np.asarray(array).ravel().tolist()))
-    return f"jnp.array([{values}], jnp.{array.dtype}).reshape({integers(array.shape)})"
 
 
 def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -> dict[int, Path]:
@@ -221,43 +214,23 @@ def _unpacked(
 ) -> list[str]:
     """Return the lines that name the arguments which steps use themselves."""
     local = writer.program
-    used = set(local.body.results)
+    used = Counter(local.body.results)
     for step in local.body.steps:
-        used.update(() if isinstance(step, CallFunction) else taken(step))
+        often = 2 if isinstance(step, Compute) and (step.bodies or step.formed) else 1
+        for own in () if isinstance(step, CallFunction) else taken(step):
+            used[own] += often
     lines = []
     for parameter, owned in flattened.items():
         writer.text.update((own, writer.names.fresh(local.of(own).name)) for own in owned)
         items = [writer.text[own] for own in owned]
         lines += tree_lines(tuple(items), "", f" = jax.tree.leaves({parameter})", 1)
     for own, path in places.items():
-        if len(path) == 1:
-            writer.text[own] = path[0]
-        elif own in used:
+        if len(path) == 1 or used[own] == 1:
+            writer.text[own] = "".join(path)
+        elif used[own]:
             writer.text[own] = writer.names.fresh(local.of(own).name)
-            lines.append(f"{writer.text[own]} = {''.join(path)}")
+            lines += fitted(f"{writer.text[own]} = {''.join(path)}", 1)
     return lines
-
-
-def _trees(
-    names: tuple[str, ...], trees: Sequence[Any], parameters: Sequence[str], kind: str
-) -> Iterator[str]:
-    """Yield the lines of trees, of which the first has an item a parameter; what several items have
-    alike, as weights and their moments, is said once."""
-    given = list(trees)
-    items = [item for tree in given if isinstance(tree, list | tuple) for item in tree]
-    for item, name in zip(trees[0], parameters, strict=True):
-        if items.count(item) > 1 and len(tree_lines(item)) > 1 and item in given[0]:
-            constant = f"{name.upper()}_{kind}"
-            yield from tree_lines(item, f"{constant} = ")
-            given = [_with_constant(tree, item, constant) for tree in given]
-    for name, tree in zip(names, given, strict=True):
-        yield from tree_lines(tree, f"{name} = ")
-
-
-def _with_constant(tree: Any, item: Any, constant: str) -> Any:
-    if not isinstance(tree, list | tuple):
-        return tree
-    return type(tree)(constant if each == item else each for each in tree)
 
 
 def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
@@ -288,12 +261,6 @@ def _entry(names: tuple[str, ...]) -> str:
         return "None"
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
-
-
-def _row(found: Communication) -> list[str]:
-    """Return a communication as an entry of the table."""
-    items = (found.number, found.op, found.axes, found.value, found.shape, found.bytes, found.line)
-    return exploded("", list(map(_literal, items)), "()", ",")
 
 
 def _literal(item: object) -> str:

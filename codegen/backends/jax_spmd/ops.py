@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardwright.codegen.backends.jax_spmd.callbacks import pure_callback
 from shardwright.codegen.backends.jax_spmd.collectives import OWN
 from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
 from shardwright.codegen.backends.jax_spmd.expressions import (
@@ -12,14 +13,41 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
     OpText,
 )
 from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
+from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS
 from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
 from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
 from shardwright.ir.errors import InputError
+from shardwright.ir.program import CONTROL, Body, Op, ops_of
 
 FORMED = {"shift": plain_shift}
 """Ops that stand in no jaxpr, where nothing is split along their dimension."""
 
-TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM, MATRIX_OPS)
+HOST = {"pure_callback": pure_callback}
+
+TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM, MATRIX_OPS, HOST)
+
+REFUSED = {
+    "io_callback": "a function with effects would run once on every device",
+    "pallas_call": "a kernel outside of jax.shard_map has no text in a module",
+    "custom_partitioning": "a function of one's own partitioning has no text in a module",
+}
+"""Why modules cannot have ops that people write."""
+
+
+def check_ops(body: Body) -> None:
+    """Raise InputError, with the user's line, for an op that modules cannot have, before anything
+    is planned."""
+    known = {*INFIX, *FUNCTIONS, *FORM_TEXTS, *CONTROL, "cond", "constant", "constrain"}
+    for op in ops_of(body):
+        if op.kind == "pure_callback" and not op.param("callback"):
+            raise InputError(
+                "a function that runs on the host must be imported by the module",
+                argument="fn",
+                got=f"one that cannot be imported, or takes trees{_at(op)}",
+                expected="a function at the top of a module, of arrays by position",
+            )
+        if op.kind not in known and not any(op.kind in table for table in TABLES):
+            raise _unknown(op)
 
 
 def expression(text: OpText) -> Expression:
@@ -35,9 +63,17 @@ def expression(text: OpText) -> Expression:
         return make(text)
     if kind in FUNCTIONS:
         return FUNCTIONS[kind], list(text.given)
-    raise InputError(
-        "every op of a program that is emitted must be one that modules can have",
+    raise _unknown(text.op)
+
+
+def _unknown(op: Op) -> InputError:
+    return InputError(
+        REFUSED.get(op.kind, "every op of a program that is emitted must be one that modules have"),
         argument="fn",
-        got=f"{kind}{f', {text.op.line}' if text.op.line else ''}",
+        got=f"{op.kind}{_at(op)}",
         expected="an op that docs/programs.md lists",
     )
+
+
+def _at(op: Op) -> str:
+    return f", {op.line}" if op.line else ""

@@ -8,6 +8,8 @@ device runs it; which part of an argument it takes `IN_SHARDINGS` of the module 
 from __future__ import annotations
 
 import functools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
+from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name
 from shardwright.codegen.backends.jax_spmd.module import module_text
 from shardwright.codegen.backends.jax_spmd.names import function_name
@@ -32,7 +35,10 @@ FOREIGN = ("sdy.", "mhlo.", "jax.", "stablehlo.mesh")
 def stablehlo_text(program: Partitioned) -> str:
     """Return the text of a program, the same for the same program and version of JAX."""
     names: dict[str, Any] = {"__name__": program.program.name}
-    exec(compile(module_text(program), PROGRAM_FILE, "exec"), names)
+    with tempfile.TemporaryDirectory() as folder:
+        names["__file__"] = f"{folder}/{PROGRAM_FILE}"
+        Path(folder, STORED).write_text(stored_text(program.constants), "utf-8")
+        exec(compile(module_text(program), PROGRAM_FILE, "exec"), names)
     local = program.local
     name = function_name(local.program.name)
     pieces = local.axes.pieces

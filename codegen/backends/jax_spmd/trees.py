@@ -26,14 +26,14 @@ def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -
     start, end = ENDS[type(tree)]
     out = [f"{prefix}{start}"]
     shown = list(_items(tree))
-    if _is_one_often(tree):
+    if is_one_often(tree):
         shown, suffix = shown[:1], f" * {len(tree)}{suffix}"
     for name, item in shown:
         out += [INDENT + inner for inner in tree_lines(item, name, ",", indent + 1)]
     return [*out, f"{end}{suffix}"]
 
 
-def _is_one_often(tree: Any) -> bool:
+def is_one_often(tree: Any) -> bool:
     """Return whether a list or tuple is one tree several times."""
     several = isinstance(tree, list | tuple) and len(tree) > 2 and bool(tree[0])
     return several and type(tree[0]) in ENDS and all(item == tree[0] for item in tree)

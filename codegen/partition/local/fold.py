@@ -23,6 +23,8 @@ from shardwright.codegen.partition.local.steps import (
 
 LEAST = 24
 """Fewest steps that a function must save."""
+SCOPES = 3
+"""How many values that pass a border weigh as much as a named scope that is cut in two."""
 
 
 def folded(
@@ -63,8 +65,12 @@ def made(step: Step) -> tuple[int, ...]:
 
 
 def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> Item:
-    own = frozenset(owners[v] for v in (*taken(step), *made(step)) if v in owners)
-    return Item(_key(step, program), taken(step), made(step), own)
+    own = {owners[v] for v in (*taken(step), *made(step)) if v in owners}
+    for value in step.results if isinstance(step, Compute) else ():
+        scope = program.of(value).scope
+        prefixes = (scope[:end] for end in range(1, len(scope) + 1))
+        own.update((weight, *prefix) for prefix in prefixes for weight in range(SCOPES))
+    return Item(_key(step, program), taken(step), made(step), frozenset(own))
 
 
 def _key(step: Step, program: LocalProgram) -> Hashable:

@@ -1,0 +1,116 @@
+"""What is known of an op when its module is written: a number, or that it gives its operand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwright.codegen.backends.jax_spmd.expressions import OpText
+from shardwright.codegen.backends.jax_spmd.literals import dtype_name
+
+Number = bool | int | float
+
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "neg": np.negative,
+    "sqrt": np.sqrt,
+    "max": np.maximum,
+    "min": np.minimum,
+    "select_n": lambda which, *cases: cases[int(which)],
+}
+"""Ops whose result on numbers is the same wherever it is computed."""
+KEPT = frozenset(
+    {
+        *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "slice", "squeeze"),
+        *("stop_gradient", "transpose"),
+    }
+)
+"""Ops that give a tensor of one number if they are given one."""
+EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
+
+
+def known_number(text: OpText, values: Sequence[object]) -> Number | None:
+    """Return the one number that all elements of a result are, if operands are such numbers."""
+    kind, dtypes = text.op.kind, text.dtypes
+    if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
+        return None
+    given = [
+        np.array(value, dtype_name(dtype).removesuffix("_"))
+        for value, dtype in zip(values, dtypes, strict=False)
+        if isinstance(value, Number)
+    ]
+    if len(given) < len(values):
+        return None
+    with np.errstate(all="ignore"):
+        if kind in COMPUTED:
+            made = COMPUTED[kind](*given)
+        elif dtypes[-1] == dtypes[0]:
+            made = given[0]
+        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # what is no integer has no meaning
+            return None
+        else:
+            made = given[0].astype(dtype_name(dtypes[-1]).removesuffix("_"))
+    found: Number = made.item()
+    return found
+
+
+def same_operand(text: OpText, values: Sequence[object]) -> int | None:
+    """Return the place of the operand that an op gives as it is; `values`: of operands that are one
+    number, None of others."""
+    kind = text.op.kind
+    place: int | None
+    if kind == "select_n" and isinstance(values[0], Number):
+        place = 1 + int(values[0])
+    elif kind in ("max", "min", "mul", "div") or (kind in ("add", "sub") and text.dtype[0] in "iu"):
+        place = _neutral(text, values)
+    elif kind in SAME and SAME[kind](text):
+        place = 0
+    else:
+        return None
+    is_alike = place is not None and (text.shapes[place], text.dtypes[place]) == (
+        text.shape,
+        text.dtype,
+    )
+    return place if is_alike and text.layouts[place or 0] == text.layout else None
+
+
+def _neutral(text: OpText, values: Sequence[object]) -> int | None:
+    """Return which operand the other one leaves as it is: 1 of a product, -inf of a maximum."""
+    kind = text.op.kind
+    neutral = {"max": -math.inf, "min": math.inf, "add": 0, "sub": 0}.get(kind, 1)
+    places = (1,) if kind in ("div", "sub") else (1, 0)
+    numbers = [type(value) in (int, float) and value == neutral for value in values]
+    return next((1 - place for place in places if numbers[place]), None)
+
+
+def _is_expanded(text: OpText) -> bool:
+    return text.shapes[0] == text.shape
+
+
+SAME: dict[str, Callable[[OpText], bool]] = {
+    "convert_element_type": lambda text: text.dtypes[0] == text.dtype,
+    "integer_pow": lambda text: text.op.param("y") == 1,
+    "copy": lambda text: True,
+    "broadcast_in_dim": _is_expanded,
+    "reshape": _is_expanded,
+    "squeeze": _is_expanded,
+    "transpose": lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
+}
+"""Ops that give their operand, and when."""
+
+VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
+"""Ops that stand where their result is used, if that is once."""
+LONGEST_VIEW = 70
+"""Characters of an expression that does."""

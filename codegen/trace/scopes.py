@@ -1,0 +1,44 @@
+"""The named scopes of an equation: `jax.named_scope`, modules of flax and haiku."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+BACKWARD = "backward"
+"""The first of the scopes of what a backward pass computes."""
+OF_JAX = ("checkpoint", "remat", "rematted_computation")
+"""Scopes that JAX adds by itself."""
+WRAPPED = re.compile(r"(\w+)\((.*)\)")
+
+
+def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the scopes of an equation, from outside in; `around`: those of the call that it is
+    in. What transformations and calls add is left out, but for the backward pass."""
+    text = str(getattr(equation.source_info, "name_stack", ""))
+    if not text:
+        return around
+    found: list[str] = []
+    for part in text.split("/"):
+        wrapper = ""
+        while match := WRAPPED.fullmatch(part):
+            wrapper, part = match[1], match[2]
+        if part.isidentifier() and wrapper not in ("jit", "pjit") and part not in OF_JAX:
+            found.append(part)
+    own = (*around, *found)
+    if own and "transpose(" in text and own[0] != BACKWARD:
+        return (BACKWARD, *own)
+    return own
+
+
+def scoped_name(kind: str, scope: tuple[str, ...]) -> str:
+    """Return the name of what an op makes in scopes: `query_dot_general`.
+
+    >>> scoped_name("tanh", ()), scoped_name("dot_general", ("LM", "Block_0", "query"))
+    ('tanh', 'query_dot_general')
+    >>> scoped_name("dot_general", ("backward", "LM", "query"))
+    'd_query_dot_general'
+    """
+    if len(scope) < 2:
+        return f"{scope[0]}_{kind}" if scope and scope[0] != BACKWARD else kind
+    return f"{'d_' if scope[0] == BACKWARD else ''}{scope[-1]}_{kind}"
