@@ -101,14 +101,10 @@ class OneOrder:
     def refuse_mix(self, x, target):
         """Raise ValueError in a program of Explicit axes, which are not those of the result."""
         context = jax.sharding.get_abstract_mesh()
-        traced = isinstance(x, jax.core.Tracer) and AxisType.Explicit in context.axis_types
-        if traced and context != target.abstract_mesh:
-            raise ValueError(
-                f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "
-                f"cannot mix with the Explicit axes that are set, {dict(context.shape)}: where "
-                "both are the same give that mesh as target_mesh, else call reshard(x, mesh) "
-                "outside jit, on a concrete array, or trace without jax.set_mesh"
-            )
+        if isinstance(x, jax.core.Tracer) and AxisType.Explicit in context.axis_types:
+            from .jax_explicit import refuse_mix  # where axes are Explicit
+
+            refuse_mix(context, target)
 
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result of an array outside of all programs."""

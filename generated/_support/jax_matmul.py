@@ -108,7 +108,7 @@ class ArrayMatmul:
         y = self.product(a, b, interpret)
         if not self._short:
             return y
-        from .jax_padding import extent_of, zeroed  # where it was emitted with padding
+        from .jax_zeros import extent_of, zeroed  # where it was emitted with padding
 
         me = lax.axis_index(self._axes)
         return zeroed(y, self.out, self._short, extent_of(self.out, self.out, me))

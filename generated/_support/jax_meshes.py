@@ -132,10 +132,10 @@ def typed(sharding, x):
     its mesh or of another one that the array is on."""
     meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
     here, there, context = (AxisType.Explicit in mesh.axis_types for mesh in meshes)
-    if here:
-        return jax.sharding.reshard(x, sharding)
-    if there:
-        return jax.device_put(x, sharding)
+    if here or there:
+        from .jax_explicit import retyped  # where axes are Explicit
+
+        return retyped(x, sharding, on_mesh=here)
     return x if context else lax.with_sharding_constraint(x, sharding)
 
 

@@ -70,7 +70,7 @@ class KernelProgram:
         """Return the target shard of a position with zeros in its padding."""
         if not self.short:
             return y
-        from .jax_padding import zeroed  # where it was emitted with padding
+        from .jax_zeros import zeroed  # where it was emitted with padding
 
         target = self.host.target
         return zeroed(y, target, self.short, extents(target.box(receiver)))

@@ -75,7 +75,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "0b9a800028eb5afe", __name__)
+require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

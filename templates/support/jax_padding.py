@@ -9,9 +9,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .boxes import extents
 from .jax_meshes import apart, bits_of
-from .ranks import at
 
 
 class Padding:
@@ -131,47 +129,3 @@ def _gathered(y, axis, ranges, size):
     """Return the ranges that slots of a size hold along an axis, without their padding."""
     ends = ((slot * size, slot * size + high - low) for slot, (low, high) in enumerate(ranges))
     return jnp.concatenate([lax.slice_in_dim(y, *each, axis=axis) for each in ends], axis)
-
-
-def zeroed(y, target, axes, extent, everywhere=False):
-    """Return a target shard with zeros in its padding along some dimensions; `extent`: its exact
-    shape. Only ends are looked at that some shard lacks, so that it takes no pass over the others'
-    memory; but `everywhere`, where there is any padding, of what XLA copies in any case."""
-
-    def padded(y):
-        for axis in axes:
-            start = 0 if everywhere else least_of(target)[axis]
-            end = lax.slice_in_dim(y, start, None, axis=axis)
-            along = start + lax.broadcasted_iota(jnp.int32, end.shape, axis)
-            end = jnp.where(along < extent[axis], end, jnp.zeros((), y.dtype))
-            y = lax.dynamic_update_slice_in_dim(y, end, start, axis)
-        return y
-
-    if everywhere:
-        return lax.cond((extent < np.array(y.shape)).any(), padded, lambda y: y, y)
-    return padded(y)
-
-
-@functools.cache
-def least_of(side):
-    """Return the extent of the shortest shard along each dimension."""
-    shapes = (extents(side.box(position)) for position in range(len(side.ids)))
-    return tuple(map(min, zip(*shapes, strict=True)))
-
-
-def extent_of(source, target, me):
-    """Return the exact shape of the target shard of a rank: of a position where both sides have
-    one order, else of a place among the sorted ids."""
-    alike = tuple(source.ids) == tuple(target.ids)
-    ranks = list(target.ids) if alike else sorted({*source.ids, *target.ids})
-    table = np.zeros((len(ranks), len(target.local)), np.int32)
-    for position, device_id in enumerate(target.ids):
-        table[ranks.index(device_id)] = extents(target.box(position))
-    return at(table, me)
-
-
-def without_padding(a, b, count):
-    """Return two shards that are multiplied, zero where their padding meets: from so many indices
-    of the dimension over which products are summed on."""
-    held = jnp.arange(a.shape[-1]) < count
-    return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)

@@ -44,7 +44,7 @@ class XlaProgram:
         source, target = self.host.source, self.host.target
         y = self._exchange_of(shard)
         if self._short:
-            from .jax_padding import extent_of, zeroed  # where it was emitted with padding
+            from .jax_zeros import extent_of, zeroed  # where it was emitted with padding
 
             extent = extent_of(source, target, lax.axis_index(self._axes))
             y = zeroed(y, target, self._short, extent, everywhere=self.moves is None)

@@ -132,7 +132,7 @@ def matmul_text(
     steps = replace(steps, carried=product.carried)
     uses = steps.uses | product.uses
     module, host = kind.host
-    calls = {"jax_meshes": ["Sharded"], "jax_padding": [*product.calls]}
+    calls = {"jax_meshes": ["Sharded"], "jax_zeros": [*product.calls]}
     calls |= {name: [*names] for name, names in called_by_steps(uses).items()}
     for name, imported in ((module, host), *product.imports):
         calls.setdefault(name, []).append(imported)
@@ -140,7 +140,7 @@ def matmul_text(
         calls["jax_matmul_gradient"] = ["MatmulGradient"]
     is_padded = any(_padded(layouts[side]) != matmul.shape(side) for side in SIDES)
     if is_padded:
-        calls["jax_padding"].append("Padding")
+        calls["jax_padding"] = ["Padding"]
     short = _short(steps, layouts["out"])
     return MatmulText(
         backend=kind.backend,

@@ -21,7 +21,7 @@ from shardwright.ir.multiplication import Multiplication
 
 @dataclass(frozen=True)
 class ProductText:
-    """Statements that make `c` of `a` and `b`, the functions of `jax_padding` that they call, and
+    """Statements that make `c` of `a` and `b`, the functions of `jax_zeros` that they call, and
     what else they use. `facts`: what a docstring says of them; `made`: the constants that they
     read, `imports` what these take, by support module, and `settings` what the host gets of
     them; `carried`: the bytes that a loop brings to a device, where it pads parts."""

@@ -1,0 +1,20 @@
+"""Arrays in programs whose meshes have Explicit axes, which are part of an array's type."""
+
+import jax
+
+
+def retyped(x, sharding, *, on_mesh):
+    """Return an array as a sharding has it. `on_mesh`: whether the sharding's mesh has such axes;
+    else the array's has."""
+    return jax.sharding.reshard(x, sharding) if on_mesh else jax.device_put(x, sharding)
+
+
+def refuse_mix(context, target):
+    """Raise ValueError in a program of such axes, which are not those of the result."""
+    if context != target.abstract_mesh:
+        raise ValueError(
+            f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "
+            f"cannot mix with the Explicit axes that are set, {dict(context.shape)}: where "
+            "both are the same give that mesh as target_mesh, else call reshard(x, mesh) "
+            "outside jit, on a concrete array, or trace without jax.set_mesh"
+        )
