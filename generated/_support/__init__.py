@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "0d7c5f86bc28a82d",
-    "pallas_tpu": "0b9a800028eb5afe",
+    "jax_xla": "d20051f98828dc81",
+    "pallas_tpu": "5e6ee39db7e7a8fd",
     "triton_gpu": "31beb71c9da16eb3",
 }
 

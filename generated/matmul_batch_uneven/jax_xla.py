@@ -47,9 +47,10 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_matmul_gradient import MatmulGradient
 from .._support.jax_meshes import Sharded
-from .._support.jax_padding import Padding, without_padding
+from .._support.jax_padding import Padding
+from .._support.jax_zeros import without_padding
 
-require("jax_xla", "0d7c5f86bc28a82d", __name__)
+require("jax_xla", "d20051f98828dc81", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
