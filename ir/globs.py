@@ -1,8 +1,8 @@
 """Globs over names, and what a name has in their holes.
 
-`*` stands for any characters, `{a,b}` for one of several words, `{0..39}` for a number, and `/…/`
-is a regular expression. Each of these, and each group of a regular expression, is a *hole*. What a
-name has in the holes can be put into those of another text.
+`*` stands for any characters, as few as fit, `{a,b}` for one of several words, `{0..39}` for a
+number, and `/…/` is a regular expression. Each of these, and each group of a regular expression, is
+a *hole*. What a name has in the holes can be put into those of another text.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Glob:
 
     def _regex(self) -> str:
         literals, holes = _HOLE.split(self.text), self.holes
-        words = (".*" if hole == "*" else "|".join(map(re.escape, _words(hole))) for hole in holes)
+        words = (".*?" if hole == "*" else "|".join(map(re.escape, _words(hole))) for hole in holes)
         return "".join(
             re.escape(literal) + (f"({word})" if word is not None else "")
             for literal, word in itertools.zip_longest(literals, words)

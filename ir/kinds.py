@@ -63,10 +63,15 @@ class Geometry:
         may stand in the text of a layout."""
         if all(map(WORD.fullmatch, self.names)):
             try:
-                self._stored(self.names, renamed(self.layout, self.names))
+                self._stored(self.names, self.said)
             except InputError as named:
                 return named
         return error
+
+    @property
+    def said(self) -> BufferLayout:
+        """The layout, with the names of the first tensors that have it."""
+        return renamed(self.layout, self.names)
 
     def buffer_shapes(self, padded: bool) -> list[Shape]:
         """Return the shape of the buffer by position."""

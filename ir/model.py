@@ -118,11 +118,21 @@ def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def nested(flat: Mapping[str, Any], like: Any) -> Any:
-    """Return leaves by their flat names as a tree: in the places of the tree `like` where it has
-    leaves of exactly these names, as a dict by flat names otherwise."""
-    if {*flattened(like)} != {*flat}:
+    """Return leaves by their flat names as a tree: that of `like` if it has leaves of exactly these
+    names; else a dict, nested at the points of names where `like` is nested."""
+    names = flattened(like)
+    if {*names} == {*flat}:
+        return _rebuilt(flat, like, "")
+    if like is None or (isinstance(like, Mapping) and {*like} == {*names}):
         return dict(flat)
-    return _rebuilt(flat, like, "")
+    tree: dict[str, Any] = {}
+    for name, leaf in flat.items():
+        *way, last = name.split(".")
+        inner = tree
+        for key in way:
+            inner = inner.setdefault(key, {})
+        inner[last] = leaf
+    return tree
 
 
 def _rebuilt(flat: Mapping[str, Any], like: Any, before: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from shardwright.ir.kind_relays import KindRelays, relays_of_kind
 from shardwright.ir.kinds import Geometry, Kind
+from shardwright.ir.parts import axes_by_dim
 
 
 def kind_data(kind: Kind, found: KindRelays) -> dict[str, Any]:
@@ -22,6 +23,8 @@ def kind_data(kind: Kind, found: KindRelays) -> dict[str, Any]:
         "senders": list(map(list, found.senders)),
         "receivers": list(map(list, found.receivers)),
         **exact,
+        "axes": [dict(side.axes) for side in (kind.source, kind.target)],
+        "specs": [[_spec(side)] for side in (kind.source, kind.target)],
         "padded": larger,
     }
 
@@ -46,8 +49,14 @@ def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
     }
 
 
+def _spec(geometry: Geometry) -> list[list[str]]:
+    """Return the axes of the mesh that each dimension of a buffer is concatenated over."""
+    rank = len(geometry.buffer_shapes(padded=False)[0])
+    return [list(names) for names in axes_by_dim(geometry.layout, rank)]
+
+
 def _shapes(geometry: Geometry, padded: bool) -> list[Any]:
     """Return a buffer's layout, and its shapes: one if they are equal."""
     shapes = [list(shape) for shape in geometry.buffer_shapes(padded)]
     alike = all(shape == shapes[0] for shape in shapes)
-    return [str(geometry.layout), shapes[:1] if alike else shapes]
+    return [str(geometry.said), shapes[:1] if alike else shapes]

@@ -153,8 +153,8 @@ class ModelPlan:
         return {
             "shape": list(kind.tensor.shape),
             "dtype": kind.tensor.dtype,
-            "source": str(kind.source.layout),
-            "target": str(kind.target.layout),
+            "source": str(kind.source.said),
+            "target": str(kind.target.said),
             "first": self.firsts[number],
             "members": count,
             "relays": len(self.relays[number].relays),

@@ -58,6 +58,13 @@ class PlacedBuffer(NamedTuple):
     layout: BufferLayout  # of tensors named by their numbers: "0", "1"
     place: DevicePlace
 
+    def stored(self, model: Model) -> Stored:
+        """Return it as a stored layout of tensors by number; device ids are positions."""
+        tensors = [model.tensors[name] for name in self.tensors]
+        shapes = {str(number): tensor.shape for number, tensor in enumerate(tensors)}
+        mesh = Mesh(self.place.axes, None if self.place.axes else [0])
+        return Stored(mesh, shapes, {"buffer": self.layout}, tensors[0].dtype, partial=True)
+
 
 @dataclass(frozen=True)
 class LayoutRule:
@@ -132,6 +139,14 @@ class LayoutRule:
         parts = (replace(part, tensor=numbers[part.tensor]) for part in self.read.parts)
         return replace(self.read, parts=tuple(parts))
 
+    @property
+    def said(self) -> str:
+        """The layout, with where it is if it has a mesh or a place of its own, as text."""
+        layout = str(self.layout if self.read is None else self.read)
+        more = [] if self.mesh is None else [f"on {self.mesh}"]
+        more += [f"{axis} = {place}" for axis, place in self.at]
+        return ", ".join([layout, *more, *["also"] * self.also])
+
     def names(self, tensor: str, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of a buffer, from the first one and what it has in the holes."""
         rest = (part for part in dict.fromkeys(self.parts[1:]) if part != self.parts[0])
@@ -181,7 +196,7 @@ class Rules:
         )
 
     def place(self, model: Model) -> list[PlacedBuffer]:
-        """Return the buffers of a model, in the order of its tensors.
+        """Return the buffers of a model, in the order of rules, then of its tensors.
 
         Raises InputError, with at most ten names: for tensors that no rule matches or a buffer
         lacks, rules that match none, places that are none, two buffers of one name on one device.
@@ -199,7 +214,6 @@ class _Placing:
         self.found: list[PlacedBuffer] = []
 
     def run(self) -> list[PlacedBuffer]:
-        order = {name: number for number, name in enumerate(self.model.tensors)}
         for number, rule in enumerate(self.side.rules):
             self._take(number, rule)
         if lacking := [name for name in self.model.tensors if name not in self.owner]:
@@ -208,7 +222,6 @@ class _Placing:
                 got=listed(lacking),
                 expected='a rule for them, as "*" = "_", which stores each whole',
             )
-        self.found.sort(key=lambda placed: order[placed.tensors[0]])  # copies behind the first
         self._check_names()
         return self.found
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.html import html
     from shardwright.codegen.emit.matmul import MatmulBundle
+    from shardwright.codegen.emit.model_bundle import ModelBundle
     from shardwright.codegen.emit.program import ProgramBundle
     from shardwright.codegen.emit.relayout import RelayoutBundle
     from shardwright.codegen.learn.compare import Comparison, compare
@@ -80,6 +81,7 @@ _HOMES = {
     "shardwright.codegen.emit.emit": ("Bundle", "emit"),
     "shardwright.codegen.emit.html": ("html",),
     "shardwright.codegen.emit.matmul": ("MatmulBundle",),
+    "shardwright.codegen.emit.model_bundle": ("ModelBundle",),
     "shardwright.codegen.emit.program": ("ProgramBundle",),
     "shardwright.codegen.emit.relayout": ("RelayoutBundle",),
     "shardwright.codegen.emit.check": ("Problem", "check"),
@@ -129,6 +131,7 @@ __all__ = [
     "MatmulPlan",
     "Mesh",
     "Model",
+    "ModelBundle",
     "ModelPlan",
     "Partitioned",
     "Plan",

@@ -24,21 +24,23 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Duties:
     """What a backend does unasked: whether reshards, and matmuls, have a module of it by default;
-    and whether kernels of it may stand in programs, which must be asked for."""
+    whether models do; and whether kernels of it may stand in programs, which must be asked for."""
 
     reshards: bool = False
     multiplies: bool = False
+    models: bool = False
     overlaps: bool = False
 
 
 DUTIES = {
     "pallas_tpu": Duties(reshards=True, overlaps=True),
-    "triton_gpu": Duties(reshards=True),
-    "jax_xla": Duties(multiplies=True),
+    "triton_gpu": Duties(reshards=True, models=True),
+    "jax_xla": Duties(multiplies=True, models=True),
 }
 NAMES = tuple(DUTIES)
 DEFAULT_BACKENDS = tuple(name for name, duties in DUTIES.items() if duties.reshards)
 MULTIPLYING = tuple(name for name, duties in DUTIES.items() if duties.multiplies)
+MODELLING = tuple(name for name, duties in DUTIES.items() if duties.models)
 OVERLAPPING = tuple(name for name, duties in DUTIES.items() if duties.overlaps)
 PROGRAMS = "jax_spmd"
 """The backend of programs, which have one module."""

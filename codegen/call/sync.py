@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from shardwright.ir.errors import check_type
-from shardwright.ir.model import Model
+from shardwright.ir.errors import InputError, check_type, in_a_line
+from shardwright.ir.foreign import JAX_ARRAY, TORCH_TENSOR, is_a
+from shardwright.ir.model import Model, flattened, nested
 from shardwright.ir.model_moves import Arrays, moved
 from shardwright.ir.model_plan import MEMORY_LIMIT, ModelPlan, plan_model
 from shardwright.ir.model_proof import ModelProof, prove
@@ -21,11 +23,51 @@ class Sync:
     """
 
     plan: ModelPlan
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def proof(self) -> ModelProof:
         """The proof that every target element is written once, from its own source element."""
         return prove(self.plan)
+
+    def __call__(self, state: Any, **options: Any) -> Any:
+        """Return what this process stores afterwards, from what it stores before.
+
+        `state`: source buffers by name, perhaps in nested dicts, lists and tuples: tensors of
+        torch, where every process of a group calls, with None if it has none; or arrays of JAX,
+        sharded as `source_shardings` says. The result has the form of `state` if its buffers have
+        the same names; else it is a dict by name, nested where `state` is. `options`: with torch
+        `group`, `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and
+        `digest` (docs/models.md). Raises InputError for other states, and ValueError for other
+        names, shapes and dtypes.
+        """
+        flat = {} if state is None else flattened(state)
+        first = next((each for each in flat.values() if each is not None), None)
+        if is_a(first, JAX_ARRAY):
+            return nested(self._runtime("jax_model")(flat, **options), state)
+        if first is not None and not is_a(first, TORCH_TENSOR):
+            raise InputError(
+                "a state must have tensors of torch or arrays of JAX",
+                argument="state",
+                got=in_a_line(first),
+                expected="tensors by name; Sync.local moves arrays of numpy",
+            )
+        return nested(self._runtime("torch_model")(flat, **options), state)
+
+    def source_shardings(self, devices: Any = None) -> dict[str, Any]:
+        """Return how a call takes each source buffer in JAX: by name its shape, dtype and sharding.
+
+        Devices store what their layouts say, each padded to the largest. `devices`: those of the
+        ids of both sides, in ascending order; by default the first ones that JAX has.
+        """
+        return dict(self._runtime("jax_model").source_shardings(devices))
+
+    def _runtime(self, name: str) -> Any:
+        """Return what moves the model, made once."""
+        if name not in self._made:
+            support = importlib.import_module(f"shardwright.templates.support.{name}")
+            self._made[name] = support.Weights(self.data)
+        return self._made[name]
 
     @property
     def data(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import listing
 from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.model import FIELDS as MODEL_FIELDS
 from shardwright.codegen.spec.program import FIELDS as PROGRAM_FIELDS
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import FIELDS as RELAYOUT_FIELDS
@@ -238,6 +239,8 @@ class Flags(ABC):
         programs = tuple(map(self._overridden_program, chosen.programs))
         for each in chosen.relayouts:
             self._check_keys(each.name, "relayout", "backends")
+        for model in chosen.models:
+            self._check_keys(model.name, "model", "backends")
         return replace(chosen, reshards=reshards, matmuls=matmuls, programs=programs)
 
     @property
@@ -379,7 +382,14 @@ class Flags(ABC):
     def located(self, error: InputError, name: str) -> InputError:
         """Return an error that came up after the description was read, said of a flag or of the
         file."""
-        known = (*FIELDS, *MATMUL_FIELDS, *PROGRAM_FIELDS, *RELAYOUT_FIELDS, "members")
+        known = (
+            *FIELDS,
+            *MATMUL_FIELDS,
+            *PROGRAM_FIELDS,
+            *RELAYOUT_FIELDS,
+            *MODEL_FIELDS,
+            "members",
+        )
         if error.argument is None:
             return error
         if error.argument not in known:  # such as an argument of a program's function

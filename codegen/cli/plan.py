@@ -14,6 +14,7 @@ from shardwright.codegen.cli.tables import console, ratio
 from shardwright.codegen.cli.totals import print_totals
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
@@ -93,6 +94,9 @@ class PlanCommand(Flags):
         if isinstance(asked, RelayoutDescription):
             self._print_relayout(asked)
             return
+        if isinstance(asked, ModelDescription):
+            self._print_model(asked)
+            return
         description = asked
         try:
             if self.relabel:
@@ -153,6 +157,19 @@ class PlanCommand(Flags):
         self._refuse_options("an option of reshards", f"the relayout {description.name}")
         planned = plan_relayout(description.relayout())
         sys.stdout.write(planned.to_json() if self.json else f"{planned}\n")
+
+    def _print_model(self, description: ModelDescription) -> None:
+        """Print what a model moves, and what is proved of it."""
+        from shardwright.codegen.call.sync import sync
+
+        self._refuse_options("an option of reshards", f"the model {description.name}")
+        try:
+            limit = description.memory_limit
+            weights = sync(description.model(), *description.rules(), memory_limit=limit)
+            text = weights.plan.to_json() if self.json else f"{weights}\n"
+        except InputError as error:
+            raise self.located(error, description.name) from None
+        sys.stdout.write(text)
 
     def _print_program(self, description: ProgramDescription) -> None:
         """Print the communications of a program, over its budget too, which is an error then."""

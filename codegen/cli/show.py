@@ -19,6 +19,7 @@ from shardwright.codegen.cli.written import written
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
@@ -89,8 +90,8 @@ class ShowCommand(Flags):
         if isinstance(asked, ProgramDescription):
             self._show_program(asked)
             return
-        if isinstance(asked, RelayoutDescription):
-            self._show_relayout(asked)
+        if isinstance(asked, RelayoutDescription | ModelDescription):
+            self._show_page(asked)
             return
         if self.svg is not None:
             written(self.svg, self._picture(asked), "--svg")
@@ -183,20 +184,20 @@ class ShowCommand(Flags):
         if self.svg is None and self.html is None:
             print(text)
 
-    def _show_relayout(self, description: RelayoutDescription) -> None:
-        """Print the review page of a relayout."""
-        from shardwright.codegen.emit.relayout import emit_relayout
+    def _show_page(self, description: RelayoutDescription | ModelDescription) -> None:
+        """Print the review page of a relayout or a model."""
+        from shardwright.codegen.emit.emit import emit_described
 
         for given, option in ((self.svg, "--svg"), (self.html, "--html")):
             if given is not None:
                 raise InputError(
-                    "relayouts have no pictures",
+                    "relayouts and models have no pictures",
                     argument=option,
                     got=description.name,
                     expected=f"no {option}, which prints the page",
                 )
         try:
-            bundle = emit_relayout(description.relayout())
+            bundle = emit_described(description)
         except InputError as error:
             raise self.located(error, description.name) from None
         print(bundle.files(description.name)["README.md"], end="")

@@ -31,12 +31,14 @@ from shardwright.codegen.spec.manifest import (
     GroupEntry,
     Manifest,
     listing,
+    modelled,
     multiplied,
     read_manifest,
     sha256,
     supported,
 )
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.paths import located
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
@@ -100,7 +102,8 @@ def check_config(
     grouped = bool(config.groups or (names is not None and listed.groups))
     operations = (*kept, *config.operations)
     backends = supported(operations, grouped=grouped)
-    support = support_files(backends, grouped=grouped, multiplied=multiplied(operations))
+    extra = {"multiplied": multiplied(operations), "modelled": modelled(operations)}
+    support = support_files(backends, grouped=grouped, **extra)
     problems += _folder_problems(root, SUPPORT, support, listed.support.hashes)
     if names is None:
         text, recorded = package_text(config.modules()), dict(listed.package)
@@ -192,7 +195,8 @@ def _listed(entry: Entry | GroupEntry) -> FolderSaid:
 
 
 def _emitted(
-    config: Config, said: Description | MatmulDescription | RelayoutDescription | Group
+    config: Config,
+    said: Description | MatmulDescription | RelayoutDescription | ModelDescription | Group,
 ) -> dict[str, str]:
     """Return the files of a bundle or a group as they would be emitted now."""
     if not isinstance(said, Group):

@@ -14,6 +14,7 @@ from shardwright.codegen.emit.choice import checked, executed_by, takes_none
 from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
+from shardwright.codegen.emit.model_bundle import ModelBundle, emit_model, plan_described
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.program import ProgramBundle, emit_program, partition_described
@@ -37,12 +38,14 @@ from shardwright.codegen.spec.description import (
 )
 from shardwright.codegen.spec.features import feature_lines, read_features
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.model_plan import ModelPlan
 from shardwright.ir.plan import Plan
 from shardwright.ir.relayout import Relayout, RelayoutPlan
 from shardwright.ir.reshard import Reshard
@@ -197,8 +200,10 @@ def emit(what: Partitioned, *, topology: str | None = None) -> ProgramBundle: ..
 def emit(
     what: Relayout | RelayoutPlan, backends: tuple[str, ...] | None = None
 ) -> RelayoutBundle: ...
+@overload
+def emit(what: ModelPlan, backends: tuple[str, ...] | None = None) -> ModelBundle: ...
 def emit(
-    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned | Relayout | RelayoutPlan,
+    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned | Relayout | RelayoutPlan | ModelPlan,
     backends: tuple[str, ...] | None = None,
     strategy: str = "auto",
     topology: str | None = None,
@@ -209,12 +214,12 @@ def emit(
     single_file: bool = False,
     collective_id: int | None = None,
     features: Iterable[str] = (),
-) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle:
-    """Return the bundle of a reshard, a matmul or a relayout, of a plan, or of a partitioned
-    function.
+) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle | ModelBundle:
+    """Return the bundle of a reshard, a matmul or a relayout, of a plan, also of a model, or of a
+    partitioned function.
 
     `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`, of
-    a relayout all. `gradient`: with the
+    a relayout all, of a model those with modules of models. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
     tensor that requires a gradient. `single_file`: with support modules in each module that has
     any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
@@ -229,6 +234,10 @@ def emit(
     gradient = gradient or "gradient" in asked
     if isinstance(what, Partitioned):
         return emit_program(what, topology)
+    if isinstance(what, ModelPlan):
+        given = {"topology": topology, "loop": loop, "gradient": gradient or None}
+        takes_none("plan of a model", strategy=strategy, memory_limit=memory_limit, **given)
+        return emit_model(what, backends)
     if isinstance(what, Relayout | RelayoutPlan):
         given = {"topology": topology, "loop": loop, "gradient": gradient or None}
         takes_none("relayout", strategy=strategy, memory_limit=memory_limit, **given)
@@ -302,10 +311,14 @@ def emit_described(description: MatmulDescription) -> MatmulBundle: ...
 def emit_described(description: ProgramDescription) -> ProgramBundle: ...
 @overload
 def emit_described(description: RelayoutDescription) -> RelayoutBundle: ...
+@overload
+def emit_described(description: ModelDescription) -> ModelBundle: ...
 def emit_described(
     description: Operation,
-) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle:
+) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle | ModelBundle:
     """Return the bundle of a description."""
+    if isinstance(description, ModelDescription):
+        return emit_model(plan_described(description), description.backends)
     if isinstance(description, RelayoutDescription):
         return emit_relayout(description.relayout(), description.backends)
     if isinstance(description, ProgramDescription):

@@ -124,7 +124,8 @@ def _write(
         _check_case(name, after)
     _check_versions(before, after, set(folders))
     used = after.supported()
-    support = support_files(used, grouped=bool(after.groups), multiplied=after.multiplied())
+    extra = {"multiplied": after.multiplied(), "modelled": after.modelled()}
+    support = support_files(used, grouped=bool(after.groups), **extra)
     package = package_text(after.modules())
     support_entry = SupportEntry.of(versions(used), support)
     after = replace(after, support=support_entry, package=((PACKAGE_FILE, sha256(package)),))

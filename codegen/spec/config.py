@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices, grou
 from shardwright.codegen.spec.include import ConfigFile, config_files
 from shardwright.codegen.spec.matmul import SHARED as SHARED_BY_MATMULS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_matmul
+from shardwright.codegen.spec.model import SHARED as SHARED_BY_MODELS
+from shardwright.codegen.spec.model import ModelDescription, describe_model
 from shardwright.codegen.spec.program import SHARED as SHARED_BY_PROGRAMS
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.codegen.spec.relayout import SHARED as SHARED_BY_RELAYOUTS
@@ -34,10 +37,15 @@ OUT = "generated"
 """The folder of bundles where a file says nothing of it."""
 
 AnOperation = TypeVar(
-    "AnOperation", Description, MatmulDescription, ProgramDescription, RelayoutDescription
+    "AnOperation",
+    Description,
+    MatmulDescription,
+    ProgramDescription,
+    RelayoutDescription,
+    ModelDescription,
 )
 
-_KINDS = ("reshards", "matmuls", "programs", "relayouts")
+_KINDS = ("reshards", "matmuls", "programs", "relayouts", "models")
 _GROUP = ("name", "tensors", *SHARED, "collective_id")
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -74,8 +82,7 @@ def _values(table: Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Config:
-    """The reshards, matmuls, programs, relayouts and groups of one folder of bundles, `out`, and
-    the tables that say each.
+    """The operations and groups of one folder of bundles, `out`, and the tables that say each.
 
     `path` is the file, `root` its document; a manifest is read as a config that has no tables.
     `folders`: the folder of each operation, by name, of those that are not in one of their own
@@ -92,12 +99,13 @@ class Config:
     matmuls: tuple[MatmulDescription, ...] = ()
     programs: tuple[ProgramDescription, ...] = ()
     relayouts: tuple[RelayoutDescription, ...] = ()
+    models: tuple[ModelDescription, ...] = ()
     learned: tuple[Path, ...] = ()  # stored layouts that `check` learns again
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What there is a bundle of: reshards, matmuls, programs, then relayouts."""
-        return (*self.reshards, *self.matmuls, *self.programs, *self.relayouts)
+        """What there is a bundle of: reshards, matmuls, programs, relayouts, then models."""
+        return (*self.reshards, *self.matmuls, *self.programs, *self.relayouts, *self.models)
 
     def folder(self, name: str) -> str:
         """Return the name of the folder of an operation or a group."""
@@ -174,13 +182,14 @@ def read_config(path: str | Path) -> Config:
         for file in files
         for each in _others(file, meshes, "relayout", SHARED_BY_RELAYOUTS, describe_relayout)
     ]
+    models = [each for file in files for each in _models(file, meshes)]
     groups: list[tuple[Group, Origin]] = []
     for file in files:
         for table in file.root.many("group", "group"):
             group, tensors = _grouped(table, file, meshes)
             reshards += tensors
             groups.append((group, Origin((table,))))
-    others: list[tuple[Operation, Origin]] = [*matmuls, *programs, *relayouts]
+    others: list[tuple[Operation, Origin]] = [*matmuls, *programs, *relayouts, *models]
     if not reshards and not others:
         raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
     origins = _origins([*reshards, *others, *groups])
@@ -190,7 +199,8 @@ def read_config(path: str | Path) -> Config:
     products = tuple(description for description, _ in matmuls)
     partitioned = tuple(description for description, _ in programs)
     relaid = tuple(description for description, _ in relayouts)
-    folders = shared((*named.values(), *products, *partitioned, *relaid))
+    moved = tuple(description for description, _ in models)
+    folders = shared((*named.values(), *products, *partitioned, *relaid, *moved))
     try:
         named, listed, products = allocated(
             named, [group for group, _ in groups], folders, products
@@ -199,7 +209,7 @@ def read_config(path: str | Path) -> Config:
         raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())
     layouts = tuple(each for file in files for each in _learned(file.root))
-    said = (origins, root, folders, products, partitioned, relaid, layouts)
+    said = (origins, root, folders, products, partitioned, relaid, moved, layouts)
     return Config(Path(path), _out(root), found, listed, *said)
 
 
@@ -289,6 +299,36 @@ def _programs(
         origin = Origin((table, *file.defaults), SHARED_BY_PROGRAMS)
         described = _described(origin, origin.fields(), meshes, describe_program)
         yield replace(described, home=str(table.path.parent)), origin
+
+
+def _models(
+    file: ConfigFile, meshes: Mapping[str, str]
+) -> Iterator[tuple[ModelDescription, Origin]]:
+    """Yield the models of a file, whose files of tensors and layouts are looked for in its folder;
+    rules may name meshes."""
+    keys = tuple(key for key in SHARED_BY_MODELS if key != "backends")
+    for table in file.root.many("model", "model"):
+        origin = Origin((table, *file.defaults), keys)
+        given, home = origin.fields(), table.path.parent
+        for side in ("source", "target"):
+            if isinstance(given.get(side), Mapping):
+                try:
+                    given[side] = {
+                        rule: _in_mesh(rule, said, meshes) for rule, said in given[side].items()
+                    }
+                except InputError as error:
+                    raise origin.located(error.named(side)) from None
+        yield (
+            _described(origin, given, meshes, partial(describe_model, home=home)),
+            origin,
+        )
+
+
+def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:
+    """Return a rule with the text of a mesh that it names."""
+    if not isinstance(said, Mapping) or "mesh" not in said:
+        return said
+    return {**said, "mesh": _mesh(f"{rule}, mesh", said["mesh"], meshes)}
 
 
 def _described(

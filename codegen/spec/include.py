@@ -12,7 +12,7 @@ from shardwright.codegen.spec.toml_tables import Table, read_toml
 from shardwright.ir.errors import InputError, unknown
 
 _KEYS = (
-    *("reshard", "collective", "matmul", "relayout", "program", "group"),
+    *("reshard", "collective", "matmul", "relayout", "model", "program", "group"),
     *("mesh", "defaults", "include", "out", "learned"),
 )
 

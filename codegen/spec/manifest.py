@@ -13,6 +13,7 @@ from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group, read_group
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_operation
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.spec.toml_tables import read_text
@@ -116,6 +117,10 @@ class Manifest:
     def multiplied(self) -> bool:
         """Return whether any bundle is of a matmul."""
         return multiplied(entry.description for entry in self.entries)
+
+    def modelled(self) -> bool:
+        """Return whether any bundle is of a model."""
+        return modelled(entry.description for entry in self.entries)
 
     def folders(self) -> dict[str, tuple[str, ...]]:
         """Return the files of every folder, by name: those of the bundles, of the groups, and the
@@ -241,6 +246,7 @@ def listing(path: Path) -> Config:
     matmuls = tuple(each for each in every if isinstance(each, MatmulDescription))
     programs = tuple(each for each in every if isinstance(each, ProgramDescription))
     relayouts = tuple(each for each in every if isinstance(each, RelayoutDescription))
+    models = tuple(each for each in every if isinstance(each, ModelDescription))
     groups = tuple(entry.group for entry in found.groups)
     folders = found.modules()
     return Config(
@@ -252,6 +258,7 @@ def listing(path: Path) -> Config:
         matmuls=matmuls,
         programs=programs,
         relayouts=relayouts,
+        models=models,
     )
 
 
@@ -265,6 +272,11 @@ def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str,
 def multiplied(descriptions: Iterable[Operation]) -> bool:
     """Return whether any bundle is of a matmul."""
     return any(isinstance(each, MatmulDescription) for each in descriptions)
+
+
+def modelled(descriptions: Iterable[Operation]) -> bool:
+    """Return whether any bundle is of a model."""
+    return any(isinstance(each, ModelDescription) for each in descriptions)
 
 
 def _read(path: Path) -> Manifest:

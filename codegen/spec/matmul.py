@@ -24,6 +24,7 @@ from shardwright.codegen.spec.description import (
     toml_value,
 )
 from shardwright.codegen.spec.features import read_features
+from shardwright.codegen.spec.model import ModelDescription, describe_model
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.ir.errors import InputError, unknown
@@ -137,7 +138,9 @@ OWN = ("name", "lhs", "rhs", "out", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
 """What a matmul may have in common with other tables."""
 
-Operation = Description | MatmulDescription | ProgramDescription | RelayoutDescription
+Operation = (
+    Description | MatmulDescription | ProgramDescription | RelayoutDescription | ModelDescription
+)
 """What a bundle may be of."""
 
 
@@ -153,7 +156,7 @@ def describe_operation(given: Mapping[str, object]) -> Operation:
     if "function" in given:
         return describe_program(given)
     if "tensors" in given:
-        return describe_relayout(given)
+        return describe_model(given) if "memory_limit" in given else describe_relayout(given)
     return describe_matmul(given) if "lhs" in given else describe(given)
 
 

@@ -17,6 +17,7 @@ from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.paths import described, grouped
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
@@ -24,6 +25,7 @@ from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
 from shardwright.codegen.verify.matmul import report_matmul
+from shardwright.codegen.verify.model import report_model
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.program import report_program
 from shardwright.codegen.verify.relayout import report_relayout
@@ -93,6 +95,19 @@ class RelayoutJob:
 
 
 @dataclass(frozen=True)
+class ModelJob:
+    """The data that the module of a model reads."""
+
+    description: ModelDescription
+    backend: str
+    root: Path
+
+    def report(self, runner: Runner, folder: Path) -> Report:
+        """Return the verdict on it."""
+        return report_model(self.description, self.backend, self.root / self.description.name)
+
+
+@dataclass(frozen=True)
 class ProgramJob:
     """The module of a program, which runs beside the function that it was made of."""
 
@@ -107,7 +122,7 @@ class ProgramJob:
         return report_program(self.description, self.root / self.description.name, home, time_limit)
 
 
-Job = BundleJob | MatmulJob | GroupJob | RelayoutJob
+Job = BundleJob | MatmulJob | GroupJob | RelayoutJob | ModelJob
 
 
 def verify_bundles(
@@ -164,9 +179,13 @@ def _jobs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[J
 
 
 def _job(
-    described: Description | MatmulDescription | RelayoutDescription, backend: str, root: Path
+    described: Description | MatmulDescription | RelayoutDescription | ModelDescription,
+    backend: str,
+    root: Path,
 ) -> Job:
     """Return what a report on the module of a bundle is about."""
+    if isinstance(described, ModelDescription):
+        return ModelJob(described, backend, root)
     if isinstance(described, RelayoutDescription):
         return RelayoutJob(described, backend, root)
     if isinstance(described, MatmulDescription):
@@ -215,6 +234,8 @@ def _devices(job: Job) -> int:
     if isinstance(job, MatmulJob):
         size = job.description.matmul().mesh.size
         return size if size <= MAX_DEVICES else 0
+    if isinstance(job, ModelJob):
+        return 0
     if isinstance(job, RelayoutJob):
         return min(job.description.devices, MAX_DEVICES)
     reshard = job.descriptions[0].reshard()

@@ -5,35 +5,40 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, seed, settings
-from model_layouts import ModelCase, model_cases
+from model_layouts import ModelCase, model_case
+from places import ROOT
 from strategies import exactly, message
 
 import shardwright as sw
+from shardwright.codegen.spec.config import read_config
 from shardwright.ir.model_moves import moved
 from shardwright.ir.model_proof import ProofError, prove
+
+
+def marked(cases: Iterable[object]) -> list[Any]:
+    """Cases for the longest sweep alone."""
+    return [pytest.param(case, marks=pytest.mark.exhaustive) for case in cases]
+
 
 Held = dict[int, dict[str, np.ndarray]]
 
 
-@settings(max_examples=10, deadline=None)
-@given(model_cases())
-def test_random(case: ModelCase) -> None:
-    check(case)
+@pytest.mark.parametrize("number", range(5))
+def test_random(number: int) -> None:
+    check(model_case(number))
 
 
 @pytest.mark.slow
-@seed(45)
-@settings(max_examples=200, deadline=None)
-@given(model_cases())
-def test_more_at_random(case: ModelCase) -> None:
-    check(case)
+@pytest.mark.parametrize("first", [5, *marked(range(25, 205, 20))])
+def test_more_at_random(first: int) -> None:
+    for number in range(first, first + 20):
+        check(model_case(number))
 
 
 def check(case: ModelCase) -> None:
@@ -380,3 +385,51 @@ def test_a_learned_side() -> None:
     assert message(
         lambda: sw.sync(sw.Model(tensors, "bfloat16"), stored, "tp")  # type: ignore[arg-type]
     ).startswith("target: a side of a model must be rules")
+
+
+CORPUS = {
+    "llama3_70b": (723, 9, 17_640_734_720, 2_258_014_044_160),
+    "qwen3_235b": (36_945, 12, 7_622_122_496, 975_631_679_488),
+    "deepseek_v3": (45_395, 20, 20_322_557_952, 2_601_287_417_856),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama3_70b", *marked(["qwen3_235b", "deepseek_v3"])])
+def test_whole_models_at_full_size(name: str) -> None:
+    """Planned and proved, at the fewest bytes, from 256 devices to 128 others."""
+    models = read_config(ROOT / "corpus/models/models.toml").models
+    said = next(each for each in models if each.name == name)
+    weights = sw.sync(said.model(), *said.rules())
+    plan = weights.plan
+    assert (len(plan.sent), len(plan.received)) == (256, 128)
+    proof = weights.proof
+    assert (proof.tensors, proof.kinds, plan.received_max, plan.total) == CORPUS[name]
+    assert plan.peak <= plan.memory_limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [*range(4), *marked(range(4, 40))])
+def test_torch_moves_models_at_random(number: int) -> None:
+    """The runtime of torch, in one process, moves what the data says."""
+    torch, case = pytest.importorskip("torch"), model_case(number)
+    data = sw.sync(case.model, case.rules("source"), case.rules("target")).data
+    held = {
+        device: {name: torch.from_numpy(each.copy()) for name, each in buffers.items()}
+        for device, buffers in case.held("source").items()
+    }
+    used = {
+        (device, buffer)
+        for _, source, _, _, _, _, (buffer,), _ in data["members"]
+        for device in data["places"][source]
+    }
+    given_ = {
+        device: {name: each for name, each in buffers.items() if (device, name) in used}
+        for device, buffers in held.items()
+        if any((device, name) in used for name in buffers)
+    }
+    from shardwright.templates.support.torch_model import Weights
+
+    got = Weights(data).local(given_)
+    numpy = {d: {name: each.numpy() for name, each in of.items()} for d, of in got.items()}
+    assert_same(numpy, case.held("target"))

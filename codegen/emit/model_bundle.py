@@ -1,0 +1,96 @@
+"""Emission of models: from a plan or a description to the files of its bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwright.codegen.backends.registry import MODELLING
+from shardwright.codegen.emit.model import model_backends, model_files
+from shardwright.codegen.emit.templates import render
+from shardwright.codegen.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.spec.model import ModelDescription
+from shardwright.ir.model_plan import ModelPlan, plan_model
+from shardwright.ir.model_proof import prove
+
+
+@dataclass(frozen=True)
+class ModelBundle:
+    """What is emitted for a model: a module for each backend, and the data that all of them
+    read."""
+
+    plan: ModelPlan
+    backends: tuple[str, ...] = MODELLING
+
+    def description(self, name: str) -> ModelDescription:
+        """Return all that it takes to emit this bundle again under a name."""
+        return ModelDescription.of(self.plan, name, self.backends)
+
+    def files(self, name: str) -> dict[str, str]:
+        """Return the text of every file of the bundle, by file name. Raises ProofError, a bug of
+        ours, for a plan that does not move its model right."""
+        lines = (*str(self.plan).splitlines(), *str(prove(self.plan)).splitlines())
+        command = self.description(name).command()
+        page = ModelPage(self.plan, name, command, lines)
+        return {
+            **model_files(self.plan.data, self.backends, lines[:5], command),
+            "README.md": render("common/model.md.jinja", page),
+            "plan.json": self.plan.to_json(),
+        }
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
+        manifest beside that folder. The files that changed, removed ones too; nothing is written
+        on an error."""
+        folder = bundle_folder(path, "generated/weights")
+        given = ((self.description(folder.name), self.files(folder.name)),)
+        return write_bundles(folder.parent, given)
+
+
+@dataclass(frozen=True)
+class ModelPage:
+    """What the review page says."""
+
+    plan: ModelPlan
+    name: str
+    command: str
+    lines: tuple[str, ...]
+
+    @property
+    def sides(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
+        """Of both sides the name, the mesh, and rules with their layouts."""
+        return [
+            (name, str(rules.mesh), [(rule.glob.text, rule.said) for rule in rules.rules])
+            for name, rules in (("source", self.plan.source), ("target", self.plan.target))
+        ]
+
+    @property
+    def kinds(self) -> list[str]:
+        """A row for each kind."""
+        return [
+            f"| {self.plan.firsts[number]} | {self.plan.counts[number]:,} | "
+            f"{'x'.join(map(str, kind.tensor.shape)) or '()'} | {kind.tensor.dtype} | "
+            f"`{kind.source.said}` | `{kind.target.said}` |"
+            for number, kind in enumerate(self.plan.kinds.kinds)
+        ]
+
+    @property
+    def rows(self) -> list[str]:
+        """What each device sends and receives."""
+        sent, received = self.plan.sent, self.plan.received
+        return [
+            f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
+            for device in self.plan.devices
+        ]
+
+
+def emit_model(plan: ModelPlan, backends: tuple[str, ...] | None = None) -> ModelBundle:
+    """Return the bundle of a plan of a model. Raises InputError for backends without modules of
+    models."""
+    return ModelBundle(plan, model_backends(backends))
+
+
+def plan_described(description: ModelDescription) -> ModelPlan:
+    """Return the plan of a model that is described."""
+    limit = description.memory_limit
+    return plan_model(description.model(), *description.rules(), memory_limit=limit)

@@ -1,0 +1,258 @@
+"""Descriptions of models, as a [[model]] table has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from shardwright.codegen.backends.registry import MODELLING
+from shardwright.codegen.spec.description import (
+    check_name,
+    listed_command,
+    read_backends,
+    read_mesh,
+    read_text,
+    toml_value,
+)
+from shardwright.codegen.spec.toml_tables import read_toml
+from shardwright.ir.errors import InputError, one_of, unknown
+from shardwright.ir.mesh import Mesh, as_integer
+from shardwright.ir.model import Model
+from shardwright.ir.model_plan import MEMORY_LIMIT, ModelPlan
+from shardwright.ir.rules import LayoutRule, Rules
+from shardwright.ir.stored import Stored
+
+REQUIRED = ("name", "mesh", "tensors", "source", "target")
+FIELDS = (*REQUIRED, "dtype", "target_mesh", "memory_limit", "backends")
+"""The keys of a table."""
+SHARED = ("mesh", "target_mesh", "dtype", "memory_limit", "backends")
+"""What a model may have in common with other tables."""
+
+Said: TypeAlias = tuple[tuple[str, str], ...]
+"""By name or glob a value, as JSON."""
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A named model: its tensors, rules at both ends, and bytes in flight. Tensors and rules are by
+    name or glob, their values as JSON."""
+
+    name: str
+    mesh: str
+    tensors: Said
+    source: Said
+    target: Said
+    target_mesh: str | None = None
+    memory_limit: int = MEMORY_LIMIT
+    backends: tuple[str, ...] = MODELLING
+
+    @staticmethod
+    def of(plan: ModelPlan, name: str, backends: tuple[str, ...]) -> ModelDescription:
+        """Return the description of a plan."""
+        source, target = (str(each.mesh) for each in (plan.source, plan.target))
+        tensors = {each: said._asdict() for each, said in plan.model.tensors.items()}
+        return ModelDescription(
+            check_name(name),
+            source,
+            _table(tensors, None, "tensors"),
+            _rules(plan.source, "source"),
+            _rules(plan.target, "target"),
+            None if target == source else target,
+            plan.memory_limit,
+            backends,
+        )
+
+    def model(self) -> Model:
+        """Return the tensors."""
+        return Model(_values(self.tensors))
+
+    def rules(self) -> tuple[Rules, Rules]:
+        """Return the rules of source and target."""
+        target_mesh = self.mesh if self.target_mesh is None else self.target_mesh
+        return Rules(self.mesh, _values(self.source)), Rules(target_mesh, _values(self.target))
+
+    @property
+    def supported(self) -> tuple[str, ...]:
+        """The backends whose support modules are imported."""
+        return self.backends
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a [[model]] table has them, without those that are None."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found |= {key: _values(found[key]) for key in ("tensors", "source", "target")}
+        found["backends"] = list(self.backends)
+        return {key: value for key, value in found.items() if value is not None}
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the fields as TOML has them, a line each."""
+        return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
+
+    def command(self) -> str:
+        """Return the command line that emits this bundle again."""
+        return listed_command(self.name)
+
+
+def _values(said: Said) -> dict[str, Any]:
+    return {key: json.loads(value) for key, value in said}
+
+
+def _inline(value: object) -> str:
+    """Return a value as TOML has it in a line."""
+    if not isinstance(value, dict):
+        return str(value).lower() if isinstance(value, bool) else toml_value(value)
+    keys = (key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key) for key in value)
+    pairs = zip(keys, map(_inline, value.values()), strict=True)
+    return "{" + ", ".join(f"{key} = {each}" for key, each in pairs) + "}"
+
+
+def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescription:
+    """Return the description of fields as a user gives them; files are relative to `home`.
+
+    An error names the field in `argument`.
+    """
+    for key in given:
+        if key not in FIELDS:
+            raise unknown("unknown key", key, FIELDS, key)
+    for key in REQUIRED:
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    meshes: list[Mesh] = [read_mesh("mesh", given["mesh"])]
+    meshes.append(read_mesh("target_mesh", given.get("target_mesh", given["mesh"])))
+    rules: list[Said] = []
+    for number, key in enumerate(("source", "target")):
+        side = _side(key, given[key], home)
+        if isinstance(side, Stored):  # as learned, with a mesh of its own
+            meshes[number] = side.mesh
+            rules.append(_rules(Rules.of(side, key), key))
+        else:
+            rules.append(_rules(_ruled(meshes[number], side, key), key))
+    limit = as_integer(given.get("memory_limit", MEMORY_LIMIT))
+    if limit is None or limit < 1:
+        raise InputError(
+            "a number of bytes", argument="memory_limit", got=given["memory_limit"],
+            expected="1 or more, as 1073741824",
+        )  # fmt: skip
+    backends = read_backends(given.get("backends", MODELLING))
+    for each in backends:
+        if each not in MODELLING:
+            raise InputError(
+                "a backend must have modules of models", argument="backends", got=each,
+                expected=one_of(MODELLING),
+            )  # fmt: skip
+    source, target = map(str, meshes)
+    return ModelDescription(
+        check_name(read_text("name", given["name"])),
+        source,
+        _tensors(given["tensors"], given.get("dtype"), home),
+        rules[0],
+        rules[1],
+        None if target == source else target,
+        limit,
+        backends,
+    )
+
+
+def _tensors(given: object, dtype: object, home: Path) -> Said:
+    """Return the tensors of a table, of a file of TOML or of safetensors, or of a folder."""
+    if isinstance(given, str):
+        return _read(home / given, dtype)
+    if not isinstance(given, Mapping) or not given:
+        raise InputError(
+            "the tensors of a model are a table of shapes, or a file",
+            argument="tensors",
+            got=given,
+            expected='{"layers.{0..79}.wq" = [8192, 8192]}, or "model.safetensors"',
+        )
+    return _table(given, dtype, "tensors")
+
+
+def _read(path: Path, dtype: object) -> Said:
+    if path.suffix != ".toml":
+        model = _named("tensors", lambda: Model.from_safetensors(path))
+        return _table({name: each._asdict() for name, each in model.tensors.items()}, None, "")
+    values = read_toml(path).values
+    if not isinstance(values.get("tensors"), Mapping) or {*values} - {"tensors", "dtype"}:
+        raise InputError(
+            "a file of tensors has a table of shapes, and perhaps a dtype",
+            argument="tensors",
+            got=f"{path} with {', '.join(values) or 'nothing'}",
+            expected='dtype = "bfloat16", and [tensors]',
+        )
+    return _table(values["tensors"], values.get("dtype", dtype), "tensors")
+
+
+def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
+    """Return tensors by name as JSON, each with its dtype."""
+    found = []
+    for text, each in given.items():
+        alone = _named(argument, partial(Model, {text: each}, dtype))
+        said = next(iter(alone.tensors.values()))
+        found.append((text, json.dumps({"shape": list(said.shape), "dtype": said.dtype})))
+    return tuple(found)
+
+
+def _named(argument: str, make: Callable[[], Model]) -> Model:
+    """Return a model, mistakes in it said of an argument."""
+    try:
+        return make()
+    except InputError as error:
+        raise _within(error, argument) from None
+
+
+def _side(key: str, given: object, home: Path) -> Mapping[str, Any] | Stored:
+    """Return the rules of a side, or a stored layout from a file, as `learn` writes it."""
+    if isinstance(given, str):
+        return Stored.read(home / given) if given.endswith(".toml") else {"*": given}
+    if isinstance(given, Mapping) and given:
+        return given
+    raise InputError(
+        "a side is a table of rules, a layout, or a file of a stored layout",
+        argument=key,
+        got=given,
+        expected=f'{key} = {{"*.norm" = "_", "*" = "_[{{tp}}]"}}',
+    )
+
+
+def _ruled(mesh: Mesh, given: Mapping[str, Any], argument: str) -> Rules:
+    try:
+        return Rules(mesh, given)
+    except InputError as error:
+        raise _within(error, argument) from None
+
+
+def _within(error: InputError, argument: str) -> InputError:
+    """Return a mistake in a table, said of the key of the table."""
+    return InputError(
+        f"{error.argument}: {error.rule}" if error.argument else error.rule,
+        argument=argument,
+        got=error.got,
+        expected=error.expected,
+        text=error.text,
+        span=error.span,
+    )
+
+
+def _rules(side: Rules, argument: str) -> Said:
+    """Return rules as JSON, in canonical form. Raises InputError for one that is none."""
+    return tuple((rule.glob.text, json.dumps(_rule(rule, argument))) for rule in side.rules)
+
+
+def _rule(rule: LayoutRule, argument: str) -> object:
+    try:
+        layout = str(rule.layout if rule.read is None else rule.read)
+        _ = rule.tensor
+    except InputError as error:
+        raise _within(error, argument) from None
+    more: dict[str, object] = {}
+    if rule.mesh is not None:
+        more["mesh"] = str(rule.mesh)
+    if rule.at:
+        more["at"] = {axis: list(at) if isinstance(at, tuple) else at for axis, at in rule.at}
+    if rule.also:
+        more["also"] = True
+    return {"layout": layout, **more} if more else layout

@@ -1,0 +1,99 @@
+"""Commands on a model: planned, shown, emitted, checked and verified, with a fault too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from strategies import exactly, message
+
+import shardwright as sw
+from shardwright.codegen.spec.config import read_config
+
+CONFIG = """\
+[mesh]
+stage0 = '<["a"=2], device_ids=[0, 1]>'
+stage1 = '<["a"=2], device_ids=[2, 3]>'
+
+[[model]]
+name = "stages"
+mesh = "stage0"
+target_mesh = '<["tp"=4], device_ids=[4, 5, 6, 7]>'
+dtype = "bfloat16"
+tensors = "layers.toml"
+target = "_[{tp}]"
+
+[model.source]
+"layer0.*" = "_[{a}]"
+"layer1.*" = { layout = "_[{a}]", mesh = "stage1" }
+"""
+TENSORS = """\
+[tensors]
+"layer{0,1}.w" = [64, 64]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a config of a model."""
+    (tmp_path / "shardwright.toml").write_text(CONFIG)
+    (tmp_path / "layers.toml").write_text(TENSORS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_commands(folder: Path) -> None:
+    planned = run("plan").out
+    assert "received by the busiest device 4,096 bytes, the least possible\n" in planned
+    assert "proved: every element of every target buffer is written once" in planned
+    assert json.loads(run("plan", "--json").out)["bytes"]["total"] == 16384
+    run("emit")
+    assert run("check").out.startswith("generated: as it would be emitted now")
+    assert run("show").out == (folder / "generated/stages/README.md").read_text()
+    assert "8,192 elements; the module was not run" in run("verify").out
+    listed = run("emit", "generated/manifest.json", "-o", "again").out
+    assert "again/stages: 6 files written" in listed
+    for file in ("model.json", "plan.json", "triton_gpu.py", "jax_xla.py"):
+        first, second = (folder / each / "stages" / file for each in ("generated", "again"))
+        assert first.read_text() == second.read_text()
+    data = folder / "generated/stages/model.json"
+    text = data.read_text()
+    data.write_text(text.replace("[1,3,0,1024,0]", "[1,3,0,1023,0]"))
+    assert data.read_text() != text
+    failed = run("verify")
+    assert failed.code == 1
+    assert "model.json: layer0.w: a loop leaves its part" in failed.out
+
+
+def test_in_python(folder: Path) -> None:
+    """An emitted plan is that of the config; a learned layout in a file is a side."""
+    (said,) = read_config("shardwright.toml").models
+    weights = sw.sync(said.model(), *said.rules(), memory_limit=said.memory_limit)
+    sw.emit(weights.plan).write("mine/stages")
+    run("emit")
+    for file in ("model.json", "plan.json"):
+        mine, emitted = (folder / each / "stages" / file for each in ("mine", "generated"))
+        assert mine.read_text() == emitted.read_text()
+    stored = sw.Stored("tp=2", {"a": (4, 4)}, "a[{tp}]", "bfloat16")
+    (folder / "learned.toml").write_text(str(stored))
+    (folder / "shardwright.toml").write_text(
+        '[[model]]\nname = "a"\nmesh = "tp=2"\ndtype = "bfloat16"\ntensors = { a = [4, 4] }\n'
+        'source = "learned.toml"\ntarget = "_"\n'
+    )
+    assert "received by all devices        32 bytes" in run("plan").out
+
+
+def test_a_state_is_of_torch_or_jax() -> None:
+    weights = sw.sync(
+        sw.Model({"w": (4,)}, "float32"), sw.Rules("a=2", "_[{a}]"), sw.Rules("a=2", "_")
+    )
+    assert message(lambda: weights({"w": np.zeros(2)})) == exactly(
+        """
+        state: a state must have tensors of torch or arrays of JAX
+        got: array([0., 0.])
+        expected: tensors by name; Sync.local moves arrays of numpy
+        """
+    )
