@@ -58,7 +58,7 @@ class Measured:
 
 
 def pairs_of(axes: dict[str, int], shape: tuple[int, ...]) -> list[sw.Reshard]:
-    """All ordered pairs that move something."""
+    """Return all ordered pairs that move bytes."""
     both = itertools.product(shardings(sw.Mesh(axes)), repeat=2)
     made = [sw.Reshard(shape=shape, dtype="float32", source=a, target=b) for a, b in both]
     return [reshard for reshard in made if bound(reshard)]
@@ -106,7 +106,7 @@ def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
-    """The dimension that each axis splits; None where axes are not in the order of the mesh."""
+    """The dimension that each axis splits; None if axes are not in the order of the mesh."""
     names = sharding.mesh.names
     found: list[int | None] = [None] * len(names)
     for dim, axes in enumerate(sharding.dims):

@@ -25,7 +25,7 @@ MESH = "x=2,y=2"
 
 @dataclass(frozen=True)
 class Case:
-    """A reshard of four devices; `placements`: how DTensor has it, None where it cannot say it."""
+    """A reshard of four devices; `placements`: how DTensor has it, None if it cannot say it."""
 
     name: str
     shape: tuple[int, int]

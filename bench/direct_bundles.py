@@ -28,7 +28,7 @@ LINE = "from bench.direct_bundles import serve; serve()"
 @dataclass(frozen=True)
 class Tiles:
     """A kind of tiles: the form that moves them, devices that share a shard, what the shape of a
-    matrix is of so many shards, and its elements."""
+    matrix is of this many shards, and its elements."""
 
     form: str
     replicas: int
@@ -109,7 +109,7 @@ def counted(text: str) -> Bundles:
 
 
 def compiled(tiles: str, devices: int, dump: Path) -> Bundles:
-    """Return the bundles of the kernel between so many devices, the one that sends."""
+    """Return the bundles of the kernel between this many devices, the one that sends."""
     told = {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",

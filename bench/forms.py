@@ -41,7 +41,7 @@ def aligned(seed: int, devices: int) -> sw.Reshard:
 
 
 def traits(choice: FormChoice) -> frozenset[str]:
-    """The name of a form, and the options that it was made with."""
+    """Return the name of a form and its options."""
     form = choice.form
     found = {form.name}
     if form.view != tuple(range(len(form.view))):
@@ -60,7 +60,7 @@ def traits(choice: FormChoice) -> frozenset[str]:
 
 def losses(every: Sequence[FormChoice]) -> dict[str, float]:
     """By form and option: how much longer the best choice without it takes, as a share of the best;
-    infinite where there is none."""
+    infinite if there is none."""
     best = min(choice.seconds for choice in every)
     found = {}
     for trait in frozenset[str]().union(*map(traits, every)):

@@ -36,7 +36,7 @@ Timer = Callable[[Callable[[], object]], float]
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes of the target shards and of the largest tile, and seconds to copy so many bytes, to
+    """Bytes of the target shards and of the largest tile, and seconds to copy this many bytes, to
     reshard as a graph, and to reshard as called."""
 
     name: str

@@ -2,7 +2,7 @@
 
 `python -m bench gpu_staging`. Of each reshard of the corpus that is one exchange, the bytes of the
 entries that the emitted module lists, on the device that copies most, beside those of its whole
-shard, which was copied before; nothing where the shard is in symmetric memory. Nothing is run.
+shard, which was copied before; nothing if the shard is in symmetric memory. Nothing is run.
 """
 
 from __future__ import annotations

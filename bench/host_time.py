@@ -74,8 +74,8 @@ class FakeGroup:
 
 @contextmanager
 def faked(ranks: int) -> Iterator[FakeDriver]:
-    """Stand in for a group of so many ranks of which this is the first, and, from then on, for the
-    driver: where there is no GPU, Triton has no other to go back to."""
+    """Stand in for a group of this many ranks of which this is the first, and, from then on, for
+    the driver: where there is no GPU, Triton has no other to go back to."""
     import torch.distributed as dist
     from triton.runtime import driver
 

@@ -100,7 +100,7 @@ BEFORE_OF_SMALL = {"v5e:2x4": "1.16, 2.11", "v5p:2x2x2": "0.50, 0.50", "v6e:2x4"
 @dataclass(frozen=True)
 class LinkLoad:
     """One module: rounds, bytes of the busiest links of all of them, of the busiest link of a
-    direct exchange and of XLA's plan, None where there is none; and the predicted seconds."""
+    direct exchange and of XLA's plan, or None; and the predicted seconds."""
 
     name: str
     topology: str

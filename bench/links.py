@@ -1,4 +1,4 @@
-"""How long planning and routing take, and how much memory, as devices grow; beside XLA.
+"""Time and memory of planning and routing as the number of devices grows, beside XLA.
 
 Seconds are those of the processor, whatever else runs. Half a minute, most of it XLA's. The
 picture is `pictures/scale.svg`.
@@ -73,7 +73,7 @@ def measured(program: str, *words: object) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Planned:
-    """Of one reshard on so many devices: (seconds, megabytes) of plans, and XLA's seconds."""
+    """Of one reshard on this many devices: (seconds, megabytes) of plans, and XLA's seconds."""
 
     what: str
     devices: int

@@ -304,7 +304,8 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
 
 
 def main(count: int = COUNT) -> None:
-    """Print the page of so many random matmuls of each mesh, all of them where there are fewer."""
+    """Print the page of this many random matmuls of each mesh, all of them where there are
+    fewer."""
     found, said = [], []
     for axes in MESHES:
         drawn = triples(axes)[:count]

@@ -1,4 +1,4 @@
-"""Predicted microseconds of 60 matmuls, from few rows to many, moved first and in a loop.
+"""Predicted microseconds of 60 matmuls, from few rows to many: operands moved first, or in a loop.
 
 The table is written to `matmul_loops.md` beside this file; nothing is run.
 """

@@ -111,7 +111,7 @@ def _turns(turns: int, programs: list[Any], a: Any, b: Any) -> Times:
 
 
 def measured(plans: Iterable[MatmulPlan], turns: int = TURNS) -> list[Times]:
-    """Return the seconds of both sides of each plan, of so many turns."""
+    """Return the seconds of both sides of each plan, of this many turns."""
     with tempfile.TemporaryDirectory() as folder:
         paths = write_modules(plans, Path(folder) / "generated")
         ran = subprocess.run(

@@ -125,7 +125,7 @@ def main(count: int = COUNT) -> None:
 def table(
     measured: list[Measured], cases: dict[str, sw.Reshard | sw.Matmul], count: int = COUNT
 ) -> str:
-    """Return the page of modules: fit one half of those that are slow enough, judge the other.
+    """Return the page of modules: fit one half of the slow modules, and judge by the other half.
     Raises InputError for fewer than twice `count`."""
     taken = [each for each in measured if each.seconds >= QUICK]
     halves = [taken[number::2][:count] for number in range(2)]

@@ -83,7 +83,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Busy:
-    """Loops of a kernel's bundles: those that multiply `inner` times a block, each of so many
+    """Loops of a kernel's bundles: those that multiply `inner` times a block, each of this many
     cycles of the MXUs, and the bundles of all that is around them."""
 
     bundles: int

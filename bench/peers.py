@@ -53,7 +53,7 @@ def versions() -> str:
 
 
 def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | None]:
-    """Return the steps of Shardy's pass for each reshard; None where the pass makes an op that is
+    """Return the steps of Shardy's pass for each reshard; None if the pass makes an op that is
     not well-formed, or steps that lead to another sharding."""
     asked = [[str(r.source.mesh), r.shape, str(r.source), str(r.target)] for r in reshards]
     lines = _answers(["-m", "bench.peers"], [json.dumps(each) for each in asked])
@@ -128,7 +128,7 @@ def _answers(words: list[str], lines: Sequence[str], **environment: str) -> list
 
 
 def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) -> Any:
-    """Return the ops of the pass, None where it fails."""
+    """Return the ops of the pass, None if it fails."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 

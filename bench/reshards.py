@@ -57,7 +57,7 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
 
 
 def random_mesh(rng: random.Random, sizes: Sequence[int] = _SIZES) -> sw.Mesh:
-    """A mesh of one of so many devices; of up to four axes."""
+    """A mesh of one of this many devices; of up to four axes."""
     axes, left = [], rng.choice(sizes)
     while left > 1:
         axes.append(rng.choice([d for d in range(2, left + 1) if left % d == 0]))

@@ -140,7 +140,7 @@ def row(name: str, pairs: list[tuple[int, int]]) -> tuple[str, ...]:
 
 
 def main(count: int = COUNT) -> None:
-    """Print the table of so many pairs."""
+    """Print the table of this many pairs."""
     table = Table(title="bytes into all devices, our plan's over others'")
     for heading in ("beside", "sums", "geometric mean", "worst", "less / equal / more"):
         table.add_column(heading, justify="right")

@@ -109,7 +109,7 @@ def forms(title: str, choices: Iterable[FormChoice]) -> Table:
 
 
 def large(count: int) -> list[FormChoice]:
-    """The forms of so many random reshards all of whose tiles are large."""
+    """The forms of this many random reshards all of whose tiles are large."""
     reshards = filter(is_large, map(random_reshard, itertools.count()))
     return [chosen(sw.plan(reshard)) for reshard in itertools.islice(reshards, count)]
 
@@ -222,7 +222,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def main(count: int = RANDOM) -> None:
-    """Print the tables, over so many random reshards beside the corpus."""
+    """Print the tables, over this many random reshards beside the corpus."""
     paper = console()
     with tempfile.TemporaryDirectory() as folder:
         bundles = emitted(Path(folder), corpus() | random_reshards(count))

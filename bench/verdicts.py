@@ -75,7 +75,7 @@ class Row:
     @property
     def over(self) -> float:
         """How much longer the quickest module takes than XLA's own plan, as a part of its
-        seconds; nothing where that does not keep every bit."""
+        seconds; nothing if that does not keep every bit."""
         took = self.best[0].cost.seconds
         return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took and self.keeps else 0.0
 

@@ -298,7 +298,7 @@ def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str,
 def _asked(
     listed: list[tuple[str, sw.Reshard]], server: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Return what a process of so many devices says of the reshards."""
+    """Return what a process of this many devices says of the reshards."""
     lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     run = subprocess.run(

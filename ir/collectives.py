@@ -126,7 +126,7 @@ def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pa
     ends = [i for i, _ in moves], sorted(j for _, j in moves)
     if more or ends != (everywhere, everywhere):
         raise InputError(
-            "a permutation is along one axis, from every coordinate and to every one",
+            "a permutation needs one axis, and each of its coordinates once on either side",
             argument="axes" if more else "pairs",
             got=", ".join(map(str, (ref, *more))) if more else str(moves),
             expected="one axis" if more else f"each of 0 to {size - 1} once on either side",
@@ -194,7 +194,7 @@ def _one_each(extent: int, count: int, tiled: bool) -> None:
     if tiled or extent == count:
         return
     raise InputError(
-        "what is not tiled has an element for each device along the axes",
+        "without `tiled` a dimension has one element for each device along the axes",
         argument="shape",
         got=f"{extent} elements for {count} devices",
         expected=f"{count}, or tiled",
@@ -221,7 +221,7 @@ def _without(source: Sharding, here: int, refs: Refs) -> Refs:
 
 
 def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
-    """Return what is left of the axes of a dimension without these at its end; None where they are
+    """Return what is left of the axes of a dimension without these at its end; None if they are
     not there."""
     left = list(source.dims[here].axes)
     for ref in reversed(refs):

@@ -74,7 +74,7 @@ class _OneCut(ABC):
 
     @property
     def step(self) -> int | None:
-        """The length S after which the cut repeats; None where it does not."""
+        """The length S after which the cut repeats; None if it does not."""
         return None
 
     @property

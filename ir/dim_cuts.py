@@ -1,6 +1,7 @@
-"""How one stored dimension of a part is cut, and who has which shard: `ir/parts.py` has the texts.
+"""How one stored dimension of a part is cut, and which device has which shard.
 
-`DimCut` is what is said; `BoundCut` is it on a mesh, as closed forms of a mesh position.
+`DimCut` is the cut as written (`ir/parts.py` has the text form); `BoundCut` is the cut on a mesh,
+as closed forms of a mesh position.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class DimCut:
         return self == DimCut()
 
     def bind(self, extent: int, mesh: Mesh) -> BoundCut:
-        """Return the cut of a dimension of an extent on a mesh; InputError where it has none."""
+        """Return the cut of a dimension of an extent on a mesh; InputError if it has none."""
         start, stop = self.window or (0, extent)
         if not 0 <= start < stop <= extent:
             raise InputError(

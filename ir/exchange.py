@@ -49,7 +49,7 @@ class HolderRule:
 @dataclass(frozen=True)
 class Exchange(Once):
     """All transfers of a reshard at once, in closed form. `operator`: by which receivers reduce the
-    terms of the first hidden dimension; None where they keep values as they come."""
+    terms of the first hidden dimension; None if they keep values as they come."""
 
     source: Layout
     target: Layout
@@ -83,7 +83,7 @@ class Exchange(Once):
 
     @property
     def terms(self) -> int:
-        """How many terms are reduced to one value; 1 where none are."""
+        """How many terms are reduced to one value; 1 if none are."""
         return 1 if self.operator is None else self.dims[0].source.extent
 
     @property

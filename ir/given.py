@@ -34,7 +34,7 @@ from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, plac
 
 
 class Given(NamedTuple):
-    """A sharding, and the split that what it was read from implies; None where it implies none."""
+    """A sharding, and the split that what it was read from implies; None if it implies none."""
 
     sharding: Sharding
     split: str | None = None
@@ -47,7 +47,7 @@ def shape_of(given: object) -> tuple[int, ...]:
 
 
 def mesh_of(given: object, argument: str | None = None) -> Mesh:
-    """Return the mesh that something stands for; InputError for what stands for none."""
+    """Return the mesh that a text or an object denotes. Raises InputError if it denotes none."""
     try:
         return _mesh_of(given, argument)
     except InputError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a PartitionSpec says: the axes that split each dimension, None where it is
+    """What a PartitionSpec says: the axes that split each dimension, None if it is
     UNCONSTRAINED; unreduced axes; `text`: how it is printed.
 
     Its `reduced` axes say how a gradient is placed, not how the tensor is, and are passed over.

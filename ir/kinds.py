@@ -219,7 +219,7 @@ class _Sorting:
                 yield tensor, Homed(each.name, str(number), geometry, place)
 
     def _check_owners(self, homes: Iterable[tuple[str, Homed]], side: str) -> None:
-        """Raise InputError where the buffers of a tensor do not have all of it."""
+        """Raise InputError if the buffers of a tensor do not have all of it."""
         by_tensor: dict[str, list[tuple[Geometry, str]]] = {}
         for name, home in homes:
             by_tensor.setdefault(name, []).append((home.geometry, home.number))

@@ -219,7 +219,7 @@ def _text_of(given: object) -> object:
 
 
 def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
-    """Raise InputError where shardings by subscripts name one factor by two indices, or two
+    """Raise InputError if shardings by subscripts name one factor by two indices, or two
     factors by one."""
     known: dict[int, str] = {}
     for side, text in zip(SIDES, given, strict=True):

@@ -88,7 +88,7 @@ class MatmulCost:
 
     @property
     def limit(self) -> Limit:
-        """What bounds it."""
+        """The resource that bounds the time."""
         parts: tuple[tuple[float, Limit], ...] = (
             (self.multiplying, "multiplication"),
             (self.touching, "memory"),
@@ -100,9 +100,9 @@ class MatmulCost:
 
 @dataclass(frozen=True)
 class MatmulCandidate:
-    """One way to carry a matmul out: where devices multiply, the plans of what moves, and which
-    step of these goes on meanwhile. `pulled`: whether a kernel takes the place of all steps, that
-    pulls parts of operands and pushes sums while devices multiply; its cost is of that."""
+    """One way to compute a matmul: the shardings during the product, the plans of the moves, and
+    the step that overlaps with the product. `pulled`: whether one kernel replaces all steps; it
+    pulls parts of operands and pushes sums while devices multiply, and the cost is its cost."""
 
     multiplication: Multiplication
     moves: tuple[Plan, Plan, Plan]  # of lhs, rhs and the result
@@ -131,7 +131,7 @@ class MatmulPlan(Drawn):
 
     @property
     def case(self) -> int:
-        """The hardest case of all axes, 1 where nothing is in the way."""
+        """The hardest case of all axes, 1 if nothing is in the way."""
         return max((case.number for case in self.cases), default=1) or 1
 
     def __repr__(self) -> str:

@@ -86,8 +86,8 @@ def prove(plan: ModelPlan, data: dict[str, Any] | None = None) -> ModelProof:
 
 
 def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
-    """Check that each tensor has one member for each target buffer that it is in, as layouts say,
-    and that buckets have all pieces."""
+    """Check that each tensor has one member for each of its target buffers, and that the buckets
+    contain all pieces."""
     places = [tuple(each) for each in data["places"]]
     expected = {(each.tensor, each.target_buffer): each for each in plan.kinds.members}
     pieces = 0

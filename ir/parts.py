@@ -58,7 +58,7 @@ class TensorPart:
         object.__setattr__(self, "dims", tuple(dims))
 
     def bind(self, shape: tuple[int, ...], mesh: Mesh) -> BoundPart:
-        """Return the part of a tensor of a shape on a mesh; InputError where it has none."""
+        """Return the part of a tensor of a shape on a mesh; InputError if it has none."""
         whole: tuple[tuple[FactorAxis, ...], ...] = tuple(
             (FactorAxis(dim, 1, extent),) for dim, extent in enumerate(shape)
         )
@@ -103,7 +103,7 @@ class TensorPart:
 
 
 def _check_axes(dims: tuple[DimCut, ...], mesh: Mesh) -> None:
-    """Raise InputError where two dimensions are cut along one axis."""
+    """Raise InputError if two dimensions are cut along one axis."""
     seen: list[tuple[Digit, AxisRef]] = []
     for number, dim in enumerate(dims):
         for place, (ref, digit) in enumerate(zip(dim.axes, dim.digits(mesh), strict=True)):

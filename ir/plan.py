@@ -67,7 +67,7 @@ class Prediction:
     (`codegen/planner/network/timeline.py`).
 
     `least_seconds`: no sequence of basis steps takes less, whatever memory it takes; a hair below
-    `seconds` where there is none (None for a direct plan). `peak_bytes`: the most that a device
+    `seconds` if there is none (None for a direct plan). `peak_bytes`: the most that a device
     holds of the tensor at once, before and after a step, and of the terms that an exchange brings
     before it reduces them. `memory_bytes`: the most it may hold (None: no shard in between is
     larger than the larger one of source and target, or a megabyte). `why`: where that could not be

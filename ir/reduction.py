@@ -63,7 +63,7 @@ class Reduction:
         return self._in_parts(lambda own, _: own)
 
     def copies(self) -> Transfers | None:
-        """Return the transfers that copy sums afterwards; None where there are none."""
+        """Return the transfers that copy sums afterwards, or None."""
         if self._scatters:
             return None
         copied = self._in_parts(lambda _, other: other)

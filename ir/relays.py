@@ -171,7 +171,7 @@ def _boxes(
 
 
 def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
-    """Yield the classes along each dimension of boxes that are disjoint and make up a mask."""
+    """Yield disjoint boxes that cover a mask, as classes along each dimension."""
     if mask.ndim == 0:
         yield ()
         return

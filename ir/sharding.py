@@ -74,7 +74,7 @@ class Sharding:
     dims: tuple[DimSharding, ...]  # one a dimension of the tensor
     replicated: tuple[AxisRef, ...] = ()  # explicitly so; the other free axes are so implicitly
     unreduced: tuple[AxisRef, ...] = ()  # devices hold terms along these
-    # Of all unreduced axes; `sum` where there are none. Modules have hashes of `repr`s without it.
+    # Of all unreduced axes; `sum` if there are none. Modules have hashes of `repr`s without it.
     operator: Operator = dataclasses.field(default="sum", repr=False)
 
     def __post_init__(self) -> None:

@@ -169,7 +169,7 @@ class Stored(Drawn):
 
     @staticmethod
     def read(path: str | Path) -> Stored:
-        """Return stored layouts from a file of TOML; InputError where there is none to read."""
+        """Return stored layouts from a file of TOML; InputError if there is none to read."""
         try:
             return Stored.parse(Path(path).read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
@@ -290,7 +290,7 @@ class Stored(Drawn):
             raise _located(error, text, name) from None
 
     def _check_owners(self) -> None:
-        """Raise InputError where an element of a tensor is on no device."""
+        """Raise InputError if an element of a tensor is on no device."""
         for tensor, shape in self.tensors.items():
             every = [box for boxes in self.holdings[tensor] for box in boxes]
             grid = TensorClasses.of(shape, every)

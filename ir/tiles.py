@@ -59,14 +59,14 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
 
 
 def period(source: Cut, target: Cut) -> int | None:
-    """Return the length after which the cuts of both repeat, S*T/g; None where a cut does not."""
+    """Return the length after which the cuts of both repeat, S*T/g; None if a cut does not."""
     if source.step is None or target.step is None:
         return None
     return math.lcm(source.step, target.step)
 
 
 def tiles_per_period(source: Cut, target: Cut) -> int | None:
-    """Return S/g + T/g, less 1 where g divides the difference of the offsets; None where a cut does
+    """Return S/g + T/g, less 1 where g divides the difference of the offsets; None if a cut does
     not repeat."""
     if source.step is None or target.step is None:
         return None
@@ -114,12 +114,12 @@ class DimTiles:
 
     @property
     def period(self) -> int | None:
-        """The length after which the cut pattern repeats, S*T/g; None where a split is nested."""
+        """The length after which the cut pattern repeats, S*T/g; None if a split is nested."""
         return period(self.source.cut, self.target.cut)
 
     @property
     def tiles_per_period(self) -> int | None:
-        """S/g + T/g - 1; None where a split is nested."""
+        """S/g + T/g - 1; None if a split is nested."""
         return tiles_per_period(self.source.cut, self.target.cut)
 
     @cached_property

@@ -69,8 +69,8 @@ def _mib(size: int) -> float:
 
 
 def copied(size: int, count: int) -> tuple[float, float]:
-    """Return the seconds of torch's copy of so many bytes: in one, the faster of as a graph and as
-    called, and in `count` copies as a graph."""
+    """Return the seconds of torch's copy of this many bytes: in one, the faster of as a graph and
+    as called, and in `count` copies as a graph."""
     source, target = (torch.zeros(size, dtype=torch.uint8, device=HOME) for _ in range(2))
 
     def whole() -> object:

@@ -39,7 +39,7 @@ def alike(module: HloModule, devices: int) -> dict[tuple[str, str], Classes]:
             return (0,) * devices if "sharding={replicated}" in each.rest else apart
         if each.op in ("fusion", "call"):
             inner = each.called.get("calls") or each.called.get("to_apply") or ""
-            # Of a computation that several call, nothing is taken for known.
+            # A computation with several callers: assume nothing about its arguments.
             once = inner not in done and len(module.callers[inner]) == 1
             return evaluate(inner, taken) if once else apart
         return _classes(each, taken, devices)

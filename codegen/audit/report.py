@@ -34,7 +34,7 @@ class AuditRow:
 @dataclass(frozen=True)
 class AuditFinding:
     """Redundant communication, in words: the bytes that the busiest device receives, and the bytes
-    that suffice for what is kept, None where they are not known."""
+    that suffice for what is kept, None if they are not known."""
 
     kind: str
     line: str
@@ -52,7 +52,7 @@ class AuditFinding:
         return 0 if self.suffices is None else self.received - self.suffices
 
     def toml(self) -> str:
-        """Return the reshard as a table of a config; an empty text where there is none."""
+        """Return the reshard as a table of a config; an empty text if there is none."""
         if self.reshard is None:
             return ""
         source, target = self.reshard.source, self.reshard.target
@@ -73,7 +73,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found in a program for so many devices.
+    """What an audit found in a program for this many devices.
 
     `received` and `padded` are those of the busiest device, of all collectives together, and
     `redundant` is how much less the busiest device would receive without what the findings save.

@@ -23,7 +23,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def reshard_between(
     before: HloTiling, after: HloTiling, array: HloArray, mesh: Mesh | None
 ) -> Reshard | None:
-    """Return the reshard from one tiling of an array to another; None where no axes make them.
+    """Return the reshard from one tiling of an array to another; None if no axes make them.
 
     Where groups of devices each reshard what they have, it is the first group's.
     """
@@ -123,7 +123,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
 
 
 def faults_of(groups: list[list[int]], devices: int) -> str:
-    """Return what is wrong with groups of devices; an empty text where nothing is."""
+    """Return what is wrong with groups of devices; an empty text if nothing is."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"

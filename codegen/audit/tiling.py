@@ -28,7 +28,7 @@ class HloTiling:
     tiles: tuple[int, ...]
 
     def sharding(self, mesh: Mesh, devices: list[int]) -> Sharding | None:
-        """Return the sharding on a mesh of these devices; None where axes do not make it."""
+        """Return the sharding on a mesh of these devices; None if axes do not make it."""
         by_tile: dict[int, list[int]] = {number: [] for number in range(math.prod(self.counts))}
         for device in devices:
             by_tile[self.tiles[device]].append(device)
@@ -66,7 +66,7 @@ def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | No
 
 
 def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | None:
-    """Return which tile of its operand each device keeps in a dynamic-slice; None where it is not
+    """Return which tile of its operand each device keeps in a dynamic-slice; None if it is not
     the device's number that says so."""
     whole, sizes = values.operand(slicing), slicing.numbers("dynamic_slice_sizes")
     if whole is None or len(whole.arrays) != 1:

@@ -29,7 +29,7 @@ _BINARY: dict[str, Callable[[Integers, Integers], Integers]] = {
 
 
 class HloValues:
-    """The values of a module on so many devices."""
+    """The values of a module on this many devices."""
 
     def __init__(self, module: HloModule, devices: int) -> None:
         self.module, self.devices = module, devices
@@ -44,7 +44,7 @@ class HloValues:
             each = found
 
     def operand(self, each: HloInstruction, number: int = 0) -> HloInstruction | None:
-        """Return what makes an operand; None where the text does not have it."""
+        """Return what makes an operand; None if the text does not have it."""
         here = self.module.computations[each.computation]
         if number >= len(each.operands) or each.operands[number] not in here:
             return None

@@ -1,6 +1,6 @@
-"""What running and compiling the modules of a backend take: packages, variables, targets.
+"""Requirements to run and compile the modules of a backend: packages, variables, targets.
 
-Nothing here knows of planning or rendering, since worker processes read it.
+Worker processes import this file, so it imports neither planning nor rendering.
 """
 
 from __future__ import annotations

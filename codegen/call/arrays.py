@@ -41,7 +41,7 @@ def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
         return jax.sharding.reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, target))
     if not isinstance(target, NamedSharding):
         raise InputError(
-            "an array is resharded to a sharding of JAX",
+            "the target of an array must be a JAX sharding",
             argument="target",
             got=in_a_line(target),
             expected="NamedSharding(mesh, P(…))",
@@ -178,7 +178,7 @@ def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> M
 
 
 def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSharding:
-    """Return how an array is sharded that is traced. Raises InputError where nothing tells."""
+    """Return how an array is sharded that is traced. Raises InputError if nothing tells."""
     said = jax.typeof(x).sharding
     types = set(said.mesh.axis_types)
     if AxisType.Manual in types:

@@ -40,7 +40,7 @@ class Way:
 
 
 def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollectives] | None) -> Way:
-    """Return who does a reshard on devices of JAX; `ask`: for what XLA does, None where it has no
+    """Return who does a reshard on devices of JAX; `ask`: for what XLA does, None if it has no
     plan of its own.
 
     XLA is asked where collectives do it that it finds by itself: elsewhere it warns of a
@@ -69,7 +69,7 @@ def _is_xlas(reshard: Reshard) -> bool:
 
 
 def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Plan, Priced]]:
-    """Return the plan of a backend with its price, nothing where the backend has none."""
+    """Return the plan of a backend with its price, nothing if the backend has none."""
     try:
         plan = plan_of(reshard, topology=where, backends=(name,))
     except InputError:

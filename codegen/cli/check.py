@@ -75,7 +75,7 @@ class CheckCommand(FolderFlags):
         return again.same
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
-        """Yield what is wrong, by where it was looked for."""
+        """Yield the problems found, each with the folder that was searched."""
         from shardwright.codegen.emit.check import check, check_config
 
         for path in () if self.described else self.paths:

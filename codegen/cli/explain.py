@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
 
-# Beyond so many devices XLA takes too long to be asked for a line.
+# Beyond this many devices XLA takes too long to be asked for a line.
 ASKED_DEVICES = 64
 
 TERMS = """\
@@ -113,7 +113,7 @@ def _stages(one: Priced) -> Table:
 
 
 def _collectives(reshard: Reshard, network: Network) -> Table | None:
-    """Return what collectives of the whole tensor take along the axes of a torus; None where there
+    """Return what collectives of the whole tensor take along the axes of a torus; None if there
     are none."""
     from rich.table import Table
 

@@ -266,7 +266,7 @@ class Flags(ABC):
         return {each: (firsts[each], folders.count(each)) for each in dict.fromkeys(folders)}
 
     def one(self) -> Description:
-        """Return the one reshard that is described."""
+        """Return the only reshard that the flags describe."""
         found = self.one_operation()
         if isinstance(found, Description):
             return found

@@ -225,7 +225,7 @@ def _write_matmul(path: Path, planned: "MatmulPlan") -> None:
     picture = matmul_svg(planned)
     if picture is None:
         raise InputError(
-            "the picture of a matmul has every device",
+            "the matmul has too many devices for a picture",
             argument="--svg",
             got=f"{planned.matmul.mesh.size} devices",
             expected=f"at most {TABLE_DEVICES}, or --html",
@@ -246,7 +246,7 @@ def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: st
 
 
 def _program(path: Path) -> str:
-    """Return a program from its text, propagated and shown."""
+    """Return the output for a program text: the program after propagation."""
     from shardwright.codegen.propagate.checked import check_propagated, unknown_kinds
     from shardwright.codegen.propagate.propagation import propagate
     from shardwright.codegen.show.program import show_program

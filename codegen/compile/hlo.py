@@ -49,7 +49,7 @@ class HloCollective:
 
 
 def vmem_bytes(text: str) -> int | None:
-    """Return the most VMEM that one of the program's Pallas kernels takes; None where it has
+    """Return the most VMEM that one of the program's Pallas kernels takes; None if it has
     none."""
     taken = []
     for kernel in _KERNEL.finditer(text):

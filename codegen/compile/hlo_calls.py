@@ -132,7 +132,7 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
 def _step(
     module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
 ) -> int | None:
-    """Return what is added to a loop's counter; 0 where it may stand `alone` and does."""
+    """Return what is added to a loop's counter; 0 if it may stand `alone` and does."""
     if alone and _is_element(added, index):
         return 0
     if added is None or added.op != "add":

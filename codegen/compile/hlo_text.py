@@ -87,7 +87,7 @@ class HloInstruction:
         return tuple(int(number) for number in found[1].split(",") if number) if found else ()
 
     def text(self, attribute: str) -> str | None:
-        """Return the value of `attribute="value"` or `attribute=value`; None where it is not
+        """Return the value of `attribute="value"` or `attribute=value`; None if it is not
         there."""
         found = re.search(rf'\b{attribute}="?((?<=")[^"]*|[\w.\-]+)', self.rest)
         return found[1] if found else None
@@ -111,7 +111,7 @@ class HloModule:
 
     @property
     def devices(self) -> int | None:
-        """How many devices the module is for; None where it does not say."""
+        """How many devices the module is for; None if it does not say."""
         counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", self.head)
         return math.prod(map(int, counts)) if counts else None
 
@@ -149,7 +149,7 @@ class HloModule:
         return found
 
     def line(self, instruction: HloInstruction) -> str:
-        """Return `file.py:12` of the user's program; an empty text where it is not known."""
+        """Return `file.py:12` of the user's program; an empty text if it is not known."""
         frame = re.search(r"stack_frame_id=(\d+)", instruction.rest)
         if frame and frame[1] in self._frames:
             return self._frames[frame[1]]

@@ -23,7 +23,8 @@ NARROW = "bf16"
 
 @functools.cache
 def devices_of(target: str, count: int) -> tuple[Any, ...]:
-    """Return so many devices: CPUs of this process, or chips of a topology of TPUs by its name."""
+    """Return this many devices: CPUs of this process, or chips of a topology of TPUs by its
+    name."""
     if target == "cpu":
         return tuple(jax.devices("cpu")[:count])
     listed = topologies.get_topology_desc(platform="tpu", topology_name=target).devices

@@ -11,7 +11,7 @@ from shardwright.ir.errors import InputError
 
 
 def check(module: ModuleType, topology: str, staging: int) -> None:
-    """Raise InputError where both shards and `staging` bytes are more than a device's HBM.
+    """Raise InputError if both shards and `staging` bytes are more than a device's HBM.
 
     Padding comes on top of it, so a reshard that passes may still be too large: the compiler says.
     """

@@ -36,7 +36,7 @@ class TpuCode:
 
 @dataclass(frozen=True)
 class GpuCode:
-    """What Triton made of a kernel. Registers and stack are a thread's; None where the binary
+    """What Triton made of a kernel. Registers and stack are a thread's; None if the binary
     does not tell. Registers that do not suffice are spilled to the stack, so 0 means no spills.
 
     `loads` and `stores` count the instructions that load from and store to global memory, the

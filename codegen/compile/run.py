@@ -50,7 +50,7 @@ class _BundleTask:
     @property
     def backend(self) -> str | None:
         """The backend of the bundle whose module is compiled: plain JAX where it has no kernel for
-        the target; None where it has neither."""
+        the target; None if it has neither."""
         given = self.description.backends
         return next((backend for backend in self.target.takes if backend in given), None)
 

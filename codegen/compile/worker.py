@@ -23,7 +23,7 @@ from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir.errors import InputError
 
 LONGEST = 200  # characters of a compiler's message that are shown
-# What compilers say before they say what is wrong.
+# Text that compilers print before the error itself.
 _PREAMBLE = re.compile(
     "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
     r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
@@ -72,7 +72,7 @@ def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
     """Return what the compiler makes of a job. Where XLA refuses a module's collectives on the
     first devices of a topology, another device takes the place of the last one.
 
-    Raises InputError where it refuses its own program.
+    Raises InputError if it refuses its own program.
     """
     try:
         return compiled(module, job)

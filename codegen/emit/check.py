@@ -67,7 +67,7 @@ def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, 
     """Return the problems of a root, or of one bundle in it; none where everything is up to date.
 
     What should be there is said by the config that the manifest names, else by the manifest. Raises
-    InputError where the path holds no bundles, and for a config that is wrong.
+    InputError if the path holds no bundles, and for a config that is wrong.
     """
     root, names = located(path)
     listed, folder = read_manifest(root), Path(os.path.abspath(path))

@@ -72,7 +72,7 @@ def plan(
 
 
 def takes_none(what: str, **given: object) -> None:
-    """Raise InputError where an argument that is for reshards is given for something else."""
+    """Raise InputError if an argument that is for reshards is given for something else."""
     for argument, got in given.items():
         if got not in ("auto", None):
             raise InputError(

@@ -166,7 +166,7 @@ class Bundle(Drawn):
 
 
 def _collective_id(description: Description, backend: str) -> int:
-    """Return the collective id of a backend's module, 0 where its kernels do not meet by one."""
+    """Return the collective id of a backend's module, 0 if its kernels do not meet by one."""
     return bundle_id(description) if registry.contract(backend).collective else 0
 
 
@@ -339,7 +339,7 @@ def emit_described(
 
 
 def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
-    """Return the backends that reduce terms by this strategy; where there are none to reduce, those
+    """Return the backends that reduce terms by this strategy; if there are none to reduce, those
     that execute more than direct plans and execute this strategy."""
     return tuple(
         each.name
@@ -368,7 +368,7 @@ def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -
     if not known:
         ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
         raise InputError(
-            "the modules of a bundle are of one plan, and backends reduce terms in other ways",
+            "the backends of one bundle must reduce terms in the same way",
             argument="backends",
             got=", ".join(ways),
             expected="a bundle for each",

@@ -117,7 +117,7 @@ class GroupModule(GroupText):
 
 def backends_of(group: Group, members: Iterable[Description]) -> tuple[str, ...]:
     """Return the backends that have modules of a group: those of all its members, whose
-    descriptions are given. Raises InputError, argument "members", where there is none."""
+    descriptions are given. Raises InputError, argument "members", if there is none."""
     wanted = [description.backends for description in members if description.name in group.members]
     found = tuple(each for each in registry.NAMES if all(each in given for given in wanted))
     if not found:
@@ -218,7 +218,7 @@ def _directly(name: str, plan: Plan) -> DirectPlan:
     """Return how a member moves in a group: in one exchange, whatever its own steps are."""
     if plan.reshard.source.unreduced or plan.reshard.target.unreduced:
         raise InputError(
-            "a group moves values, and no terms",
+            "a group cannot reduce terms",
             argument="members",
             got=f"unreduced axes of {name}",
             expected="members without them",

@@ -34,7 +34,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return the object of a text; None where it lacks what is compared."""
+    """Return the object of a text; None if it lacks what is compared."""
     try:
         found = json.loads(text)
         rows = found["communications"]

@@ -87,7 +87,7 @@ def backward_file(backend: str) -> str:
 
 
 def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | None:
-    """Return what moves cotangents back, a plan of the reverse reshard; None where there is no
+    """Return what moves cotangents back, a plan of the reverse reshard; None if there is no
     derivative or none is asked for, or where the backend, which takes the plan, refuses the
     reverse."""
     reshard, renders = plan.reshard, registry.backend(backend)

@@ -60,7 +60,7 @@ class ProgramBundle(Drawn):
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`; return the files that changed.
 
-        Raises InputError where the folder's name is no identifier, or it holds other files of these
+        Raises InputError if the folder's name is no identifier, or it holds other files of these
         names.
         """
         if not isinstance(path, str | Path):

@@ -36,7 +36,7 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
 
 
 def called(function: str, arguments: list[str], suffix: str = "", indents: int = 0) -> list[str]:
-    """Return `function(arguments)suffix` as a formatter breaks it, for so many indentations."""
+    """Return `function(arguments)suffix` as a formatter breaks it, for this many indentations."""
     room = WIDTH - indents * len(INDENT)
     joined = ", ".join(arguments)
     if len(f"{function}({joined}){suffix}") <= room:

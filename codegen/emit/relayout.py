@@ -86,7 +86,7 @@ def emit_relayout(
     plan = plan_relayout(what) if isinstance(what, Relayout) else what
     if len(plan.relays) > MOST_RELAYS:
         raise InputError(
-            "a module lists everything that moves",
+            "too many boxes for a module to list",
             argument="target",
             got=f"{len(plan.relays)} strided boxes",
             expected=f"at most {MOST_RELAYS}",

@@ -160,7 +160,7 @@ def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class _Table:
-    """What devices hold before and after, by device; nothing where that is left out."""
+    """What devices hold before and after, by device; nothing if that is left out."""
 
     before: dict[int, str]
     after: dict[int, str]

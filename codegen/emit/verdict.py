@@ -29,7 +29,7 @@ from shardwright.ir.reshard import Reshard
 
 # Plans within this part of each other are as fast.
 AS_FAST = 0.05
-# Below so many bytes a ratio to the least says nothing: it is padding of a small tensor.
+# Below this many bytes a ratio to the least says nothing: it is padding of a small tensor.
 TOLD_AS_BYTES = 1 << 16
 
 
@@ -92,7 +92,7 @@ def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
 
 
 def collectives_peer(plan: Plan, network: Network) -> Peer | None:
-    """Return the best sequence of collectives for a plan's reshard as a peer; None where there is
+    """Return the best sequence of collectives for a plan's reshard as a peer; None if there is
     none."""
     try:
         made = _best_sequence(plan, network)
@@ -107,7 +107,7 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
     """Return the plan itself where it was searched for on that network without a limit, so that
-    it is not searched for again; else the basis plan. Raises InputError where there is none."""
+    it is not searched for again; else the basis plan. Raises InputError if there is none."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:

@@ -167,7 +167,7 @@ def _entry(
 
 
 def _check_package_file(path: Path) -> None:
-    """Raise InputError where the package of the folder is somebody else's; an empty one is
+    """Raise InputError if the package of the folder is somebody else's; an empty one is
     nobody's."""
     is_empty = path.is_file() and not path.read_bytes()
     if path.exists() and not is_empty and not _is_ours(path):
@@ -198,7 +198,7 @@ def _check_package(root: Path) -> None:
 
 
 def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
-    """Raise InputError where other bundles of the folder use support modules of another version."""
+    """Raise InputError if other bundles of the folder use support modules of another version."""
     for backend, version in versions(after.supported()).items():
         found = dict(before.support.versions).get(backend, version)
         others = [

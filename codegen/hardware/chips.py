@@ -32,7 +32,7 @@ class Chip:
     `devices`: JAX devices a chip. `vmem_bytes`: what one kernel may take at most.
     `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the
     interconnect, one way: a device's share, where a chip has two. `core_bandwidth`: bytes a second
-    from one core of a chip to the other, 0 where the chip is one device. `layouts`: slices that the
+    from one core of a chip to the other, 0 if the chip is one device. `layouts`: slices that the
     compiler knows, as chips along the torus.
     """
 

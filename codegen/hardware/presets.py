@@ -2,7 +2,7 @@
 
     v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; two devices a chip on v4, tpu7x
     h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
-    cpu:8                             so many devices that JAX makes of the processor of one host
+    cpu:8                             this many devices that JAX makes of the processor of one host
     switch:8  torus:4x4  hierarchical:2x4   with `,key=value` for every figure that is another
 
 A TOML file has `topology` (one of the texts without figures) and the figures as keys.
@@ -45,7 +45,7 @@ GPU_KERNEL = 2e-6  # bench/gpu_check.md: 12.8 us for the six kernels of `transpo
 CPU_BANDWIDTH = 8e9
 CPU_LATENCY = 3e-5
 CPU_COPIES = 5e9  # bytes a second that are put in another order
-# Rows of a ragged all-to-all take multiples of so many bytes. libtpu 0.0.42 pads them to tiles of
+# Rows of a ragged all-to-all take multiples of this many bytes. libtpu 0.0.42 pads them to tiles of
 # 128 words, as what it compiles for every generation says; XLA on GPUs keeps arrays dense.
 TPU_RAGGED = 512
 GPU_RAGGED = 1
@@ -71,7 +71,7 @@ _UNITS = {
     "multiplies": "multiplications and additions a second",
 }
 
-# Devices that a plan is made for, and ids that it is priced with, at most.
+# Most devices of a plan, and the largest device id that prices take.
 MOST_DEVICES = 1 << 20
 
 
@@ -147,7 +147,11 @@ def _from_file(path: Path) -> Topology:
         _wrong(f"not TOML: {error}", str(path), "a TOML file")
     head = table.pop("topology", None)
     if not isinstance(head, str):
-        _wrong("a file of a topology says which", str(path), 'topology = "torus:4x4", or another')
+        _wrong(
+            "a topology file must name its topology",
+            str(path),
+            'topology = "torus:4x4", or another',
+        )
     return _described(head, table)
 
 
@@ -281,7 +285,7 @@ def _flags(value: object, count: int) -> tuple[bool, ...]:
 def _count(key: str, value: object) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isdecimal() or len(text) > 9:
-        _wrong(f"{key} is a number of bytes, 0 where there is no such collective", value, "512")
+        _wrong(f"{key} is a number of bytes, 0 if there is no such collective", value, "512")
     return int(text)
 
 

@@ -60,7 +60,7 @@ def _peak(name: str, dtype: str) -> float:
 
 def cache_bytes(topology: Topology) -> int:
     """Return bytes that a device keeps beside its arithmetic from one product to the next: the VMEM
-    of a TPU, the L2 cache of a GPU, 0 where the device is not known."""
+    of a TPU, the L2 cache of a GPU, 0 if the device is not known."""
     return _CACHES.get(device_of(topology), 0)
 
 

@@ -20,15 +20,15 @@ first first, and the shorter way along each, half each way where both are as lon
 transfer passes are all taken for as long as it takes (no header, no contention but for the links
 themselves); a switch has full bisection; nothing of one step overlaps with the next.
 
-`memory`: bytes a second that a device's HBM reads and writes, 0 where copies are not counted.
+`memory`: bytes a second that a device's HBM reads and writes, 0 if copies are not counted.
 `launch`: seconds that a call takes besides all that it does; `kernel`: that each kernel of it takes
 to begin; `collective`: that each collective of a library takes besides its messages (`nccl.py`),
 0 where it goes as messages do. `multiplies`: multiplications and
-additions of float32 a second, other types in proportion to the peaks of the device; 0 where these
+additions of float32 a second, other types in proportion to the peaks of the device; 0 if these
 peaks hold (`rates.py`). `device`: the preset whose devices these are, where other figures of it are
 its own.
-`ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of so many
-bytes; 0 where it has none, or where a text does not name the platform.
+`ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of this
+many bytes; 0 if it has none, or where a text does not name the platform.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Switch:
         return _ends(size)
 
     def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
-        """Return so many of these side by side, devices numbered on, and which one each link is
+        """Return this many of these side by side, devices numbered on, and which one each link is
         of."""
         size = self.size or devices
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
@@ -223,7 +223,7 @@ class Hierarchical:
         return np.concatenate([_ends(self.size), between], axis=2)
 
     def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
-        """Return so many of these side by side, devices numbered on, and which one each link is
+        """Return this many of these side by side, devices numbered on, and which one each link is
         of."""
         ends = (self.size, self.size, self.hosts, self.hosts)
         links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])

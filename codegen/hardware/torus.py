@@ -170,7 +170,7 @@ class Torus:
         return up, down
 
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
-        """Return so many of these side by side, devices numbered on, and which one each link is
+        """Return this many of these side by side, devices numbered on, and which one each link is
         of."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links

@@ -1,1 +1,1 @@
-"""Layouts, and what loaders hold, compared: which elements lie elsewhere, as ranges with names."""
+"""Comparison of layouts and loaders: the elements that differ in place, as named ranges."""

@@ -35,7 +35,7 @@ _ODD = (PADDING, UNKNOWN, SCATTERED)
 def fit_buffer(
     held: Sequence[HeldBuffer], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> BufferLayout | None:
-    """Return the layout of a buffer from what each mesh position holds; None where no layout has
+    """Return the layout of a buffer from what each mesh position holds; None if no layout has
     it."""
     ranks = {len(each.shape) for each in held if each.tensors.size} or {len(held[0].shape)}
     if len(ranks) > 1 or not all(each.is_moved for each in held):

@@ -29,7 +29,7 @@ from shardwright.ir.layout import merge_digits, read_digits
 from shardwright.ir.mesh import Mesh
 
 Range = tuple[int, int] | None
-"""What a position has of a dimension, half-open; None where it does not matter."""
+"""What a position has of a dimension, half-open; None if it does not matter."""
 
 Window = tuple[int, int] | None
 """The elements of a dimension that any position has; None: all."""

@@ -254,7 +254,7 @@ class PartFit:
 
 
 def _written(sizes: list[dict[int, int]], groups: list[list[tuple[int, int]]]) -> Factors | None:
-    """Return factors by weight as a reshape and an order; None where there is nothing to say."""
+    """Return factors by weight as a reshape and an order; None if there is nothing to say."""
     names = {}
     before = []
     for logical, factors in enumerate(sizes):

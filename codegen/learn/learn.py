@@ -71,7 +71,7 @@ class Learned(Drawn):
     def stored(self) -> Stored:
         """The stored layout: of the buffers that have one, and the tensors that are whole in them.
 
-        Raises InputError, with what was found, where there is none.
+        Raises InputError, with what was found, if there is none.
         """
         layouts = dict(self.layouts)
         while layouts:

@@ -65,7 +65,7 @@ class LogicalTensor:
 
     @staticmethod
     def made(shape: tuple[int, ...], like: str, dtype: object) -> LogicalTensor:
-        """Return a tensor of numpy, torch or jax of an element type; numpy's are float64."""
+        """Return a numpy, torch or jax tensor of an element type; numpy tensors are float64."""
         if like == "numpy":
             return LogicalTensor(shape)
         name = dtype_of(dtype)
@@ -176,7 +176,7 @@ def read_logical(logical: object) -> dict[str, LogicalTensor]:
 
 def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
     """Return the type in which numbers must be exact: what was asked for, else that of the
-    tensors, float32 for shapes alone; InputError where they differ."""
+    tensors, float32 for shapes alone; InputError if they differ."""
     if asked is not None:
         return dtype_of(asked)
     found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})

@@ -1,4 +1,4 @@
-"""The two kinds of sides that are compared: what a layout has, and what a loader stores."""
+"""The two kinds of sides of a comparison: a stored layout, and a loader."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def learn_sizes(
     `sizes`: two or more, of the same parameters. `load(rank, tensors, **size)`, `logical(**size)`
     and `ranks(**size)` are as for `learn`, of a size. `check`: one more size, at which the loader
     runs only to check the result on every element.
-    Raises InputError where the buffers at some size have no layout, where no form of a layout holds
+    Raises InputError if the buffers at some size have no layout, where no form of a layout holds
     at all sizes, and where it does not hold at the size to check.
     """
     if len(sizes) < 2 or any({*each} != {*check} for each in sizes) or check in sizes:

@@ -70,7 +70,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure before and after a fit, 0 where it is not counted; `note`: why it was kept, or how
+    """One figure before and after a fit, 0 if it is not counted; `note`: why it was kept, or how
     far it is told, "" where it was fitted."""
 
     name: str
@@ -89,7 +89,7 @@ class Fit:
 
 def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
     """Return the topology with the figures that samples tell, all other ones kept. Raises
-    InputError where a module needs more devices than the topology has."""
+    InputError if a module needs more devices than the topology has."""
     model = _Model.of(topology, samples)
     told, notes = _told(model)
     costs = model.start

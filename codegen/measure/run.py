@@ -150,7 +150,7 @@ def _answer(worker: Worker, line: str) -> dict[str, Any]:
 
 
 def _topology(found: Sequence[Hardware]) -> Topology:
-    """Return the topology of the devices here. Raises InputError where none is known."""
+    """Return the topology of the devices here. Raises InputError if none is known."""
     here = max(found, key=lambda each: each.count)
     known = {"H100": "h100", "H200": "h200"}
     names = [name for part, name in known.items() if part in here.kind]

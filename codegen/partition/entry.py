@@ -75,7 +75,7 @@ def _check_limit(memory_limit: object) -> None:
 
 
 def _check_jax() -> None:
-    """Raise InputError where jax is not installed."""
+    """Raise InputError if jax is not installed."""
     if importlib.util.find_spec("jax") is None:
         raise InputError(
             "a function is partitioned with jax, which is not installed",

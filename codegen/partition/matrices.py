@@ -1,9 +1,9 @@
 """Matmuls of tensors as matmuls of matrices: dimensions of one kind are one, and a tensor in which
 they do not lie side by side, or columns before rows, is transposed.
 
-In which order rows stand does not matter to a product, as long as its tensors agree. What is
-gathered or scattered has the parts of devices one after another, so that another tensor may have to
-be turned: parts of its dimension before the dimensions that stand before it.
+The order of rows does not matter to a product if its tensors agree. A gathered or scattered tensor
+has the parts of devices one after another, so another tensor may have to be transposed: the parts
+of its dimension come first.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 class BesideMatmul:
     """A matmul and what is gathered for it or scattered of it; `side`: which tensor that is.
 
-    `plan` is that of a kernel which does both, None where there is none; `reason`: why, in words.
+    `plan` is that of a kernel which does both, or None; `reason`: why, in words.
     The kernel multiplies `matrices`, of tensors that may be transposed, and one of them turned,
     before or after; `saving`: the seconds that it takes less, each time.
     """
@@ -123,7 +123,7 @@ class _Finder:
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
     def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
-        """Return the plan of what moves and multiplies at once, None where apart takes less."""
+        """Return the plan of what moves and multiplies at once, None if apart takes less."""
         matrices, move = found.matrices, found.move
         values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh

@@ -9,8 +9,8 @@ Place = tuple[Hashable, ...]
 
 
 def owners(tree_of: Callable[[tuple[Any, ...]], Any], count: int, side: str) -> list[Place]:
-    """Return for each of so many leaves the place of the dict or list that it is in, in the tree of
-    a side."""
+    """Return for each of this many leaves the place of the dict or list that it is in, in the tree
+    of a side."""
     found = dict(_leaves(tree_of(tuple(range(count))), (side,)))
     return [found.get(leaf, ()) for leaf in range(count)]
 

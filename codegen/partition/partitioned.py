@@ -68,7 +68,7 @@ class Partitioned(Drawn):
     def local(self) -> LocalProgram:
         """What one device runs.
 
-        Raises InputError where it cannot be said: arguments that do not divide, several meshes;
+        Raises InputError if it cannot be said: arguments that do not divide, several meshes;
         and where every plan holds more than the memory limit.
         """
         check_even(self.given, self.program)
@@ -101,7 +101,7 @@ class Partitioned(Drawn):
         """Return the program with each remedy of a communication, by its number, after what is
         asked for otherwise, as "p_w as [{}, {}]"; what receives the fewest bytes comes first.
 
-        Raises InputError where no communication has the number.
+        Raises InputError if no communication has the number.
         """
         check_type(number, int, "the number of a communication: 3 of C3", "number")
         made: list[tuple[str, Partitioned]] = []
@@ -116,7 +116,7 @@ class Partitioned(Drawn):
         """Return the program with the best remedy of a communication, by its number: what it does
         in all, be it more.
 
-        Raises InputError where the communication has no remedy.
+        Raises InputError if the communication has no remedy.
         """
         found = self.remedies(number)
         if not found:
@@ -197,7 +197,7 @@ class Partitioned(Drawn):
         if name not in names:
             like = [known for known in names if name.rstrip("0123456789_") in known]
             raise InputError(
-                "a value must be one of the program",
+                "the program has no value of this name",
                 argument="value",
                 got=name,
                 expected=one_of((like or names)[:8]),

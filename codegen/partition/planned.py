@@ -21,7 +21,7 @@ def planned(
 ) -> LocalProgram:
     """Return what each device runs of a propagated program; `asked` says how plans are rated.
 
-    Raises InputError where every plan holds more than the limit.
+    Raises InputError if every plan holds more than the limit.
     """
     plan = cheapest if mode == "cheapest" else as_shardy
     tried: list[tuple[Held, LocalProgram]] = []
@@ -37,7 +37,7 @@ def planned(
 
 
 def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
-    """Yield how plans are rated, first as asked, then those that hold less."""
+    """Yield ratings of plans: first as requested, then ratings that prefer less memory."""
     yield asked
     if not asked.regather:
         yield replace(asked, regather=True)

@@ -38,7 +38,7 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
     """Return the programs that are as a program was given but for a remedy of a communication, by
     its number; none where nothing that a user may ask for would remedy it.
 
-    Raises InputError where no communication has the number.
+    Raises InputError if no communication has the number.
     """
     found = [step for step, _ in moves_of(local) if step.is_sent]
     if not 1 <= number <= len(found):

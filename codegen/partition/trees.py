@@ -22,7 +22,7 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 def leaves_of(
     given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
-    """Return one sharding a leaf of `tree`, None where nothing is said.
+    """Return one sharding a leaf of `tree`, None if nothing is said.
 
     Raises an InputError, of `argument` and the path of the leaf, for a prefix that does not fit,
     a sharding of another rank, or axes that the mesh does not have.
@@ -46,7 +46,7 @@ def leaves_of(
 
 
 def _difference(said: str) -> str:
-    """Return where trees differ, and in which keys, from what JAX says in a dozen lines."""
+    """Return where trees differ, and in which keys, shortened from JAX's message."""
     path = re.search(r"prefix_tree(\S+)$", said, re.MULTILINE)
     keys = re.search(r"on key sets is\n\s*(.+)", said)
     names = re.findall(r"^\s*[-+] \((.*)\)$", said, re.MULTILINE)

@@ -117,7 +117,7 @@ def _job(reshard: Reshard) -> dict[str, object]:
 
 
 def why_not_xla(reshard: Reshard) -> str | None:
-    """Return why XLA cannot be asked for a reshard; None where it can."""
+    """Return why XLA cannot be asked for a reshard; None if it can."""
     if importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     sides = (reshard.source, reshard.target)

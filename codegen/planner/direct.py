@@ -28,7 +28,7 @@ def plan_direct(
     memory_limit: int | None = None,
 ) -> DirectPlan:
     """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
-    it. Where terms are reduced, every receiver gets all of what it reduces."""
+    it. Each receiver of a sum gets all of its terms."""
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

@@ -184,7 +184,7 @@ class Loads:
         return np.maximum(rounds, 0)
 
     def _sent_in(self, rule: HolderRule, rounds: Integers) -> Integers:
-        """Return what the rule assigns each source position in so many rounds."""
+        """Return what the rule assigns each source position in this many rounds."""
         load = self._piece_rounds(rule, self._turn_and_part(rule)[1], rounds)
         widths = self.boxes[0][:, :, 1] - self.boxes[0][:, :, 0]
         for axis in range(len(self.source.dims)):

@@ -87,7 +87,7 @@ def default_network(reshard: Reshard) -> Network:
 
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
-    """Return a topology with the devices of a reshard. Raises InputError where it has fewer."""
+    """Return a topology with the devices of a reshard. Raises InputError if it has fewer."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

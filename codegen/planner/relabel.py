@@ -34,7 +34,7 @@ class Relabelled:
 def relabel(reshard: Reshard) -> Relabelled:
     """Return the order of the target's devices that moves least; the given one if none is better.
 
-    Raises InputError where there are unreduced axes, whose partial sums name their devices, and
+    Raises InputError if there are unreduced axes, whose partial sums name their devices, and
     for more than MOST_DEVICES devices.
     """
     mesh = reshard.target.mesh

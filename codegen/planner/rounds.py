@@ -24,7 +24,7 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.transfers import Transfers
 
-# Colouring takes a path a transfer; beyond so many, rotation is kept.
+# Colouring takes a path a transfer; beyond this many, rotation is kept.
 MOST_COLOURED = 1 << 16
 
 

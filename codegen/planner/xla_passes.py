@@ -115,7 +115,7 @@ def _users(module: HloModule, each: HloInstruction) -> list[HloInstruction]:
 def _inside(
     module: HloModule, fusion: HloInstruction, operand: HloInstruction
 ) -> HloInstruction | None:
-    """Return the parameter that an operand is within a fusion; None where it is no fusion."""
+    """Return the parameter that an operand is within a fusion; None if it is no fusion."""
     if "calls" not in fusion.called:
         return None
     body = module.computations[fusion.called["calls"]].values()

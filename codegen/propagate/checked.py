@@ -1,4 +1,4 @@
-"""Whether an op that a text gives can be propagated through."""
+"""Checks that propagation can handle an op given as text."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class _Tensor:
         return got, lost
 
     def within(self, along: _Along) -> _Along:
-        """Return the same with the axes that this tensor could have, and no more."""
+        """Return a copy with only the axes that this tensor could have."""
         has = self.axes[along.factor]
         _, _, wanted = common(has, along.axes)
         if not wanted:

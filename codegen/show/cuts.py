@@ -120,7 +120,7 @@ class CutPicture:
         )
 
     def narrowed(self, columns: int) -> CutPicture:
-        """Return the picture with at most so many bands across."""
+        """Return the picture with at most this many bands across."""
         if self.across is None or columns >= len(self.columns):
             return self
         return replace(self, across=replace(self.across, bands=self.across.bands[:columns]))

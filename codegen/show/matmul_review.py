@@ -55,7 +55,7 @@ def matmul_page(
 
 
 def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
-    """Return the section on the matmuls of the cotangents; nothing where there are none."""
+    """Return the section on the matmuls of the cotangents; nothing if there are none."""
     if not backward:
         return ()
     text = (

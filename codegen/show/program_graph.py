@@ -81,7 +81,7 @@ class ProgramGraph:
         return ProgramGraph(values, _direct(tuple(self._between(place)))).without_idle()
 
     def _between(self, place: dict[int, int]) -> Iterator[GraphEdge]:
-        """Yield the edges between values that are kept, through those that are not."""
+        """Yield the edges between drawn values, passing through hidden values."""
         into: dict[int, list[GraphEdge]] = defaultdict(list)
         for each in self.edges:
             into[each.target].append(each)

@@ -7,7 +7,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def summary(plan: DirectPlan) -> str:
-    """Return what is moved from where to where, how much, and who has most to do with it."""
+    """Return what moves, from where to where, how many bytes, and the busiest device."""
     reshard, traffic = plan.reshard, plan.traffic
     shape = "x".join(map(str, reshard.shape)) or "a scalar"
     lines = [

@@ -18,7 +18,7 @@ from shardwright.ir.mesh import Digit, Mesh
 
 @dataclass(frozen=True)
 class Letters:
-    """What is named how; where there are more of a kind than letters, the first has numbers."""
+    """Letters for indices; with more indices than letters, they are numbered."""
 
     extents: str = "KL"
     elements: str = "ij"

@@ -12,7 +12,7 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 Row = tuple[str, ...]
 
 HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes")
-# Rows that a reader is shown; the others are counted.
+# Most rows to print; the output counts the others.
 LISTED_TRANSFERS = 64
 
 DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")

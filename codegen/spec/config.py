@@ -418,7 +418,9 @@ def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
     elif in_two:
         expected += ", or, for the same tensors in two groups, a config and an `out` for each group"
     return InputError(
-        "two operations of one name" if same else "two operations whose names differ only in case",
+        "two operations have one name"
+        if same
+        else "two operations whose names differ only in case",
         argument="name",
         got=name if same else f"{name} beside {other}",
         expected=expected,

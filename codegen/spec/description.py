@@ -359,7 +359,7 @@ def read_id(value: object, among: range) -> int | None:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:
         raise InputError(
-            "JAX's interpreter of TPU kernels takes this number for itself",
+            "JAX's interpreter of TPU kernels reserves this number",
             argument="collective_id",
             got=value,
             expected=f"a number below {INTERPRETERS_IDS.start} or from {INTERPRETERS_IDS.stop} on",

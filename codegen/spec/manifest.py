@@ -99,7 +99,7 @@ class SupportEntry:
 class Manifest:
     """The bundles of a folder and their groups, both sorted by name, and the support modules.
 
-    `config`: the file that says what is in the folder, relative to it; None where flags do.
+    `config`: the file that says what is in the folder, relative to it; None if flags do.
     `package`: the hash of each file of the folder itself.
     """
 
@@ -284,7 +284,7 @@ def _read(path: Path) -> Manifest:
         document = json.loads(read_text(path))
         if document["version"] != VERSION:
             raise InputError(
-                "a manifest of another version",
+                "the manifest has another version",
                 argument=str(path),
                 got=document["version"],
                 expected=str(VERSION),

@@ -16,7 +16,7 @@ def named(
     where: str = "the folder of the config",
     home: str = "",
 ) -> Any:
-    """Return what stands in a module under a name; InputError where it cannot be imported.
+    """Return what stands in a module under a name; InputError if it cannot be imported.
 
     `rule`: what the reference must be. `home`: the folder in which modules are looked for first, by
     default this one. `where`: how an error calls it.

@@ -52,7 +52,7 @@ class Table:
     def many(self, key: str, what: str) -> tuple[Table, ...]:
         """Return the tables of the array at a key: under headers, or in line.
 
-        Raises InputError where something else is there.
+        Raises InputError if something else is there.
         """
         listed = self.values.get(key, [])
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
@@ -65,7 +65,7 @@ class Table:
         return tuple(Table(self.path, self.text, what, each, place) for each, place in pairs)
 
     def one(self, key: str, what: str) -> Table | None:
-        """Return the table at a key, None where there is none; InputError where it is no table."""
+        """Return the table at a key, or None; InputError if it is no table."""
         if key not in self.values:
             return None
         value, places = self.values[key], self._places(key)
@@ -125,7 +125,7 @@ def _form(table: Table, key: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, without a byte-order mark. Raises InputError where the file
+    """Return the text of a file, without a byte-order mark. Raises InputError if the file
     cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")

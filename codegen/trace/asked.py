@@ -51,7 +51,7 @@ def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) 
 
 
 def check_places(places: Sequence[Any], line: Line | None) -> None:
-    """Raise an InputError where a function puts a value somewhere itself."""
+    """Raise an InputError if a function puts a value somewhere itself."""
     said = [str(place) for place in places if place is not None]
     if said:
         raise InputError(
@@ -65,12 +65,12 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
 def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
     """Return the branch that every platform takes.
 
-    Raises InputError where platforms take different ones: a module is for all of them.
+    Raises InputError if platforms take different ones: a module is for all of them.
     """
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:
         raise InputError(
-            "a function must be the same for all platforms, as its module is",
+            "a function must not branch by platform: its module is for all of them",
             argument="fn",
             got=f"branches for {', '.join(others)}{f', {line}' if line else ''}",
             expected="no lax.platform_dependent, or a default alone",

@@ -107,7 +107,7 @@ class Tracer:
         where = f"{line}: " if line else ""
         if self.strict:
             raise InputError(
-                "every primitive must have a rule where strict is asked for",
+                "with strict=True every primitive must have a rule",
                 argument="fn",
                 got=f"{where}{primitive}",
                 expected="a primitive of the table, or strict=False to have it replicated",

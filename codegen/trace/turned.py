@@ -59,7 +59,7 @@ def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
 def put(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add a scatter that sets; return its result.
 
-    Raises InputError where it applies a function to what is there.
+    Raises InputError if it applies a function to what is there.
     """
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     if equation.params["update_jaxpr"] is not None:

@@ -1,7 +1,8 @@
-"""What comes after what: vector clocks, and bytes whose uses have to be ordered by them.
+"""Order of events by vector clocks, and races on bytes.
 
-Whoever acts has a number, a time that goes up, and a clock: up to which time of each other it knows
-that all is over. Two uses of a byte of which one writes are a race unless one knows of the other.
+Each actor has a number, a rising time, and a clock: for every other actor, the time up to which it
+knows that all events are over. Two uses of a byte, at least one of them a write, are a race unless
+one actor knows of the other's use.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Watched:
         self._reads: dict[int, Any] = {}
 
     def places(self, addresses: Any) -> Any:
-        """Return which of its bytes some addresses are."""
+        """Return the offsets of addresses within its bytes."""
         inside = (addresses >= self.start) & (addresses < self.stop)
         return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
 

@@ -63,7 +63,7 @@ def constants(module: ModuleType, case: Case) -> None:
 
 
 def names(module: ModuleType, wanted: Iterable[str]) -> None:
-    """Raise MismatchError where a name of the contract is missing."""
+    """Raise MismatchError if a name of the contract is missing."""
     for name in wanted:
         named(module, name)
 

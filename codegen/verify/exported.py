@@ -35,7 +35,7 @@ class Exported:
         return call
 
     def exercised(self, module: ModuleType, checks: Collection[str]) -> None:
-        """Raise MismatchError where a check of the table was not made, or has not called the
+        """Raise MismatchError if a check of the table was not made, or has not called the
         function that it is to exercise."""
         for name in self._names:
             if self._table[name] not in checks:

@@ -37,7 +37,7 @@ def wide_numbers(values: Numbers) -> Numbers:
 
 
 def same_product(found: Numbers, product: Product, dtype: str) -> None:
-    """Raise MismatchError where values differ by more than they may."""
+    """Raise MismatchError if values differ by more than they may."""
     wanted = product.result
     if product.within is not None:
         near = np.abs(found - wanted) <= product.within

@@ -159,7 +159,7 @@ def _filled(
 
 
 def compare_held(got: Held, expected: Held) -> None:
-    """Raise MismatchError where devices have other bits; what is beyond a buffer must be zero."""
+    """Raise MismatchError if devices have other bits; what is beyond a buffer must be zero."""
     for name, each in expected.items():
         for device, wanted in each.items():
             found = got[name][device]

@@ -121,7 +121,7 @@ def twins_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
     """Return the twins of reshards that are on the same devices, whose modules are those emitted;
-    None where there are none that can run here.
+    None if there are none that can run here.
 
     A twin is the smallest tensor whose modules have the forms of those emitted, else the smallest.
     Of more devices than can be run it is on fewer, and on those on which modules differ least.
@@ -149,7 +149,7 @@ def twins_of(
 def _all_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
-    """Return a tensor of each that can run here, None where one has none."""
+    """Return a tensor of each that can run here, None if one has none."""
     twins: list[Twin] = []
     for description, modules in zip(descriptions, emitted, strict=True):
         found = _twin_of(description, backend, modules)

@@ -82,7 +82,7 @@ class _Cut:
         return ids_of(self.mesh).reshape(self.sizes)
 
     def choices(self, most: int) -> Iterator[tuple[int, ...]]:
-        """Yield sizes of the pieces, of at most so many devices in all."""
+        """Yield sizes of the pieces, of at most this many devices in all."""
         found: list[tuple[int, ...]] = [()]
         for size in self.sizes:
             found = [
@@ -98,7 +98,7 @@ class _Cut:
         return self.ids[tuple(slice(0, size) for size in sizes)]
 
     def among(self, kept: Integers) -> Integers | None:
-        """Return the ids that are kept, by coordinates; None where they are no grid."""
+        """Return the ids that are kept, by coordinates; None if they are no grid."""
         places = [np.unique(along) for along in np.nonzero(np.isin(self.ids, kept))]
         if any(len(p) < min(size, 2) for p, size in zip(places, self.sizes, strict=True)):
             return None

@@ -214,7 +214,7 @@ def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
 
 
 def _operator(source: Located, axis_set: Node, kind: Token) -> Operator | None:
-    """Return the operator before the braces of unreduced axes; None where there is none."""
+    """Return the operator before the braces of unreduced axes, or None."""
     for token in _tokens(axis_set, "OPERATOR"):
         if kind != "unreduced":
             raise source.error(

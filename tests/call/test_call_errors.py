@@ -64,7 +64,7 @@ MISTAKES = {
     "a target that is none": (
         "sw.reshard(x, 'y')",
         """\
-        target: an array is resharded to a sharding of JAX
+        target: the target of an array must be a JAX sharding
         got: 'y'
         expected: NamedSharding(mesh, P(…))
         """,

@@ -458,7 +458,7 @@ def test_a_manifest_of_another_version(root: Path) -> None:
     listing = root / "manifest.json"
     listing.write_text(listing.read_text().replace('"version": 1', '"version": 2'))
     assert message(lambda: check(root)) == (
-        f"{root}/manifest.json: a manifest of another version\ngot: 2\nexpected: 1"
+        f"{root}/manifest.json: the manifest has another version\ngot: 2\nexpected: 1"
     )
 
 

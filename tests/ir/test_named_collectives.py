@@ -106,7 +106,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.reduce_scatter(*of('[{}, {}], unreduced={"X"}'), "X", tiled=False),
         """
-        shape: what is not tiled has an element for each device along the axes
+        shape: without `tiled` a dimension has one element for each device along the axes
         got: 8 elements for 4 devices
         expected: 4, or tiled
         """,
@@ -138,7 +138,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.permute(*of('[{"X"}, {}]'), "X", pairs=[(0, 1), (1, 0)]),
         """
-        pairs: a permutation is along one axis, from every coordinate and to every one
+        pairs: a permutation needs one axis, and each of its coordinates once on either side
         got: [(0, 1), (1, 0)]
         expected: each of 0 to 3 once on either side
         """,

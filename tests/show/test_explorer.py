@@ -209,7 +209,7 @@ def test_a_matmul_of_many_devices_has_no_picture(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["show", str(config), "up", "--svg", str(path)])
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: --svg: the picture of a matmul has every device\n"
+        "error: --svg: the matmul has too many devices for a picture\n"
         "got: 32 devices\n"
         "expected: at most 16, or --html\n"
     )

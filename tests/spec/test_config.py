@@ -263,7 +263,7 @@ collective_id
     (
         CONFIG + GROUP.replace("layer0.norm", "layer0.wq"),
         """
-        shardwright.toml, line 25, name: two operations of one name
+        shardwright.toml, line 25, name: two operations have one name
             {name = "layer0.wq", shape = [64], source = '[{"fsdp"}]', target = '[{}]'},
                      ^^^^^^^^^
         got: layer0_wq
@@ -326,7 +326,7 @@ collective_id
     (
         CONFIG + '[[group]]\nname = "wq"\nmembers = ["wq"]\n',
         """
-        shardwright.toml, line 18, name: two operations of one name
+        shardwright.toml, line 18, name: two operations have one name
           name = "wq"
                   ^^
         got: wq
@@ -412,7 +412,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml"]\n' + CONFIG,
         {"a": LAYER.replace("wk", "wq")},
         """
-        shardwright.toml, line 11, name: two operations of one name
+        shardwright.toml, line 11, name: two operations have one name
           name = "wq"
                   ^^
         got: wq

@@ -294,7 +294,7 @@ def test_toml_missing_key(tmp_path: Path) -> None:
 def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
     assert problem(tmp_path, TABLE + TABLE) == exactly(
         """
-        reshards.toml, line 9, name: two operations of one name
+        reshards.toml, line 9, name: two operations have one name
           name = "transpose_2x3"
                   ^^^^^^^^^^^^^
         got: transpose_2x3

@@ -104,7 +104,7 @@ WRONG = [
     (
         ('name = "down"', 'name = "first"'),
         """
-        shardwright.toml, line 25, name: two operations of one name
+        shardwright.toml, line 25, name: two operations have one name
           name = "first"
                   ^^^^^
         got: first

@@ -1,7 +1,7 @@
-"""Functions that a program calls often, as a layer: their parameters, and the calls.
+"""Functions that a program calls several times, such as a layer: their parameters and calls.
 
-What comes out of one part of a tree, as the weights of a layer, or out of one call is one
-parameter, from which the function takes what it needs.
+All values from one subtree (the weights of a layer) or from one call are one parameter; the
+function unpacks it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Parameter:
     """A parameter of a function: a value, or a tree of which several are taken."""
 
     name: str
-    prefixes: tuple[Path, ...]  # of the tree, for each call, () where there is none; empty: a value
+    prefixes: tuple[Path, ...]  # of the tree, for each call, () if there is none; empty: a value
     slots: tuple[int, ...]  # which operands of a call
     suffixes: tuple[Path, ...]  # where they are in the tree
 

@@ -59,7 +59,7 @@ def _gamma(text: OpText) -> Expression:
 
 
 def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:
-    """Return what is made of a key, or of each of several, of so many dimensions."""
+    """Return what is made of a key, or of each of several, of this many dimensions."""
     (given,) = text.given
     if not text.shapes[0]:
         function, _, rest = made.partition("({}, ")

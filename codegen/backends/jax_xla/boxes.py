@@ -79,7 +79,7 @@ class Boxes:
 
     def grid(self, devices: int, most: float = MOST_PADDING) -> tuple[int, ...] | None:
         """Return how many windows of one shape make up the target shard of every device, per
-        dimension; None where they do not, or only with so much padding or more, of the bytes."""
+        dimension; None if they do not, or only with so much padding or more, of the bytes."""
         if (self.full != self.full[0]).any() or self.padding() >= most:
             return None
         cells, rest = np.divmod(self.write, self.window)

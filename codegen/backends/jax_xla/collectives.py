@@ -57,7 +57,7 @@ def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
 def collectives_of(
     reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
 ) -> Collectives | None:
-    """Return the collectives that an exchange is, None where it is not a sequence of them.
+    """Return the collectives that an exchange is, None if it is not a sequence of them.
 
     `named`: axes of the refined source mesh as a Python expression.
     """
@@ -86,7 +86,7 @@ def collectives_of(
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
-    """Return the dimensions whose axes change; None where more changes than minor-most axes."""
+    """Return the dimensions whose axes change; None if more changes than minor-most axes."""
     mesh = reshard.source.mesh
     if mesh != reshard.target.mesh:
         return None
@@ -132,7 +132,7 @@ def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
 
 @dataclass
 class _Statements:
-    """Collects the statements, the shape that `x` has after them, and what a device receives."""
+    """Statements so far, the shape of `x` after them, and the bytes that a device receives."""
 
     reshard: Reshard
     shape: list[int]

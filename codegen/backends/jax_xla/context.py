@@ -76,7 +76,7 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 from shardwright.ir.reshard import Reshard
 
 NAME = "jax_xla"
-# A module goes through all transfers when it is traced.
+# A module cannot trace so many transfers.
 MOST_TRANSFERS = 1 << 18
 
 
@@ -123,7 +123,7 @@ def refuse(plan: Plan) -> None:
     count = _transfers(direct.exchange)
     if count > MOST_TRANSFERS and direct.once(_collectives) is None:
         raise InputError(
-            "jax_xla goes through all transfers when it is traced",
+            "jax_xla cannot trace so many transfers",
             argument="target",
             got=f"{count} transfers",
             expected=f"at most {MOST_TRANSFERS}, or a reshard by collectives over whole axes",

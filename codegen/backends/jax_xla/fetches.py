@@ -84,7 +84,7 @@ class Fetches:
 
 
 def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
-    """Return the permutation and all-gather that do what an exchange does, None where none do;
+    """Return the permutation and all-gather that do what an exchange does, None if none do;
     `boxes`: whole tiles, from whichever holders."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:

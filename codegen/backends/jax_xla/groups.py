@@ -28,7 +28,7 @@ class Groups:
 
 
 def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
-    """Return the all-to-all that an exchange is, None where it is not one."""
+    """Return the all-to-all that an exchange is, None if it is not one."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all():
         return None

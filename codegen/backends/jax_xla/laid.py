@@ -78,8 +78,8 @@ def is_small_float(reshard: Reshard) -> bool:
 
 
 def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
-    """Return whether a module gives small floats to a TPU as they are: it only moves them, in
-    shards and boxes of which none is padded."""
+    """Return whether a module passes small floats to a TPU unchanged: it only moves them, and no
+    shard or box is padded."""
     if not is_small_float(reshard) or short_dims(exchange.source) or short_dims(exchange.target):
         return False
     laid = tuple(laid_by(how, exchange))

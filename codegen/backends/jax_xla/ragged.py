@@ -78,9 +78,9 @@ class Ragged:
 
 
 def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -> Ragged | None:
-    """Return the ragged all-to-all that an exchange is, None where it is none.
+    """Return the ragged all-to-all that an exchange is, None if it is none.
 
-    `row_bytes`: the bytes in whole multiples of which rows travel, 0 where there is no such
+    `row_bytes`: the bytes in whole multiples of which rows travel, 0 if there is no such
     collective. Rows are as wide as the offsets let them be where they would not fill those.
     """
     axis = _slabs(exchange, boxes)

@@ -44,7 +44,7 @@ class Direct:
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
-        """Return the form, None where a tile is not aligned."""
+        """Return the form, None if a tile is not aligned."""
         known = exchange.once(divisors)
         tiled = tuple(zip(view[-2:], tiling(itemsize, len(view)), strict=True))
         if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):

@@ -1,4 +1,4 @@
-"""What a form of the TPU kernel moves, exactly."""
+"""The exact bytes that each form of the TPU kernel moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Figures:
 
     @property
     def wire_padding(self) -> float:
-        """Bytes on the wire over the exact bytes; 1 where nothing is sent."""
+        """Bytes on the wire over the exact bytes; 1 if nothing is sent."""
         return self.wire_bytes / self.exact_bytes if self.exact_bytes else 1.0
 
     @property

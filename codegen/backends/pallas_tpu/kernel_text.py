@@ -161,7 +161,7 @@ class SlotsText:
 
 @dataclass(frozen=True)
 class NestedDim:
-    """A dimension with a nested split into so many source shards."""
+    """A dimension with a nested split into this many source shards."""
 
     axis: int
     parts: int

@@ -26,8 +26,8 @@ def round_up(extent: int, unit: int) -> int:
 
 
 def tile_rows(rows: int, itemsize: int) -> int:
-    """Return rows of a tile of HBM, for arrays of so many rows; 64-bit elements count as two of 32
-    bits.
+    """Return rows of a tile of HBM, for arrays of this many rows; 64-bit elements count as two of
+    32 bits.
 
     >>> [tile_rows(rows, 4) for rows in (1, 2, 3, 4, 5, 100)]
     [1, 2, 4, 4, 8, 8]

@@ -133,7 +133,7 @@ class Sums:
 def _of_pairs(
     pieces: Pieces, values: Integers, parts: int, source: Integers, target: Integers
 ) -> Integers:
-    """Return the sum over the pieces of each pair of shards asked for, 0 where they do not meet."""
+    """Return the sum over the pieces of each pair of shards asked for, 0 if they do not meet."""
     keys, group = np.unique(pieces.source * parts + pieces.target, return_inverse=True)
     sums = np.bincount(group, values, keys.size).astype(np.int64)
     wanted = source * parts + target

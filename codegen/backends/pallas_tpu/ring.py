@@ -63,7 +63,7 @@ class RingTurn:
 
 @dataclass(frozen=True)
 class RingForm:
-    """The rings of a plan. `rows`, `chunks`: half a part is so many chunks of so many rows."""
+    """The rings of a plan. `rows`, `chunks`: half a part is this many chunks of this many rows."""
 
     plan: DirectPlan
     turns: tuple[RingTurn, ...]
@@ -72,7 +72,7 @@ class RingForm:
 
     @staticmethod
     def of(plan: DirectPlan) -> RingForm | None:
-        """Return the rings by which the terms of a plan can be reduced, None where there are none:
+        """Return the rings by which the terms of a plan can be reduced, or None:
         every device has to keep one part of its own source shard, all parts have to be alike, and a
         neighbour has to be in reach."""
         topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
@@ -167,7 +167,7 @@ def _are_parts(plan: DirectPlan) -> bool:
 
 
 def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
-    """Return the ring along a digit that loads links least; None where neighbours are out of
+    """Return the ring along a digit that loads links least; None if neighbours are out of
     reach."""
     found = []
     for folded in (False, True) if digit.size > 3 else (False,):

@@ -85,7 +85,7 @@ class FormChoice:
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
-    """Return the devices of a plan on the topology that it is for; None where that says of no
+    """Return the devices of a plan on the topology that it is for; None if that says of no
     restriction to powers of two."""
     topology = _topology_of(plan)
     if not isinstance(topology, Torus) or not topology.powers_of_two:

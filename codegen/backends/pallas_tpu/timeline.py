@@ -39,7 +39,7 @@ def _stages(direct: DirectPlan) -> list[Stage]:
 
 
 def ring_of(direct: DirectPlan) -> RingForm | None:
-    """Return the rings that reduce terms in less time than one exchange, None where there are
+    """Return the rings that reduce terms in less time than one exchange, None if there are
     none."""
     ring = RingForm.of(direct)
     if ring is None:
@@ -54,7 +54,7 @@ def ring_of(direct: DirectPlan) -> RingForm | None:
 
 
 def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
-    """Return the rings of the module of a plan that reduces terms, None where it has none; `like`:
+    """Return the rings of the module of a plan that reduces terms, None if it has none; `like`:
     the plan of another module, which has some where this one should."""
     first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
     if first is other:
@@ -63,7 +63,7 @@ def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
 
 
 def rings(plan: Plan) -> Rings | None:
-    """Return the rings of the module of a direct plan, step by step, None where it has none."""
+    """Return the rings of the module of a direct plan, step by step, None if it has none."""
     form = rings_of(plan) if plan.strategy == "direct" and plan.reshard.adds else None
     return None if form is None else form.rings
 

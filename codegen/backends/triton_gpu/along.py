@@ -1,6 +1,6 @@
 """Tiles along one dimension, as a kernel computes them: what is the same for all is found here.
 
-A target shard meets at most so many source shards; `turn` numbers them. A low end that is always
+A target shard meets at most this many source shards; `turn` numbers them. A low end that is always
 that of the source shard, an extent that all tiles share, a test that no tile fails: each is found
 by going through all tiles, and then stands in the kernel as it is, or not at all.
 """
@@ -93,7 +93,7 @@ class Candidates:
 
     @property
     def width(self) -> int | None:
-        """The extent of all tiles that are not empty, None where they differ."""
+        """The extent of all tiles that are not empty, None if they differ."""
         widths = np.unique((self.high - self.low)[self.full])
         return int(widths[0]) if widths.size == 1 else None
 

@@ -45,7 +45,7 @@ class DimText:
 
 @dataclass(frozen=True)
 class PieceText:
-    """The piece of a tile that is cut into so many: its `number`, where it starts and ends along
+    """The piece of a tile that is cut into this many: its `number`, where it starts and ends along
     the cut dimension, along which the tile has this `width`."""
 
     pieces: int
@@ -58,7 +58,7 @@ class PieceText:
 @dataclass(frozen=True)
 class RowsText:
     """A tile as rows, in elements: the arguments of `copy_rows`. `block`: the name of the number of
-    the block, an integer of so many `bits`."""
+    the block, an integer of this many `bits`."""
 
     read: str
     write: str

@@ -39,7 +39,7 @@ class PushKernel(Kernel):
 
     @staticmethod
     def of(pulled: Kernel) -> PushKernel | None:
-        """Return what pushes the tiles that a kernel pulls; None where they are pulled alone:
+        """Return what pushes the tiles that a kernel pulls; None if they are pulled alone:
         where who reads them reduces them, and where a device has no shard before or after."""
         given = pulled.exchange
         if pulled.reduces or not same_ids(given.source.mesh, given.target.mesh):

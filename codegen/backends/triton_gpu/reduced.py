@@ -13,7 +13,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 
 UNROLLED = 8
-"""Up to so many terms are loaded at once, which takes registers for each."""
+"""Up to this many terms are loaded at once, which takes registers for each."""
 
 _TYPES = {
     "bool": "uint8",
@@ -26,7 +26,7 @@ _DOES = {"sum": "Add up", "max": "Find the maximum of", "min": "Find the minimum
 
 @dataclass(frozen=True)
 class ReducedText:
-    """What the template of a reduction prints of its terms, of which there are so many.
+    """The terms of a reduction, as its template prints them.
 
     `does`: their reduction, in words; `unrolled`: whether all are loaded at once; `element` and
     `total`: Triton's types of shards and of sums; `identity`: the value that leaves every other as

@@ -38,7 +38,7 @@ BLOCK_BYTES = 8192
 """What a program moves at most: four loads of 16 bytes in flight for each of 128 threads."""
 
 BLOCK_UNITS = 2048
-"""And at most so many units, 16 for each thread."""
+"""And at most this many units, 16 for each thread."""
 
 ROW_BYTES = 512
 """Rows of a block are not cut shorter than this, 16 bytes for each thread of a warp."""
@@ -47,7 +47,7 @@ THREADS = 256
 """Threads of the largest program, four warps of 64; of 32 on NVIDIA."""
 
 IDLE = 8
-"""Of so many units of a row, a block may leave one idle."""
+"""Of this many units of a row, a block may leave one idle."""
 
 Form = Literal["lines", "mixed", "units"]
 
@@ -218,7 +218,7 @@ def block_shape(rows: int, units: int, unit: int, lanes: int = 1) -> tuple[int, 
 
     As many units of a row as make a block, or fewer where that leaves more than one of IDLE units
     without work, but not fewer than ROW_BYTES; then as many rows as still fit. Where `lanes` units
-    are to be moved by one instruction, every thread has so many: Triton asks for that.
+    are to be moved by one instruction, every thread has this many: Triton asks for that.
     """
     most = min(BLOCK_BYTES // unit, BLOCK_UNITS)
     columns = min(_power_of_two(units), most)

@@ -113,7 +113,7 @@ class Costs:
         return self.axes.layout(own.sharding, own.shape)
 
     def add(self, members: tuple[Op, ...], times: int) -> int:
-        """Return the number of an op, new, that stands in so many places."""
+        """Return the number of an op, new, that stands in this many places."""
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
@@ -208,7 +208,7 @@ class _Graph:
             self.uses[value].append(layout)
 
     def _body(self, body: Body, times: int, ties: Sequence[Repeat] = ()) -> None:
-        """Note the ops and values of a body that runs so many times."""
+        """Note the ops and values of a body that runs this many times."""
         self.times.update(dict.fromkeys(body.arguments, times))
         same = _places_tied(ties)
         numbers: dict[int, int] = {}

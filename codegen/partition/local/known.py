@@ -42,7 +42,7 @@ def _sources(program: Program) -> dict[int, int]:
 
 
 def _results(program: Program) -> dict[int, int]:
-    """Return the place of the one result that depends on a value, -1 where several do."""
+    """Return the position of the only result that depends on a value, or -1 if several do."""
     found: dict[int, int] = {}
     for place, value in enumerate(program.body.results):
         found[value] = -1 if value in found else place

@@ -25,7 +25,7 @@ class Pace:
     _known: dict[tuple[str, tuple[str, ...], int], float] = field(default_factory=dict)
 
     def of(self, kind: str, axes: Iterable[str], received: int) -> float:
-        """Return what a communication over axes takes that brings a device so many bytes."""
+        """Return the cost of a communication over axes that brings a device this many bytes."""
         key = kind, tuple(axes), received
         if key not in self._known:
             self._known[key] = self.bandwidth * self._seconds(*key)
@@ -45,7 +45,7 @@ class Pace:
 
 
 def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
-    """Return the seconds of a collective that brings a device so many bytes."""
+    """Return the seconds of a collective that brings a device this many bytes."""
     count = parts_of(digits)
     part = received / (count - 1)  # of each of the others
     match kind:

@@ -146,8 +146,8 @@ def port_reason(port: Port) -> str:
 
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:
-    """Return what it spares to make a sum after the loop that gave its terms in so many turns; the
-    empty string where there was none."""
+    """Return what it spares to make a sum after the loop that gave its terms in this many turns;
+    the empty string where there was none."""
     if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
         return ""
     op = change.kind.replace("_", "-")

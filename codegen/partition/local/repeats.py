@@ -128,7 +128,8 @@ class _Shape:
         return [int(count) for count in np.cumsum(crossing)[period : 2 * period]]
 
     def _owners(self, stretch: _Stretch, begins: int) -> list[int]:
-        """Return how many owners the first two copies have, each by itself, for so many begins."""
+        """Return how many owners the first two copies have, each by itself, for this many
+        begins."""
         counts = []
         for copy in range(2):
             start = stretch.start + copy * stretch.period

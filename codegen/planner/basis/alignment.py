@@ -87,7 +87,7 @@ class Vacancy:
 
 @dataclass(frozen=True)
 class Arrangements:
-    """Shardings of so many parts a dimension that begin with digits of the target.
+    """Shardings of this many parts a dimension that begin with digits of the target.
 
     `runs`: ways in which slots take what others miss, by slot and by the dimension that misses it.
     `filled`: with these, and with the digits that nobody has, whatever was there before.
@@ -159,7 +159,7 @@ def _filled(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
     """Return the dimensions with what their slots lack made of digits that nobody has, those of low
-    or of high strides first; None where these do not fit."""
+    or of high strides first; None if these do not fit."""
     for slot, own in zip(slots, runs, strict=True):
         left = minus(left, (*slot.head, *itertools.chain.from_iterable(own)))
     dims = []
@@ -183,7 +183,7 @@ def _swapped(
 ) -> tuple[Digits, ...] | None:
     """Return the digits that dimensions have before, and last those that are free, after the
     least exchanges of prime digits that bring the target's to the front and those that others miss
-    to the end; None where these are of other dimensions and not of one size."""
+    to the end; None if these are of other dimensions and not of one size."""
     before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
         head = primes_of(slot.head)

@@ -23,7 +23,7 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
-# Devices of a host up to which what it lacks is told: by pairs of its devices.
+# Hosts with at most this many devices get the bound by pairs of devices.
 LARGEST_HOST = 64
 
 
@@ -52,7 +52,7 @@ class Estimates:
         return self.bytes_of(product_of(state))
 
     def bytes_of(self, parts: Parts) -> float:
-        """Return the bytes of the largest shard of so many parts of each dimension."""
+        """Return the bytes of the largest shard of this many parts of each dimension."""
         found = self._bytes.get(parts)
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
@@ -72,7 +72,7 @@ class Estimates:
         return self.price_of(move.op, state.layer, move.digits, nbytes)
 
     def padded_bytes(self, parts: Parts, after: Parts) -> float:
-        """Return the bytes of the largest shard of so many parts, dimensions that are to be cut
+        """Return the bytes of the largest shard of this many parts, dimensions that are to be cut
         into more padded to as long as the new parts together."""
         key = parts, after
         if key not in self._padded:
@@ -89,7 +89,7 @@ class Estimates:
         return self.price_of(op, layer, digits, self.bytes_of(parts))
 
     def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
-        """Return the price of a collective over digits of a layer, of shards of so many bytes."""
+        """Return the price of a collective over digits of a layer, of shards of this many bytes."""
         key = (op, layer, digits, nbytes)
         found = self._prices.get(key)
         if found is None:
@@ -169,7 +169,7 @@ class Estimates:
         return self.at_least(self.bytes_of(parts)) + self._after_permute(parts, False)
 
     def _after_permute(self, parts: Parts, is_told: bool) -> float:
-        """Return a lower bound on the seconds to the target from any state of so many parts;
+        """Return a lower bound on the seconds to the target from any state of this many parts;
         `is_told`: with what `relaxation` says."""
         key = parts, is_told
         if key not in self._after:
@@ -186,7 +186,7 @@ class Estimates:
         return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
     def at_least(self, nbytes: float) -> float:
-        """Return the least seconds in which a device receives so many bytes."""
+        """Return the least seconds in which a device receives this many bytes."""
         if nbytes < 0.5:  # less than a byte is rounding
             return 0.0
         return self._latency + nbytes / self._ingest

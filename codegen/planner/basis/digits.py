@@ -47,7 +47,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @functools.cache
 def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the ways to write a number as a product of so many factors, in order.
+    """Return the ways to write a number as a product of this many factors, in order.
 
     >>> factorings(4, 2)
     ((1, 4), (2, 2), (4, 1))
@@ -89,7 +89,7 @@ def minus(digits: Digits, taken: Digits) -> Digits:
 
 
 def tail(digits: Digits, major: Digits) -> Digits | None:
-    """Return what digits have after the major-most ones; None where they do not begin with those.
+    """Return what digits have after the major-most ones; None if they do not begin with those.
 
     >>> tail(((1, 6),), ((2, 3),))
     ((1, 2),)

@@ -46,8 +46,8 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# On meshes of up to so many prime factors, and up to so many shardings, all are looked at if need
-# be.
+# On meshes of up to this many prime factors, and up to this many shardings, all are looked at if
+# need be.
 EXACT_FACTORS = 4
 EXACT = 4000
 
@@ -237,8 +237,8 @@ class Basis:
                     yield atom
 
     def fits(self, dim: int, parts: int, others: int) -> bool:
-        """Return whether shards of so many parts of a dimension and of so many others fit into one
-        another, so that a step between them is a collective of padded shards."""
+        """Return whether shards of this many parts of a dimension and of this many others fit into
+        one another, so that a step between them is a collective of padded shards."""
         return parts == others or self._fit(dim, min(parts, others), max(parts, others))
 
     def fit(self, state: State, after: State) -> bool:

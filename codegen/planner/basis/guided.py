@@ -11,7 +11,7 @@ target (`alignment.py`):
     permute      to the target's arrangement of as many parts
     all_reduce, reduce_scatter  as the basis has them
 
-Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to so many shardings
+Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to this many shardings
 (`Effort`). From the best of those that are reached at once it goes straight on to the target, so
 that there soon is a path, and what takes longer than that is left out.
 """
@@ -62,8 +62,8 @@ POWERS_OF_TWO = Effort(300, 80)
 MIXED = Effort(500, 250)  # where digits of several primes fit less
 LONGEST = 4000  # looked on from at most, where no path is found
 GREED = 2.0
-# Of the shardings that are reached at once, so many of the cheapest are gone on from to the target;
-# of those that are reached from the source, all.
+# Of the shardings that are reached at once, this many of the cheapest are gone on from to the
+# target; of those that are reached from the source, all.
 COMPLETED = 4
 # Of two paths whose seconds differ by less than this part of them, the one of fewer steps is taken.
 ALIKE = 1e-3
@@ -264,7 +264,7 @@ class Guided:
         return Place(dims, self.basis.free_of(state))
 
     def _moves(self, state: State) -> Iterator[Move]:
-        """Yield the steps that are tried, but permutes."""
+        """Yield the steps to try, except permutes."""
         reductions = tuple(self.basis.reductions(state))
         yield from reductions
         if state.layer != self.basis.goal.layer:

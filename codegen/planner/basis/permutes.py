@@ -132,7 +132,7 @@ class Permutes:
         return range(self.basis.layers)
 
     def _states(self, layer: int, unreduced: Digits, parts: Parts) -> list[State]:
-        """Return all states of a layer with so many parts of each dimension, for the exact
+        """Return all states of a layer with this many parts of each dimension, for the exact
         search."""
         found: list[tuple[tuple[Digits, ...], Digits]] = [((), self.basis.free(unreduced))]
         for count in parts:
@@ -144,7 +144,7 @@ class Permutes:
         return sorted(State(layer, dims, unreduced) for dims, _ in found)
 
     def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
-        """Return all digits, in any order, that are made of atoms within free ones and so many
+        """Return all digits, in any order, that are made of atoms within free ones and this many
         parts."""
         if count == 1:
             return ((),)

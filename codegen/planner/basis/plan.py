@@ -28,10 +28,10 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 from shardwright.ir.unreduced import Fate
 
-# Shards of up to so many bytes may be held on the way, however small source and target are: what
+# Shards of up to this many bytes may be held on the way, however small source and target are: what
 # they take does not matter, and one gather of a small tensor takes least.
 SMALL_BYTES = 1 << 20
-# Boxes of a step are listed on meshes of up to so many devices.
+# Boxes of a step are listed on meshes of up to this many devices.
 MOST_LISTED = 512
 
 

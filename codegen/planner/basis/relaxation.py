@@ -72,7 +72,7 @@ class Remaining:
         return self._kept[state]
 
     def seconds(self, state: State) -> float:
-        """Return the least from a state to the target; 0 where sums are still to be made."""
+        """Return the least from a state to the target; 0 if sums are still to be made."""
         if state.unreduced != self.basis.kept:
             return 0.0
         wanted = self.relaxed(state)
@@ -92,7 +92,7 @@ class Remaining:
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
 
     def of_parts(self, parts: Parts) -> float:
-        """Return the least from any state with so many parts."""
+        """Return the least from any state with this many parts."""
         while parts not in self._least:
             self._settle()
         return self._least[parts]
@@ -220,7 +220,7 @@ class Remaining:
 
 @functools.cache
 def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return so many times these parts, in all ways."""
+    """Return this many times these parts, in all ways."""
     return tuple(
         tuple(map(operator.mul, parts, factors)) for factors in factorings(size, len(parts))
     )

@@ -87,7 +87,7 @@ def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
     """Return the slice that multiplies the parts of each dimension, over the major-most digits that
-    are free; None where these do not suffice."""
+    are free; None if these do not suffice."""
     dims, taken = list(state.dims), list[tuple[int, int]]()
     for dim, more in enumerate(factors):
         for stride, size in sorted(free, reverse=True):
@@ -103,7 +103,7 @@ def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None
 
 
 def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
-    """Return the largest major part of a digit that is free; None where there is none."""
+    """Return the largest major part of a digit that is free, or None."""
     stride, size = digit
     for part in reversed(divisors(size)):
         low = stride * size // part

@@ -62,7 +62,7 @@ def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | 
 
 def _ring(step: Step) -> tuple[int, Digits, int] | None:
     """Return the one dimension that a step cuts otherwise, the digits along which parts of it are,
-    and the size of a part; None where it is not one, or where parts are not of one size."""
+    and the size of a part; None if it is not one, or where parts are not of one size."""
     before, after = layouts_of(step)
     pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
     changed = [(axis, *pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]

@@ -53,8 +53,8 @@ def plan_matmul(
     like: MatmulCandidate | None = None,
     listed: int = LISTED,
 ) -> MatmulPlan:
-    """Return the plan of a matmul: the fewest seconds on a topology; without one, the fewest bytes
-    into the busiest device, of as many the fewest flops.
+    """Return the plan of a matmul with the fewest seconds on a topology. Without a topology: the
+    fewest bytes into the busiest device, then the fewest flops.
 
     `loop`: whether parts move while devices multiply: "one" or "both" directions round a ring,
     "never", or "auto", where that takes less on a topology that is given; "pulled" by a kernel,
@@ -119,7 +119,7 @@ class _Search:
 
     @staticmethod
     def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
-        """Return the search on a topology; by bytes, priced on one switch, where there is none."""
+        """Return the search on a topology; by bytes, priced on one switch, if there is none."""
         found = topology if isinstance(topology, Topology) else topology_of(topology or BYTES)
         devices = 1 + max(matmul.mesh.device_ids)
         if matmul.mesh.size > MOST_DEVICES:
@@ -149,7 +149,7 @@ class _Search:
         return not self.by_bytes and reads_peers(self.network, self.matmul.mesh)
 
     def check_pulls(self) -> None:
-        """Raise InputError where kernels are to pull, and cannot."""
+        """Raise InputError if kernels are to pull, and cannot."""
         if self.loop == "pulled" and not self.pulls:
             named = "no topology" if self.by_bytes else f"on {name_of(self.network.topology)}"
             raise InputError(

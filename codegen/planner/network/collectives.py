@@ -39,7 +39,7 @@ from shardwright.ir.mesh import Digit
 
 # Orders of the axes of a group that are tried.
 MOST_CLASSES = 3
-# Loads of so many links are kept: of more they would take too much memory.
+# Loads of this many links are kept: of more they would take too much memory.
 MOST_KEPT = 1 << 13
 
 
@@ -241,7 +241,7 @@ class Prices:
         return self.network.load(Flows(sender, receiver, weight.astype(np.float64)), count * legs)
 
     def _in_order(self, groups: Integers) -> Integers:
-        """Return each row ordered by the coordinates in the topology."""
+        """Return each row sorted by coordinates in the topology."""
         place = self.network.topology.coordinates(groups.ravel()).reshape(*groups.shape, -1)
         order = np.lexsort(tuple(place[:, :, axis] for axis in reversed(range(place.shape[2]))))
         return np.take_along_axis(groups, order, axis=1)

@@ -41,7 +41,8 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 
 
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
-    """Return bytes that each device receives in one of COLLECTIVES whose result has so many bytes.
+    """Return bytes that each device receives in one of COLLECTIVES whose result has this many
+    bytes.
 
     `line` has its attributes. Raises ValueError for groups in a notation that is not known, and
     for RAGGED.

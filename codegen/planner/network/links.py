@@ -16,9 +16,10 @@ from shardwright.ir.arrays import Integers
 
 # Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
 CHUNK = 1 << 21
-# Topologies of up to so many devices have their routes in a table (12 MB at most).
+# Topologies of up to this many devices have their routes in a table (12 MB at most).
 TABLED = 64
-# Beyond so many shares of links, routing the transfers anew is quicker than adding up the table's.
+# Beyond this many shares of links, routing the transfers anew is quicker than adding up the
+# table's.
 LOOKED_UP = 1 << 18
 # Links of the copies of a topology on which as many steps are routed at once.
 COPIED = 1 << 17
@@ -143,7 +144,7 @@ class Network:
         )
 
     def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
-        """Return what steps take by the quickest protocol of each, nothing where nothing moves;
+        """Return what steps take by the quickest protocol of each, nothing if nothing moves;
         `seconds`: what their links take."""
         each = [way.collective + seconds(way) for way in self.protocols]
         least: Floats = np.min(each, axis=0) * moving.any(axis=1)

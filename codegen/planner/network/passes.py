@@ -87,8 +87,8 @@ class Passes(NamedTuple):
 
 
 def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bool) -> Passes:
-    """Return the passes of a program over a shard of so many elements; `as_bits`: whether they are
-    viewed as integers. A program of nothing has none: its result is its argument."""
+    """Return the passes of a program over a shard of this many elements; `as_bits`: whether they
+    are viewed as integers. A program of nothing has none: its result is its argument."""
     walk = _Walk(program, 2 * itemsize * elements, itemsize, as_bits)
     for each, following in zip(program, (*program[1:], None), strict=False):
         if following is None or not each.op == following.op == "slice":
@@ -98,9 +98,9 @@ def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bo
 
 @dataclass
 class _Walk:
-    """Passes so far over an array of so many bytes, read and written. `late`: passes that wait for
-    the end; `given`: whether the array is a collective's; `fuses`: whether the last pass may view
-    the array as floats again."""
+    """Passes so far over an array of this many bytes, read and written. `late`: passes that wait
+    for the end; `given`: whether the array is a collective's; `fuses`: whether the last pass may
+    view the array as floats again."""
 
     program: Sequence[Laid]
     nbytes: int

@@ -31,7 +31,7 @@ class RingDigit(Protocol):
 @dataclass(frozen=True)
 class Passed:
     """What a device passes on in a step: a half, the upper one if it goes upwards, of the partial
-    results of some parts, each so far of so many terms."""
+    results of some parts, each so far of this many terms."""
 
     sender: int
     receiver: int
@@ -93,7 +93,7 @@ def _passed(
 
 
 def _among(position: int, turns: tuple[RingDigit, ...]) -> list[int]:
-    """Return the positions that differ from one along the digits of rings only."""
+    """Return the positions that differ from a position only in the digits of rings."""
     found = [position]
     for digit in (turn.digit for turn in turns):
         starts = (each - each // digit.stride % digit.size * digit.stride for each in found)

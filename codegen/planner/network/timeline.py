@@ -102,7 +102,7 @@ def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class StageCost:
-    """Seconds of a stage; the bytes and messages of its busiest link, None where the platform's
+    """Seconds of a stage; the bytes and messages of its busiest link, None if the platform's
     library chooses the way; bytes of HBM; whether it is for a result that leaves the program."""
 
     what: str

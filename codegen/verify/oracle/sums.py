@@ -50,7 +50,7 @@ def array_of(placement: Placement) -> Placement:
 
 
 def array_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of the array of terms, that of the tensor where there are none."""
+    """Return the shape of the array of terms, that of the tensor if there are none."""
     return (terms_of(placement), *shape) if placement.unreduced else tuple(shape)
 
 
@@ -89,7 +89,7 @@ def made_of(
 
 
 def terms_held(placement: Placement) -> dict[int, int]:
-    """Return the number of the term that each device holds; 0 where there are none."""
+    """Return the number of the term that each device holds; 0 if there are none."""
     if not placement.unreduced:
         return dict.fromkeys(placement.device_ids, 0)
     return {device: numbers[0] for device, numbers in shard_numbers(array_of(placement)).items()}

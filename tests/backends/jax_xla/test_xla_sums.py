@@ -258,7 +258,7 @@ def test_a_bundle_reduces_terms_in_one_way() -> None:
     reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
     assert message(lambda: sw.emit(reshard, backends=("pallas_tpu", "jax_xla"))) == exactly(
         """
-        backends: the modules of a bundle are of one plan, and backends reduce terms in other ways
+        backends: the backends of one bundle must reduce terms in the same way
         got: pallas_tpu (direct), jax_xla (basis)
         expected: a bundle for each
         """

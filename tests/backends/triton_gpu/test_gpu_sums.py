@@ -276,7 +276,7 @@ def test_what_is_refused() -> None:
     )
     assert message(lambda: sw.emit(SCATTERED, ("triton_gpu", "jax_xla"))) == exactly(
         """
-        backends: the modules of a bundle are of one plan, and backends reduce terms in other ways
+        backends: the backends of one bundle must reduce terms in the same way
         got: triton_gpu (direct), jax_xla (basis)
         expected: a bundle for each
         """

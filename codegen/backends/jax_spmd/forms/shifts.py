@@ -123,7 +123,7 @@ def plain_shift(text: OpText) -> Expression:
 
 
 def _filled(text: OpText, dim: int, length: int) -> list[str]:
-    """Return the fill value as so many rows, if there are any."""
+    """Return the fill value as this many rows, if there are any."""
     if not length:
         return []
     shape = (*text.shape[:dim], length, *text.shape[dim + 1 :])

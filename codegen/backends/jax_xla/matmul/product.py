@@ -114,7 +114,7 @@ def _shape(product: Multiplication, side: str) -> str:
 
 
 def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
-    """Return what makes the padding along j zero, which products would add; nothing where shards
+    """Return what makes the padding along j zero, which products would add; nothing if shards
     have none."""
     matmul = product.matmul
     j = matmul.batch + 1

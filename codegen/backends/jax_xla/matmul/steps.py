@@ -161,7 +161,7 @@ def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Ite
 
 
 def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) -> str | None:
-    """Return axes as a Python expression; None where the program has none of them."""
+    """Return axes as a Python expression; None if the program has none of them."""
     names = steps.axes.over(digits_of(matmul, refs))
     return None if names is None else quoted(names)
 

@@ -38,7 +38,7 @@ class ProgramAxes:
         return _named(mesh, digits if cut is None else cut)
 
     def over(self, digits: Digits) -> tuple[str, ...] | None:
-        """Return the axes that digits are, major to minor; None where some are none."""
+        """Return the axes that digits are, major to minor; None if some are none."""
         found: list[str] = []
         for stride, size in digits:
             inside = [
@@ -59,7 +59,7 @@ def _borders(all_digits: Iterable[Digits], size: int) -> list[int]:
 
 
 def _between(borders: list[int]) -> Digits | None:
-    """Return the digits between borders, major to minor; None where a border does not divide the
+    """Return the digits between borders, major to minor; None if a border does not divide the
     next."""
     pairs = list(itertools.pairwise(borders))
     if any(high % low for low, high in pairs):

@@ -120,7 +120,7 @@ class Blocks:
         return self._block(made or [Statement("", ())], asked, laid)
 
     def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-        """Return the collectives that an exchange is; None where it goes by boxes."""
+        """Return the collectives that an exchange is; None if it goes by boxes."""
         moves = _matched(before, after)
         is_cut = (
             moves is not None and moves.slices and _padded([*before.local_shape], before, after)
@@ -392,7 +392,7 @@ def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
 
 
 def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-    """Return the collectives that an exchange is; None where shards do not fit into one another,
+    """Return the collectives that an exchange is; None if shards do not fit into one another,
     or where terms of sums change places too."""
     changes = changes_of(before, after)
     terms = before.dims[: before.hidden], after.dims[: after.hidden]

@@ -1,8 +1,8 @@
-"""The XLA module of a basis plan: a block of statements a step, in the order of the plan.
+"""The plain JAX module of a basis plan: one block of statements for each step.
 
-A tensor of partial sums is given as one with a dimension more, the first: its terms, one for every
-place along the unreduced axes (in the order of the mesh), sharded over these axes. Inside the
-program a device has one term, without that dimension.
+A tensor of partial sums has an extra first dimension: its terms, one for each position along the
+unreduced axes (in mesh order), sharded over these axes. Inside the program a device has one term
+and no such dimension.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Steps:
 
     `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
     terms. `axes`: None where the meshes list their devices in different orders. `empty`: the value
-    of the constant EMPTY, which terms without a value hold; None where there is none.
+    of the constant EMPTY, which terms without a value hold, or None.
     """
 
     blocks: tuple[Block, ...]

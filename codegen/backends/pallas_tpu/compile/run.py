@@ -234,7 +234,7 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
     """Return the first devices of a topology; `aside`: its last one in place of the last of these.
 
-    Raises InputError where there are too few.
+    Raises InputError if there are too few.
     """
     _check_placed(wanted, topology)
     devices = devices_of(topology)

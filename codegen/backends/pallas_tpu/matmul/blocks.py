@@ -63,7 +63,7 @@ class LocalProduct:
     out: str
 
     def blocks(self, vmem: int) -> BlockSizes:
-        """Return the blocks for so many bytes of VMEM."""
+        """Return the blocks for this many bytes of VMEM."""
         budget = vmem * SHARE[0] // SHARE[1]
         for most in MOST:
             sizes = self._sizes(most)

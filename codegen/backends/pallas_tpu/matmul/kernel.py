@@ -119,7 +119,7 @@ class BlockedProduct:
 
     @property
     def ends_along_j(self) -> tuple[int, ...]:
-        """Where the last block along j ends, by way; nothing where it is whole."""
+        """Where the last block along j ends, by way; nothing if it is whole."""
         ends = self.halves if self.factor == DIM_J else (self.part[DIM_J],)
         found = tuple(end - (self.counts[DIM_J] - 1) * self.blocks[DIM_J] for end in ends)
         return () if all(end == self.blocks[DIM_J] for end in found) else found

@@ -28,7 +28,7 @@ class NamedValue:
 
 @dataclass(frozen=True)
 class Buffer:
-    """What a kernel has in VMEM: blocks of a shape and a dtype, in so many places."""
+    """What a kernel has in VMEM: blocks of a shape and a dtype, in this many places."""
 
     name: str
     shape: tuple[int, ...]

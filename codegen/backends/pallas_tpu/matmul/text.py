@@ -177,7 +177,7 @@ class MatmulKernel:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Where the last block along j ends, by way; nothing where it is whole."""
+        """Where the last block along j ends, by way; nothing if it is whole."""
         return self.product.ends_along_j
 
     @property

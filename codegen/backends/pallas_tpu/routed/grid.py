@@ -148,7 +148,7 @@ class Grid:
 
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
         """Return the places of devices that have a tile to send over each of the offsets,
-        ascending; nothing where all have one over all."""
+        ascending; nothing if all have one over all."""
         sender, receiver = self.pairs(exchange)
         over, sender = self.numbering.offsets(sender, receiver), self.numbering.place(sender)
         offsets = np.unique(over)
@@ -201,7 +201,7 @@ def numbered(exchange: Exchange) -> Integers:
 
 
 def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
-    """Raise InputError where tiles are to go farther than directly and hops do not lead there."""
+    """Raise InputError if tiles are to go farther than directly and hops do not lead there."""
     if not grid.reaches() and not grid.is_direct(*grid.pairs(moved(plan))):
         raise InputError(
             "some tiles go farther than a device sends directly, over a power of two of hops along "

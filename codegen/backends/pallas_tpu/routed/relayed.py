@@ -46,8 +46,8 @@ def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
 
 
 def is_apart(schedule: RoutedSchedule) -> bool:
-    """Return whether of so many offsets the first places are what goes over each, in which nothing
-    comes, and the next what has come over each, from which nothing goes."""
+    """Return whether of this many offsets the first places are what goes over each, in which
+    nothing comes, and the next what has come over each, from which nothing goes."""
     count = len(schedule.offsets)
     ends = tuple(range(2 * count))
     moves = schedule.moves

@@ -71,7 +71,7 @@ class RoutedSchedule:
     """What devices do in which order. `starts`: the places that are filled at first, place
     starts[n] with what offset n takes or, if one, with the source shard; `arrives`: the place of
     what came over each of the offsets; `senders`: of each offset the devices that have something to
-    send over it, nothing where all have over all. What no device holds at a time with something
+    send over it, nothing if all have over all. What no device holds at a time with something
     else may be in one place with it. `orders`: those of digits by which source shards go."""
 
     offsets: tuple[int, ...]
@@ -272,7 +272,7 @@ def _digits(number: int, digits: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def _after(hop: Hop, offset: int, count: int) -> int:
-    """Return how far a shard has come after so many hops, without that digit."""
+    """Return how far a shard has come after this many hops, without that digit."""
     return offset + count * hop.by % hop.extent * hop.stride
 
 

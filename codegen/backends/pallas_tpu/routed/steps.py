@@ -79,7 +79,7 @@ class Waits(NamedTuple):
 
 def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
     """Yield what steps send, round by round: first of all the first moves of each hop, of their
-    first chunk; so many moves at a time that steps are few."""
+    first chunk; this many moves at a time that steps are few."""
     counts = [len(sent.moves) for each in schedule.rounds for sent in each.sends]
     most = max(MOST_STEPS, len(counts) * chunks)
     size = next(n for n in count(1) if chunks * sum(-(-moves // n) for moves in counts) <= most)

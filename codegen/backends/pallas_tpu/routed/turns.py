@@ -119,7 +119,7 @@ def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
 
 
 def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[Legs, ...]]]:
-    """Yield all ways of all pieces in so many rounds, the fewest and some more, if they are few
+    """Yield all ways of all pieces in this many rounds, the fewest and some more, if they are few
     and links are known."""
     if ways.torus is None:
         return
@@ -140,7 +140,7 @@ def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[
 
 
 def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
-    """Yield the hops of a piece in every order, in all choices of so many rounds; the second half
+    """Yield the hops of a piece in every order, in all choices of this many rounds; the second half
     in the same order as the first, or if it can be cut the other way round."""
     pairs = list(zip(*_hops_of(legs), strict=True))
     for times in combinations(range(rounds), len(pairs)):

@@ -101,7 +101,7 @@ class Numbering:
         return offsets_of(self.place(sender), self.place(receiver), self.digits)
 
     def by_place(self, values: Integers) -> Integers:
-        """Return the values of devices by their places, -1 where there is none."""
+        """Return the values of devices by their places, -1 if there is none."""
         found = np.full(self.size, -1)
         found[self.place(np.arange(values.size))] = values
         return found

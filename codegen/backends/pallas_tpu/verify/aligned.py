@@ -26,7 +26,7 @@ SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 
 def check_aligned(program: Any, traces: Traces) -> None:
-    """Raise MismatchError where a copy brings a box of the tensor to the place of another, or reads
+    """Raise MismatchError if a copy brings a box of the tensor to the place of another, or reads
     one that never came before, or where a result lacks something in the end."""
     held: list[list[Box]] = [[] for _ in traces]
     slots = _Between(program)

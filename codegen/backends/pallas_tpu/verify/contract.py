@@ -53,7 +53,7 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError where a name is missing that checks of kernels rely on."""
+    """Raise MismatchError if a name is missing that checks of kernels rely on."""
     for program in programs_of(module):
         kernels = KERNELS[form_of(program)]
         sending = kernels.sending if any(lacking(case).values()) else ()

@@ -25,7 +25,7 @@ _Part = tuple[int, int, _Place]
 
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
-    """Raise MismatchError where a device gets fewer elements, in all kernels of a module, than it
+    """Raise MismatchError if a device gets fewer elements, in all kernels of a module, than it
     lacks of its target shard. `lacking`: how many, by device, in the order of ranks."""
     received: Counter[int] = Counter()
     for rank, own in (each for traces in kernels for each in enumerate(traces)):
@@ -77,7 +77,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
 
 
 def _check_offsets(program: Any, places: list[int]) -> None:
-    """Raise MismatchError where something would have to go over an offset that is not there."""
+    """Raise MismatchError if something would have to go over an offset that is not there."""
     schedule, every = program.schedule, list(enumerate(places))
     known = {0, *schedule.offsets}
     for (sender, place), (receiver, goal) in itertools.product(every, every):

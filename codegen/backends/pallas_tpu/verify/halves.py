@@ -45,7 +45,7 @@ class HalvesTraces:
 
 
 def check_halves(calls: Sequence[tuple[int, Traces]]) -> None:
-    """Raise MismatchError where calls, in this order on every device, do not end, leave a
+    """Raise MismatchError if calls, in this order on every device, do not end, leave a
     semaphore other than zero, or write to a device that has not begun the call. Each comes with
     the number of what it moves."""
     named = [(number, [_numbered(own, number) for own in traces]) for number, traces in calls]

@@ -82,7 +82,7 @@ class _Ring(BlockedProduct):
 
 
 def check_products(module: ModuleType, program: Any) -> None:
-    """Raise MismatchError where the kernel of a module breaks a rule, or makes another sum than the
+    """Raise MismatchError if the kernel of a module breaks a rule, or makes another sum than the
     product."""
     ring = _Ring.of(module, program)
     _check_parts(module, ring)
@@ -100,7 +100,7 @@ def check_products(module: ModuleType, program: Any) -> None:
 
 
 def _check_parts(module: ModuleType, ring: _Ring) -> None:
-    """Raise MismatchError where a ring joins other devices than those whose shards are the parts of
+    """Raise MismatchError if a ring joins other devices than those whose shards are the parts of
     one array, or takes a shard for another part. Where more moves than what goes round rings, boxes
     do not say what the parts are."""
     does = named(module, "_multiply").__code__.co_names
@@ -290,7 +290,7 @@ class _Held:
         return [(window.buffer, (*first, *place)) for place in itertools.product(*spans)]
 
     def _numbers(self, buffer: str, axis: int, start: int, extent: int) -> list[int]:
-        """Return the numbers of the blocks in a range of a dimension. Raises MismatchError where it
+        """Return the numbers of the blocks in a range of a dimension. Raises MismatchError if it
         is not just these."""
         within = {
             at: each

@@ -30,7 +30,7 @@ RESULTS = ("y", "stage")
 
 
 def check_protocol(traces: Traces) -> None:
-    """Raise MismatchError where the events of the devices (by rank) break a rule."""
+    """Raise MismatchError if the events of the devices (by rank) break a rule."""
     _check_barrier(traces)
     _check_balance(traces)
     _check_overlaps(traces)

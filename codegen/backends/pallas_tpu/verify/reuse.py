@@ -59,7 +59,7 @@ class _Semaphore:
 
 
 def check_reuse(traces: Traces) -> None:
-    """Raise MismatchError where a place is used while another use of it may go on. The events
+    """Raise MismatchError if a place is used while another use of it may go on. The events
     have to come to their end in some order: see `protocol`."""
     copies = (event for own in traces for event in own if isinstance(event, Copy))
     reads_result = any(copy.read.buffer == RESULT for copy in copies)

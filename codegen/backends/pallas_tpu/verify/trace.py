@@ -84,7 +84,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Combine:
-    """A device writes to a place in VMEM what it makes of others there, by an operator."""
+    """A device combines places in VMEM by an operator and writes the result to another place."""
 
     into: Window
     of: tuple[Window, ...]
@@ -161,7 +161,7 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
 
 @contextmanager
 def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Let kernels of a module note what they do, inside. Raises MismatchError where they cannot."""
+    """Let kernels of a module note what they do, inside. Raises MismatchError if they cannot."""
     try:
         # Where a device is not in a mesh, its position there may divide by zero: it is not used.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
@@ -314,7 +314,7 @@ class _Recorder:
         self.events.append(Wait(_named(semaphore), int(amount)))
 
     def divided(self, number: int) -> int:
-        """Return a dividend. Raises MismatchError where it is negative, which kernels do not
+        """Return a dividend. Raises MismatchError if it is negative, which kernels do not
         floor, unless it comes from a position that there is not: what follows from one is not
         used."""
         if number < 0 and not self.outside:

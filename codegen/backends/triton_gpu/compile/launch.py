@@ -34,7 +34,7 @@ _NUMBERS = {
     **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32)},
 }
-# Triton's own, for which this kernel has no use.
+# Triton passes it; this kernel does not use it.
 _SCRATCH = ("global_scratch", "profile_scratch")
 
 
@@ -44,7 +44,7 @@ def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
     host = module._HOST.phases[phase]
     bits = 8 * DTYPES[module.DTYPE] * host.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
-    if host.reduces:  # numbers, not units of so many bits
+    if host.reduces:  # numbers, not units of this many bits
         element = _NUMBERS[module.DTYPE]
     given = {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
     return {name: kind for name, kind in given.items() if name in host.kernel.arg_names}
@@ -52,7 +52,7 @@ def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
 
 def constants(module: ModuleType, phase: int = 0, times: int = 1) -> dict[str, Any]:
     """Return the other argument, which is compiled in, with the value that the module passes, where
-    programs are to be few one that is so many times as large."""
+    programs are to be few one that is this many times as large."""
     return {"BLOCK": module._HOST.phases[phase].tiles.block(None, times)}
 
 

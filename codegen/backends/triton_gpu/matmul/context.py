@@ -129,7 +129,8 @@ def render_matmul(
 
 
 def _terms_functions(product: Multiplication) -> list[IndexFunction]:
-    """Return the functions that say who adds what, where an operand or the result is unreduced."""
+    """Return the functions that say which device adds which terms, if an operand or the result is
+    unreduced."""
     if not has_terms(product.matmul):
         return []
     return [terms_function(product, side) for side in SIDES if _is_summed(product, side)]

@@ -27,7 +27,7 @@ class MovedOperand:
 class PartRows:
     """How rows of parts are copied: in `unit`s of `width` elements, of which `lanes` divide where
     rows begin; `rows` by `columns` units at a time, with `across` such blocks side by side; shards
-    begin at multiples of so many bytes, `aligned`."""
+    begin at multiples of this many bytes, `aligned`."""
 
     unit: str
     width: int

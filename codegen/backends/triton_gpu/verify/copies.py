@@ -187,7 +187,7 @@ def _inside(part: Box, box: Box) -> bool:
 
 
 def _sampled(count: int, most: int) -> Sequence[int]:
-    """Return all of so many positions; of more than `most` the ends and some others, the same
+    """Return all of this many positions; of more than `most` the ends and some others, the same
     ones each time."""
     if count <= most:
         return range(count)

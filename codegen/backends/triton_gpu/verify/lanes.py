@@ -28,14 +28,14 @@ class Access(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """A wait for so many events of another lane."""
+    """A wait for this many events of another lane."""
 
     lane: Lane
     events: int
 
 
 class Meet(NamedTuple):
-    """A barrier of so many lanes, by its name."""
+    """A barrier of this many lanes, by its name."""
 
     name: Hashable
     lanes: int

@@ -123,9 +123,8 @@ def _check_calls(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
-    """Make some calls, and the launches of the last one again, as a CUDA graph does: twice with
-    each slot and once more. Check that whatever is read or written is waited for. Raises
-    MismatchError."""
+    """Call a matmul, then repeat the launches of its last call as a CUDA graph does: twice with
+    each slot and once more. Raise MismatchError if a read or a write does not wait for the data."""
     host = module._HOST
     host.tma = True
     support = sys.modules[type(host).__module__]

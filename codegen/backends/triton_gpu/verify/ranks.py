@@ -182,11 +182,11 @@ class Rank:
         return tensor
 
     def made(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return so many elements that are watched."""
+        """Return this many elements that are watched."""
         return self.watch(name, EMPTY(size, dtype=dtype))
 
     def symmetric(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return so many elements of symmetric memory, with as much behind them as before any
+        """Return this many elements of symmetric memory, with as much behind them as before any
         rank's, where a wrong offset does no harm."""
         line = SYMMETRIC_LINE // dtype.itemsize
         skipped = line * (1 + 3 * self.number % 4)

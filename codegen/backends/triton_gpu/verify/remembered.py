@@ -115,7 +115,7 @@ class _Remembering:
         judged(rank, made, self._values, number)
 
     def _before(self, what: str) -> None:
-        """Prepare a call as all ranks do."""
+        """Prepare a call on all ranks."""
         module, rank = self._module, self._rank
         match what:
             case "another module needs more memory":

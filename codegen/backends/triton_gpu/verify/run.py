@@ -47,7 +47,7 @@ Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """From source shards, by tensor and in the order of device ids, to target shards."""
 
 FEW = 3
-"""Every other execution has so many programs a launch, each of which copies several blocks."""
+"""Every other execution has this many programs a launch, each of which copies several blocks."""
 
 CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
 

@@ -13,7 +13,7 @@ Pairs = tuple[tuple[int, int], ...]  # of shards: who sends, who receives
 
 @dataclass(frozen=True)
 class HaloPart:
-    """Rows `low` to `high` of the shard so many places after the own one; `pairs`: of whom any
+    """Rows `low` to `high` of the shard this many places after the own one; `pairs`: of whom any
     device needs them. What no shard has is zero."""
 
     hops: int

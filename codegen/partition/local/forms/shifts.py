@@ -2,7 +2,7 @@
 
 In a jaxpr these are several ops, and what stands between them has a row more or less than can be
 split evenly. They become one op, `shift`: its result consists of stretches of its operands, each
-at a place of its own, and of a fill value where there is none. On shards every operand is shifted
+at a place of its own, and of a fill value if there is none. On shards every operand is shifted
 as a ring, by what its neighbours send, and each stretch is taken where it belongs.
 """
 
@@ -33,7 +33,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class RingPart:
-    """Rows of a shard that come from the device so many places before; `needed` by any device."""
+    """Rows of a shard that come from the device this many places before; `needed` by any device."""
 
     hops: int
     low: int

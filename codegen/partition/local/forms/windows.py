@@ -48,7 +48,7 @@ class Sliding:
         return math.gcd(self.source, self.kernel if self.along_kernel else self.target)
 
     def window(self, parts: int) -> tuple[RowWindow, tuple[int, int]] | None:
-        """Return the rows that each of so many shards takes, and the padding around them; None
+        """Return the rows that each of this many shards takes, and the padding around them; None
         where shards would differ in more than where their rows begin."""
         kernel, target = self.kernel, self.target
         if self.along_kernel:
