@@ -125,7 +125,7 @@ def written(plan: sw.MatmulPlan, root: Path) -> Path:
 def compiled(
     path: Path, topology: str, turns: int, dump: Path | None = None, *, by_rows: bool = False
 ) -> list[Compiled]:
-    """Return what the compiler makes of a module, and of `jnp.matmul`, if there is no dump;
+    """Return the compiler's result for a module, and of `jnp.matmul`, if there is no dump;
     `by_rows`: whether arrays are laid out as kernels take them."""
     asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
     asked["by_rows"] = by_rows

@@ -1,4 +1,4 @@
-"""What is done with a reshard, in the order in which it is done:
+"""The stages of a reshard, in order:
 
 spec        what a user says becomes a `Description`, and that a `Reshard`
 planner     a `Reshard` becomes a `Plan`: one exchange, or collectives of the basis

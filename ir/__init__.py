@@ -1,4 +1,4 @@
-"""What is said: meshes, shardings, reshards, and the integer algebra of their layouts.
+"""Input and algebra: meshes, shardings, reshards, and the integer algebra of their layouts.
 
 The text forms are Shardy's. One screen of grammar stands in `text/grammar.lark`; the meaning:
 

@@ -94,7 +94,7 @@ def itemsize(dtype: object) -> int:
 
 
 def _name(given: object) -> str:
-    """Return what a dtype is called; "" for what is none."""
+    """Return the name of a dtype, or "" if it is none."""
     if not isinstance(given, str) and is_a(given, TORCH_DTYPE):
         given = str(given)
     if isinstance(given, str):

@@ -121,7 +121,7 @@ def check_type(
 def wrong_type(
     value: object, kind: type | UnionType, expected: str, argument: str | None = None
 ) -> InputError:
-    """Return what `check_type` raises."""
+    """Return the error that `check_type` raises."""
     kinds = (kind,) if isinstance(kind, type) else get_args(kind)
     names = dict.fromkeys(each.__name__ for each in kinds)
     return InputError(

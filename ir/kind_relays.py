@@ -1,4 +1,4 @@
-"""What moves of a kind: relays between classes of positions that store the same.
+"""The moves of a kind: relays between classes of positions that store the same.
 
 Positions of the source that store the same elements at the same places are one class of *senders*.
 Positions of the target that store the same, and have the same of the source, are one class of
@@ -48,7 +48,7 @@ def classes_of(
 
 
 def relays_of_kind(kind: Kind, *, padded: bool = False) -> KindRelays:
-    """Return what moves of a kind; `padded`: buffers are as large on every device."""
+    """Return the moves of a kind; `padded`: buffers are as large on every device."""
     first, second = kind.numbers
     senders = classes_of(kind.source.exact[first])
     own = {position: number for number, each in enumerate(senders) for position in each}

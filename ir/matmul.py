@@ -214,7 +214,7 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
 
 
 def _text_of(given: object) -> object:
-    """Return what the sharding of an operand was given as."""
+    """Return the text that the sharding of an operand was given as."""
     return given[1] if isinstance(given, tuple | list) else None
 
 

@@ -79,7 +79,9 @@ class Model:
             for name, said in _header(path).items():
                 if name != "__metadata__":
                     if name in found:
-                        raise InputError("two files have a tensor", argument=str(path), got=name)
+                        raise InputError(
+                            "two files have the same tensor", argument=str(path), got=name
+                        )
                     found[name] = said
         return Model(found)
 

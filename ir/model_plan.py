@@ -31,7 +31,7 @@ MEMORY_LIMIT = 1 << 30
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What moves between two sides of a model. `memory_limit`: bytes in flight on any device."""
+    """The moves between two sides of a model. `memory_limit`: bytes in flight on any device."""
 
     model: Model
     source: Rules
@@ -200,7 +200,7 @@ def counted(count: int, what: str) -> str:
 def plan_model(
     model: Model, source: object, target: object, *, memory_limit: object = MEMORY_LIMIT
 ) -> ModelPlan:
-    """Return what moves between two sides of a model, `sw.Rules` or stored layouts.
+    """Return the moves between two sides of a model, `sw.Rules` or stored layouts.
 
     Raises InputError for rules or layouts that do not fit the model, and for a limit, in bytes,
     within which not one element of every message goes.

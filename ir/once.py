@@ -1,4 +1,4 @@
-"""What is derived of an immutable object, derived once."""
+"""Values derived from an immutable object, computed once."""
 
 from __future__ import annotations
 

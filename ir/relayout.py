@@ -87,7 +87,7 @@ class RelayoutPlan(Drawn):
 
     @property
     def moved(self) -> tuple[Relay, ...]:
-        """What goes to another device."""
+        """The relays to other devices."""
         return tuple(relay for relay in self.relays if relay.sender != relay.receiver)
 
     def _bytes(self, mesh: Mesh, end: Callable[[Relay], int]) -> dict[int, int]:
@@ -163,5 +163,5 @@ def _listed(relay: Relay) -> dict[str, object]:
 
 
 def plan_relayout(relayout: Relayout) -> RelayoutPlan:
-    """Return what a relayout moves."""
+    """Return the moves of a relayout."""
     return RelayoutPlan(relayout, relays_of(relayout.source.in_bytes, relayout.target.in_bytes))

@@ -233,7 +233,7 @@ class Stored(Drawn):
         if device in self.mesh.device_ids:
             return self.mesh.device_ids.index(device)
         raise InputError(
-            "a device must be one of the mesh",
+            "the mesh has no such device",
             argument="device",
             got=device,
             expected=one_of(map(str, self.mesh.device_ids)),

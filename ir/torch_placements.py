@@ -80,7 +80,7 @@ def placed_of(x: Any) -> tuple[Placed, ...]:
 def unknown_placement(text: str) -> InputError:
     """Return the error for a placement that has no words here."""
     return InputError(
-        "a placement must be one this representation has",
+        "this placement is not supported",
         argument="placements",
         got=text,
         expected="Shard(dim), Replicate() or Partial of sum, max or min",

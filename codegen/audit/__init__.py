@@ -1,1 +1,1 @@
-"""What a compiled program of the user's own moves between devices, and what of that is in vain."""
+"""Communication of a user's compiled program, and its redundant part."""

@@ -1,4 +1,4 @@
-"""What a program moves in vain: values that every device gathers, or sums, to keep a part.
+"""Redundant communication: values that every device gathers, or sums, to keep a part.
 
 rematerialization  all of it is gathered on every device, which then keeps a part
 computed whole     all is gathered and computed with on every device, which keeps a part of

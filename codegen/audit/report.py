@@ -1,4 +1,4 @@
-"""What an audit says: a row for each collective, and the redundant communication."""
+"""The report of an audit: a row for each collective, and the redundant communication."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found in a program for this many devices.
+    """The findings of an audit in a program for this many devices.
 
     `received` and `padded` are those of the busiest device, of all collectives together, and
     `redundant` is how much less the busiest device would receive without what the findings save.

@@ -1,4 +1,4 @@
-"""What a backend is: the interface by which everything else knows one."""
+"""The interface of a backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = tuple[str, tuple[Row, tuple[Row, ...]]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a module is rendered from.
+    """The input from which a module is rendered.
 
     `like`: the plan of another module, whose form to take where there are several. `backward`:
     whether the module moves the cotangents of the one beside it. `derivative`: whether the module
@@ -116,7 +116,7 @@ class Backend(Protocol):
         raise InternalError(f"{self.name} carries out no plan of several steps as collectives")
 
     def review(self, plan: Plan) -> Table | None:
-        """Return what a review page says of the module, None for nothing."""
+        """Return the table of the module on the review page, or None."""
         return None
 
     def rings(self, plan: Plan) -> Rings | None:

@@ -1,4 +1,4 @@
-"""What emitted modules must have so that they can be verified and compiled."""
+"""The names that emitted modules must have so that they can be verified and compiled."""
 
 from __future__ import annotations
 
@@ -102,15 +102,15 @@ JAX_MATMUL_EXPORTS = {
 class Contract:
     """The names that the modules of a backend export for `verify` and for `compile`.
 
-    `verified` and `compiled` come beside NAMES. `grouped`: the names of a group's module.
-    `stacks_terms`: whether what modules take and give has a dimension of terms, where there are
-    any, before those of the tensor; else a device has its own term in the form of a shard.
-    `matmul`: the names of a matmul's module; none where there are no such. `exported`: each
-    function that modules may export, and the check that exercises it; `exported_by_groups`,
-    `exported_by_matmuls` and `exported_by_relayouts`: those of other modules.
-    `pads`: whether a shard is as large on every device, padded at its ends.
-    `has_phases`: whether `_HOST` lists its exchanges, where there may be several.
-    `collective`: whether kernels meet by collective ids, of which no two operations share one.
+    `verified` and `compiled` are used in addition to NAMES. `grouped`: the names of a group's
+    module. `matmul`: the names of a matmul's module, empty if the backend has no matmuls.
+    `stacks_terms`: whether arrays of partial sums have a first dimension of terms; otherwise each
+    device has its own term in the form of a shard. `exported`: each function that modules may
+    export, and the check that exercises it; `exported_by_groups`, `exported_by_matmuls` and
+    `exported_by_relayouts`: the same for other modules. `pads`: whether all devices have shards of
+    one size, padded at their ends. `has_phases`: whether `_HOST` lists its exchanges.
+    `collective`: whether kernels synchronise by collective ids, which must differ between
+    operations.
     """
 
     verified: tuple[str, ...]

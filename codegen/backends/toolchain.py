@@ -51,7 +51,8 @@ class Compiler:
 
 
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes JAX have host devices, for modules that run on `count` of them.
+    """Return the expression that makes JAX have host devices, for modules that run on `count` of
+    them.
 
     One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on buffers
     over about 100 KB. At least two, between which faults are planted.

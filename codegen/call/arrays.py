@@ -131,7 +131,7 @@ def _check_order(source: NamedSharding, target: NamedSharding) -> None:
     before, after = ([device.id for device in each.mesh.devices.flat] for each in (source, target))
     if before != after:
         raise InputError(
-            "one jit runs on one list of devices",
+            "all arrays of one jit must be on the same devices, in the same order",
             argument="target",
             got=f"devices {in_a_line(after)}",
             expected=f"devices {in_a_line(before)}, or sw.reshard outside of the jit",

@@ -219,7 +219,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
     lacking, _, install = missing(name).partition(": ")
     if lacking:
         raise InputError(
-            "DTensors are resharded by a module that needs what is not here",
+            "resharding a DTensor needs packages that are not installed",
             argument="x",
             got=lacking,
             expected=install,

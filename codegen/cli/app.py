@@ -28,7 +28,7 @@ from shardwright.ir.errors import InputError
 
 # What a write fails with where there is no room; bundles have a message of their own.
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# What shells give a program that Ctrl-C ended.
+# The exit status that shells give a program ended by Ctrl-C.
 INTERRUPTED = 130
 
 

@@ -182,7 +182,7 @@ def _wire(code: TpuCode, report: CompileReport) -> str:
         return "-"
     if not bound:
         return _size(moved)
-    if moved < TOLD_AS_BYTES:  # of a small tensor most is padding
+    if moved < TOLD_AS_BYTES:  # a small tensor is mostly padding
         return f"{moved} B"
     return ratio(moved, bound) if moved < 10 * bound else f"{moved / bound:.0f}"
 

@@ -69,7 +69,7 @@ def _compiling(backend: str) -> Answer:
 
 
 def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
-    """Return what the compiler makes of a job. Where XLA refuses a module's collectives on the
+    """Return the compiler's result for a job. Where XLA refuses a module's collectives on the
     first devices of a topology, another device takes the place of the last one.
 
     Raises InputError if it refuses its own program.

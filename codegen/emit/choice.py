@@ -65,7 +65,7 @@ def plan(
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         return plan_matmul(what, topology, loop=loop or "auto")
     if loop is not None:
-        raise InputError("loops are of matmuls", argument="loop", got=loop, expected="a Matmul")
+        raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
     return _planned_reshard(
         what, strategy, topology=topology, memory_limit=memory_limit, backends=backends
     )

@@ -1,4 +1,4 @@
-"""What the templates of every backend are given: one frozen object of finished text."""
+"""The context of the templates of every backend: one frozen object of finished text."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def emit(
             collective_id=collective_id,
         )
     if loop is not None:
-        raise InputError("loops are of matmuls", argument="loop", got=loop, expected="a Matmul")
+        raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
     return _emitted_reshard(
         what,
         DEFAULT_BACKENDS if backends is None else backends,

@@ -30,7 +30,7 @@ Row = tuple[str, ...]
 
 
 def transfer_table(plan: DirectPlan) -> list[str]:
-    """Return the lines, none where there are more devices."""
+    """Return the lines, or none for more devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []

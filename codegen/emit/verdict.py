@@ -106,8 +106,8 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
-    """Return the plan itself where it was searched for on that network without a limit, so that
-    it is not searched for again; else the basis plan. Raises InputError if there is none."""
+    """Return the plan itself if it came from a search on that network without a limit, to avoid a
+    second search; otherwise the basis plan. Raises InputError if there is none."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:

@@ -121,7 +121,7 @@ class Partitioned(Drawn):
         found = self.remedies(number)
         if not found:
             raise InputError(
-                "a communication must have a remedy to be tried",
+                "this communication has no remedy",
                 argument="number",
                 got=f"{self.communications[number - 1]}",
                 expected="the number of one that plan --explain has a remedy for",
@@ -173,7 +173,7 @@ class Partitioned(Drawn):
         } | {0}
         if priority not in known:
             raise InputError(
-                "a priority must be one that a sharding has",
+                "no sharding has this priority",
                 argument="priority",
                 got=repr(priority),
                 expected=one_of(map(str, sorted(known))),

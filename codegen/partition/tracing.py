@@ -109,7 +109,7 @@ def _place(error: Exception) -> str:
 
 
 def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Return a name for each argument: that of its parameter, which must be one of its own."""
+    """Return a name for each argument: the name of its parameter, which must be distinct."""
     try:
         signature = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

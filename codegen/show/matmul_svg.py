@@ -127,7 +127,7 @@ def matmul_svg(plan: MatmulPlan) -> str | None:
 
 
 def _said(plan: MatmulPlan) -> Span:
-    """Return what is drawn, in words."""
+    """Return a description of the picture."""
     text = f"While devices multiply: {product_words(plan.chosen.multiplication)}."
     if plan.chosen.loop is not None:
         text += f" Numbers are turns, of parts of {NAMES[plan.chosen.loop.side]}."

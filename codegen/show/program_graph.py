@@ -244,7 +244,7 @@ class GraphSteps:
             self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
 
     def _label(self, move: MoveValue) -> tuple[str, int]:
-        """Return what an edge says of a change of layout, and its number."""
+        """Return the label of an edge for a change of layout, and its number."""
         change, found = move.change, self.communications.get(move.result)
         over = f"{change.collective.replace('_', '-')} {', '.join(change.axes)}"
         if found is None:
@@ -263,7 +263,8 @@ def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
 
 
 def split_text(layout: LocalLayout) -> str:
-    """Return what splits the dimensions of a layout; what is whole is left out at the end."""
+    """Return the axes that split the dimensions of a layout; what is whole is left out at the
+    end."""
     dims = ["@".join(names) for names in layout.dims]
     while dims and not dims[-1]:
         dims.pop()

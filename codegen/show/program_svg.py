@@ -178,7 +178,7 @@ def _legend(picture: ProgramPicture) -> Iterator[str]:
 
 
 def value_lines(value: GraphValue) -> tuple[str, str]:
-    """Return what stands in the box of a value."""
+    """Return the lines in the box of a value."""
     line = f"  {value.line}" if value.line else ""
     result = ", a result" if value.is_result else ""
     return value.text, f"{value.made_by}{result}{line}"

@@ -73,7 +73,7 @@ COMMANDS = (
 
 
 def _backward(files: Sequence[str]) -> tuple[str, ...]:
-    """Return what is said of the modules of the reverse reshard, if there are any."""
+    """Return the text on the modules of the reverse reshard, if there are any."""
     if not files:
         return ()
     named = ", ".join(f"`{file}`" for file in files)

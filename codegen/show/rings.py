@@ -19,7 +19,7 @@ LINES = {True: "", False: ' stroke-dasharray="4 3"'}
 
 
 def rings_text(rings: Rings) -> str:
-    """Return what devices pass on in each step: at most those that a table has."""
+    """Return what devices forward in each step: at most those that a table has."""
     shown = rings.ids[:TABLE_DEVICES]
     lines = [*_heading(rings), ""]
     rows = [["device", *map(str, shown)]]
@@ -36,7 +36,7 @@ def rings_text(rings: Rings) -> str:
 
 
 def _heading(rings: Rings) -> Iterator[str]:
-    """Yield what is shown, in words."""
+    """Yield a description of the picture."""
     yield f"Terms are reduced on rings along {', then '.join(rings.along)}."
     yield "In a step every device combines its own terms of parts with what it got of them, and"
     yield "passes that on: a half of each part upwards, a half downwards. A part is named by the"

@@ -1,4 +1,4 @@
-"""What a reshard does, in a few lines: the first that `show` prints."""
+"""A summary of a reshard: the first lines that `show` prints."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Span:
 
     @property
     def style(self) -> dict[str, str]:
-        """What it looks like, as attributes."""
+        """The style, as attributes."""
         return {
             "font-size": in_pixels(self.size),
             "fill": self.colour,

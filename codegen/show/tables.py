@@ -101,7 +101,7 @@ def not_enumerated(plan: Plan) -> str:
 
 
 def more_text(count: int, shown: int, what: str) -> str:
-    """Return what a limited table leaves out."""
+    """Return the line on the rows that a limited table omits."""
     return f"… and {count - shown:,} more of {count:,} {what}."
 
 

@@ -1,1 +1,1 @@
-"""What a user says: descriptions, configs, groups, the manifest, other systems' shardings."""
+"""Input of users: descriptions, configs, groups, the manifest, other systems' shardings."""

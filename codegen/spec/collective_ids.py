@@ -143,7 +143,7 @@ def _distinct(among: range, wanted: Mapping[str, tuple[int | None, int]]) -> dic
 
 def _twice(name: str, other: str, said: int) -> InputError:
     return InputError(
-        "two operations of one collective id",
+        "two operations have one collective id",
         argument="collective_id",
         got=f"{said}, which {other} has",
         expected="a number of its own for each",

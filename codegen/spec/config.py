@@ -59,7 +59,7 @@ class Origin:
     shared: tuple[str, ...] = SHARED
 
     def fields(self) -> dict[str, Any]:
-        """Return what the tables say, all of the first and what others may have in common."""
+        """Return the keys of the tables: all of the first, and the shared keys of the others."""
         own, *others = self.tables
         found: dict[str, Any] = {}
         for table in reversed(others):

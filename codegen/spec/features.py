@@ -37,8 +37,8 @@ def read_features(value: object) -> tuple[str, ...]:
 
 
 def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
-    """Return what a page says of the features that a backend knows: those that its module has, and
-    those that it can have."""
+    """Return the text of a page on the features that a backend knows: those that its module has,
+    and those that it can have."""
     had = [name for name in known if name in {*features}]
     others = [name for name in known if name not in had]
     said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []

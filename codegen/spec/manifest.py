@@ -38,7 +38,7 @@ class Entry:
 
     @property
     def what(self) -> Operation:
-        """What was emitted."""
+        """The emitted files."""
         return self.description
 
     @property
@@ -62,7 +62,7 @@ class GroupEntry:
 
     @property
     def what(self) -> Group:
-        """What was emitted."""
+        """The emitted files."""
         return self.group
 
     @staticmethod
@@ -99,7 +99,7 @@ class SupportEntry:
 class Manifest:
     """The bundles of a folder and their groups, both sorted by name, and the support modules.
 
-    `config`: the file that says what is in the folder, relative to it; None if flags do.
+    `config`: the config of the folder, relative to it; None if flags described the bundles.
     `package`: the hash of each file of the folder itself.
     """
 

@@ -1,4 +1,4 @@
-"""What a verification says: one report for each bundle and backend."""
+"""The result of a verification: one report for each bundle and backend."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def verify_bundles(
 
 
 def _programs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[ProgramJob]:
-    """Return the programs at paths, where modules of all backends are asked for."""
+    """Return the programs at paths, if modules of all backends are requested."""
     return [
         ProgramJob(description, root)
         for (root, _), description in described(paths).items()

@@ -37,7 +37,7 @@ del sys.path[0]
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 
-# What a compiler in C++ writes when a check of its own fails; after it come stack and reports.
+# Text that a C++ compiler prints when its own check fails, before the stack trace.
 _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
 
 

@@ -72,7 +72,7 @@ MISTAKES = {
     "another order of devices in a jit": (
         "jax.jit(lambda x: sw.reshard(x, turned, source=x_sharding))(x)",
         """\
-        target: one jit runs on one list of devices
+        target: all arrays of one jit must be on the same devices, in the same order
         got: devices [3, 2, 1, 0]
         expected: devices [0, 1, 2, 3], or sw.reshard outside of the jit
         """,

@@ -196,7 +196,7 @@ def test_xla_beside_it(done: SimpleNamespace) -> None:
     beside = {name: done.by[name, "v5e:2x4"].xla for name in (*COMPILED, "broken")}
     for name in ("aligned", "uneven", "broken"):
         assert isinstance(beside[name].code, TpuCode), beside[name].error
-    assert beside["nested"].error == "XLA knows no nested split"
+    assert beside["nested"].error == "XLA has no nested split"
     assert beside["other_devices"].error.startswith(
         "Received incompatible devices for jitted computation."
     )

@@ -76,7 +76,7 @@ def test_priorities_are_propagated_one_after_the_other() -> None:
     with pytest.raises(sw.InputError) as caught:
         free.after(priority=3)
     assert str(caught.value) == (
-        "priority: a priority must be one that a sharding has\ngot: 3\nexpected: one of 0, 1"
+        "priority: no sharding has this priority\ngot: 3\nexpected: one of 0, 1"
     )
 
 

@@ -216,6 +216,6 @@ def test_matmuls_of_one_product_and_many(tmp_path: Path) -> None:
     assert len({*found}) == len(found) == 300
     assert any(each.collective_id is not None for each in config.matmuls)
     path.write_text(product("p", 8, "collective_id = 8") + product("q", 16, "collective_id = 8"))
-    with pytest.raises(InputError, match="two operations of one collective id") as raised:
+    with pytest.raises(InputError, match="two operations have one collective id") as raised:
         read_config(path)
     assert raised.value.got == "8, which p has"

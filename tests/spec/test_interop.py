@@ -334,7 +334,7 @@ def test_mistakes_with_torch(tensor) -> None:
         (
             [whole, tensor.Partial("avg")],
             """
-            placements: a placement must be one this representation has
+            placements: this placement is not supported
             got: Partial(avg)
             expected: Shard(dim), Replicate() or Partial of sum, max or min
             """,

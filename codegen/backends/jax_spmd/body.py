@@ -380,7 +380,7 @@ def _line(step: Step) -> Line | None:
 
 
 def _uses(body: LocalBody) -> dict[int, list[Step | None]]:
-    """Return what uses each local value of a body; None for its results."""
+    """Return the users of each local value of a body; None for its results."""
     found: dict[int, list[Step | None]] = defaultdict(list)
     for step in body.steps:
         for local in taken(step):

@@ -15,7 +15,7 @@ from shardwright.codegen.partition.local.steps import Compute, LocalBody
 
 
 class BodyWriter(Protocol):
-    """What writes the statements of a body, and knows what local values are called."""
+    """Writes the statements of a body, and knows what local values are called."""
 
     names: LocalNames
     text: dict[int, str]

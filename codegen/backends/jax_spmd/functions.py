@@ -27,7 +27,7 @@ Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 
 
 class FunctionWriter(BodyWriter, Protocol):
-    """What writes bodies, and knows which values are one number everywhere."""
+    """Writes bodies, and knows which values are one number everywhere."""
 
     filled: dict[int, Any]
 

@@ -72,7 +72,7 @@ INTERPRET = (
 
 @dataclass(frozen=True)
 class SpmdModule:
-    """What the template needs, as finished lines."""
+    """The context of the template, as finished lines."""
 
     name: str
     mesh: str

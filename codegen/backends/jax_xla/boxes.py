@@ -42,8 +42,8 @@ class Boxes:
 
     @staticmethod
     def of(exchange: Exchange, pads: bool = True) -> Boxes:
-        """Return the boxes of an exchange; `pads`: whether whole dimensions may be padded, so that
-        full boxes reach beyond their ends too."""
+        """Return the boxes of an exchange. `pads`: whether whole dimensions may be padded; then
+        full boxes reach past their ends too."""
         moved = exchange.once(enumerate_transfers)
         places = (
             positions_of(exchange.source.mesh, moved.sender),

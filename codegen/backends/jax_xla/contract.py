@@ -1,4 +1,4 @@
-"""What the modules of plain JAX must have."""
+"""The names that the modules of plain JAX must have."""
 
 from shardwright.codegen.backends.contract import (
     JAX,

@@ -65,7 +65,7 @@ class Fetches:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """What the statements use."""
+        """The names that the statements use."""
         return frozenset(("lax",) if self.dimensions else ())
 
     @property

@@ -43,7 +43,7 @@ class Ragged:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """What the statements use."""
+        """The names that the statements use."""
         return frozenset(("jnp",) if self.axis else ())
 
     @property

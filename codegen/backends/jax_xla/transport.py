@@ -140,8 +140,8 @@ def _function(signature: str, doc: str, lines: list[str]) -> Function:
 def _rounds_lines(
     how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...]
 ) -> tuple[tuple[str, ...], str]:
-    """Return what makes the target shard of the rounds, and the function that it calls; `filled`:
-    the shape that windows fill."""
+    """Return the expression that makes the target shard of the rounds, and the function that it
+    calls; `filled`: the shape that windows fill."""
     if how.join is None:
         given = ["x", "rounds", "AXES", repr(filled)]
         cut = (f"y = y[{', '.join(f':{size}' for size in shape)}]",) if filled != shape else ()

@@ -1,4 +1,4 @@
-"""What emitted modules must have, those of each form of kernel too."""
+"""The names that emitted modules must have, those of each form of kernel too."""
 
 from __future__ import annotations
 

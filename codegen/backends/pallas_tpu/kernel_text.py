@@ -74,7 +74,7 @@ class Moving:
 
     @staticmethod
     def of(exchange: Exchange, ends: KernelEnds, *, sends: bool, keeps: bool) -> Moving:
-        """Return what moves of an exchange."""
+        """Return the moves of an exchange."""
         sides = ends.said("source shard"), ends.said("target shard")
         return Moving(KernelNames.of(ends), *sides, sends, keeps, exchange.rule.pieces)
 

@@ -139,9 +139,9 @@ class RingForm:
 
 
 def _are_parts(plan: DirectPlan) -> bool:
-    """Return whether the target shards of devices that have terms of one source shard are the parts
-    of that, alike and in the same places everywhere, all with a value, and are of a dtype that
-    kernels reduce."""
+    """Return whether a ring kernel can reduce: the devices with terms of one source shard have its
+    equal parts as target shards, in the same order everywhere, all with a value, and the dtype is
+    one that kernels reduce."""
     exchange, reshard = plan.exchange, plan.reshard
     before, after = exchange.source, exchange.target
     dims = before.dims[before.hidden :], after.dims[after.hidden :]

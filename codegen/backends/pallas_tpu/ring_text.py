@@ -48,7 +48,7 @@ def _rings(form: RingForm) -> Iterator[RingLoop]:
 
 @dataclass(frozen=True)
 class RingKernel:
-    """What the template is given. `axes`: an expression."""
+    """The context of the template. `axes`: an expression."""
 
     axes: str
     rings: tuple[RingLoop, ...]

@@ -1,4 +1,4 @@
-"""What running emitted modules takes."""
+"""Requirements to run emitted modules."""
 
 from collections.abc import Mapping
 

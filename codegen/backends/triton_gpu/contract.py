@@ -1,4 +1,4 @@
-"""What emitted modules must have."""
+"""The names that emitted modules must have."""
 
 from shardwright.codegen.backends.contract import TORCH_MATMULS, Contract
 

@@ -200,7 +200,7 @@ class Kernel:
         return tuple(reversed(found))
 
     def _turn(self, axis: int, digit: Value) -> Value:
-        """Return which of the source shards that are met along a dimension comes at a digit."""
+        """Return which of the source shards along a dimension is read at a digit."""
         count = self.counts[axis]
         if count == 1:
             return 0

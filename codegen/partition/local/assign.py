@@ -91,7 +91,7 @@ class Splits:
         return FactorAxes(tuple(map(self._fixed, range(len(self.rule.sizes)))))
 
     def _fixed(self, factor: int) -> Names:
-        """Return what splits a factor in any case."""
+        """Return the axes that split a factor in any case."""
         return self.fixed.get(factor, ())
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
@@ -257,8 +257,8 @@ def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAx
 
 
 def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:
-    """Return what splits factors of a port of a manual computation in any case, and what splits no
-    others: its axes."""
+    """Return the axes that split factors of a port of a manual computation in any case, and what
+    splits no others: its axes."""
     if op.kind != PORT or op.param("of") != "manual":
         return {}, frozenset()
     given = op.param("manual")

@@ -32,8 +32,8 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class Compute:
-    """An op on shards; `operands` and `results` are local values, `moves` the communications inside
-    it, each with a number of its own for what it brings."""
+    """An op on shards. `operands` and `results` are local values; `moves` are the communications
+    inside it, each numbered by the value that it brings."""
 
     op: Op
     operands: tuple[int, ...]

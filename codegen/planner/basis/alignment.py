@@ -1,4 +1,4 @@
-"""How a sharding stands to the target: what each dimension already has of it, and what not.
+"""A sharding compared with the target: per dimension, shared, excess and missing digits.
 
     shared   the major-most digits of a dimension that are those of the target
     excess   its digits after these: they have to go

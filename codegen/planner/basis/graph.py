@@ -111,7 +111,7 @@ class Basis:
 
     @cached_property
     def kept(self) -> Digits:
-        """The unreduced digits of the target: they stay."""
+        """The unreduced digits of the target, which no step changes."""
         return self.goal.unreduced
 
     def meshes(self, layer: int) -> tuple[Mesh, ...]:

@@ -85,8 +85,8 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
 
 @dataclass(frozen=True)
 class _Found:
-    """A path as named steps, what each takes as it is carried out, and whether all are collectives
-    of padded shards."""
+    """A path as named steps, the seconds of each as emitted, and whether all are collectives of
+    padded shards."""
 
     path: Path
     steps: tuple[MoveStep | ReduceStep, ...]

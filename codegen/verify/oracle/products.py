@@ -59,7 +59,7 @@ def products(
     placements: Sequence[Placement],
     seed: int,
 ) -> Iterator[Product]:
-    """Yield operands with what they make."""
+    """Yield operands with their products."""
     rng = np.random.default_rng(seed)
     wanted = [array_shape(place, shape) for place, shape in zip(placements, shapes, strict=True)]
     if dtype not in EXACT:

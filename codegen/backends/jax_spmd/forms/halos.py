@@ -13,7 +13,8 @@ from shardwright.codegen.partition.local.forms.halos import HaloPart, Pairs, Row
 def window_rows(
     form: FormText, given: str, place: int, dim: int, window: RowWindow, fill: str = "0"
 ) -> Generator[FormLine, None, str]:
-    """Yield what brings rows of other shards, and return the name of all that are taken; there is
+    """Yield the statements that bring rows of other shards, and return the name of all that are
+    taken; there is
     `fill` where the whole has no rows."""
     if window.is_own:
         return given
@@ -41,7 +42,7 @@ def window_rows(
 def _once(
     form: FormText, name: str, made: Expression, moves: bool = False
 ) -> Generator[FormLine, None, str]:
-    """Yield what makes something, unless it is there already; return its name."""
+    """Yield the statements that make something, unless it is there already; return its name."""
     key = str(made)
     found = form.made.get(key)
     if found is None:

@@ -37,7 +37,7 @@ class FormText:
         return self.text.given
 
     def axes(self, place: int, dim: int) -> Names:
-        """Return what splits a dimension of a tensor."""
+        """Return the axes that split a dimension of a tensor."""
         return self.text.layouts[place].dims[dim]
 
     def parts(self, place: int, dim: int) -> int:

@@ -43,8 +43,8 @@ def window(form: FormText) -> FormLines:
 def _taken(
     form: FormText, fill: str
 ) -> Generator[FormLine, None, tuple[str, tuple[tuple[int, int], ...]]]:
-    """Yield what brings the rows along each split dimension; return their name, and the padding
-    that is left to do."""
+    """Yield the statements that bring the rows along each split dimension; return their name, and
+    the padding that is left to do."""
     op, rows = form.text.op, form.given[0]
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     spec = op.integers("lhs_spec")[2:] if op.kind == "conv_general_dilated" else None

@@ -1,4 +1,4 @@
-"""What the module of a matmul states in its docstring."""
+"""The docstring of the module of a matmul."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
 
 
 def used_by(lines: list[str]) -> frozenset[OwnName]:
-    """Return what statements use."""
+    """Return the names that statements use."""
     text = "\n".join(lines)
     return frozenset(name for name, said in _USED.items() if said in text)
 
@@ -114,8 +114,8 @@ def _shape(product: Multiplication, side: str) -> str:
 
 
 def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
-    """Return what makes the padding along j zero, which products would add; nothing if shards
-    have none."""
+    """Return the expression that makes the padding along j zero, which products would add; nothing
+    if shards have none."""
     matmul = product.matmul
     j = matmul.batch + 1
     extent, size = matmul.extents[j], product.local_extents[j]

@@ -81,7 +81,7 @@ class MatmulSteps:
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """What their statements need."""
+        """The names that their statements need."""
         return frozenset[OwnName]().union(*(step.block.uses for step in self.every))
 
     @property

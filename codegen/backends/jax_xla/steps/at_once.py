@@ -84,8 +84,8 @@ def exchanged(
 
 
 def turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
-    """Return what makes an array of a shape of one with its dimensions split and in another
-    order."""
+    """Return the expression that makes an array of a shape of one with its dimensions split and in
+    another order."""
     return [
         Statement(f"x.{name}", tuple(map(str, numbers)))
         for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))

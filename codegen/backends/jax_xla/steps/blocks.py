@@ -71,7 +71,7 @@ class Block:
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """What the statements need."""
+        """The names that the statements need."""
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
@@ -360,8 +360,8 @@ def _only_places(before: Layout, after: Layout) -> bool:
 
 
 def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
-    """Return what makes dimensions that are to be cut as long as their parts together; `shape`
-    becomes that of the result."""
+    """Return the expression that makes dimensions that are to be cut as long as their parts
+    together; `shape` becomes that of the result."""
     sides = before.dims[before.hidden :], after.dims[after.hidden :]
     ends = []
     for axis, (old, new) in enumerate(zip(*sides, strict=True)):

@@ -1,4 +1,4 @@
-"""What the module of a plan of several steps states in its docstring."""
+"""The docstring of the module of a plan of several steps."""
 
 from __future__ import annotations
 

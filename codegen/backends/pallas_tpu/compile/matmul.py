@@ -25,7 +25,7 @@ Function = Callable[[Any, Any], Any]
 
 
 def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
-    """Return what the compiler makes of `matmul`; with `job.files`, the program is saved too."""
+    """Return the compiler's result for `matmul`; with `job.files`, the program is saved too."""
     check_multiplies(topology_of(job.target), module.DTYPE)
     mesh = _mesh(module, job)
     program, given = _program(module, job, mesh, lambda a, b: module.matmul(a, b, mesh))
@@ -50,7 +50,7 @@ def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
 
 
 def compile_xla_matmul(module: ModuleType, job: Job) -> TpuCode:
-    """Return what the compiler makes of `jnp.matmul` of the same padded arrays."""
+    """Return the compiler's result for `jnp.matmul` of the same padded arrays."""
     padded = module.PADDED_OUT_SHAPE
 
     def multiplied(a: Any, b: Any) -> Any:

@@ -53,7 +53,7 @@ class _Program:
 
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
-    """Return what the compiler makes of `reshard`; with `job.files`, the program is saved too."""
+    """Return the compiler's result for `reshard`; with `job.files`, the program is saved too."""
     if job.what == "group":
         return _grouped(module, job)
     # A module in plain JAX has no staging areas of its own.
@@ -73,7 +73,7 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _grouped(module: ModuleType, job: Job) -> TpuCode:
-    """Return what the compiler makes of `reshard` of a group's arrays."""
+    """Return the compiler's result for `reshard` of a group's arrays."""
     host = module._HOST
     jax.config.update("jax_enable_x64", any(kind.dtype.itemsize == 8 for kind in host.kinds))
     argument, function = host.compiled_for(placed(len(host.ranks), job.target, aside=job.aside))
@@ -115,9 +115,9 @@ def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:
-    """Return what the compiler makes of XLA's own reshard between the same padded arrays."""
+    """Return the compiler's result for XLA's own reshard between the same padded arrays."""
     if job.nested:
-        raise InputError("XLA knows no nested split")
+        raise InputError("XLA has no nested split")
     memory.check(module, job.target, 0)
     _set_widths(module, job)
     source, target = _meshes(module, job.target, aside=job.aside)

@@ -210,7 +210,7 @@ class MatmulRing:
 
     @property
     def product(self) -> BlockedProduct:
-        """What a device multiplies."""
+        """The product on a device."""
         return BlockedProduct(
             NAMES[self.loop.side],
             self.factor,

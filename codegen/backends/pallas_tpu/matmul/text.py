@@ -1,4 +1,4 @@
-"""What the templates of matmul kernels are given: expressions, names, numbers and comments."""
+"""The context of the templates of matmul kernels: expressions, names, numbers and comments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CALLED = {
 
 @dataclass(frozen=True)
 class MatmulKernel:
-    """What the templates of kernels are given. `name`: of the constant; `axes`: over which devices
+    """The context of the templates of kernels. `name`: of the constant; `axes`: over which devices
     are ranked, as an expression."""
 
     ring: MatmulRing
@@ -55,7 +55,7 @@ class MatmulKernel:
 
     @property
     def product(self) -> BlockedProduct:
-        """What a device multiplies."""
+        """The product on a device."""
         return self.ring.product
 
     @property
@@ -309,7 +309,7 @@ class MatmulKernel:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """What is in VMEM."""
+        """The buffers in VMEM."""
         product = self.product
         tile = (product.blocks[DIM_I], product.blocks[DIM_K])
         found = [

@@ -48,7 +48,7 @@ class Slot:
 
     @staticmethod
     def viewed(held: Shape, itemsize: int, view: View) -> Slot:
-        """Return what a shard is in the order of a view, without padding."""
+        """Return a shard in the order of a view, without padding."""
         shape = tuple(held[axis] for axis in view)
         return Slot(itemsize, held, view, dense=False, shape=shape)
 

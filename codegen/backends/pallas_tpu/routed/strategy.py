@@ -135,8 +135,8 @@ class Routed:
 
     @cached_property
     def chunks(self) -> int:
-        """Into how many chunks moves are cut, so that what has come of a tile goes on while the
-        rest is under way."""
+        """The number of chunks of each move: the chunks of a tile that have arrived are forwarded
+        while the others are in flight."""
         slot, unit, moves = self.slot, self.slot.unit, self.schedule.moves
         if len(self.schedule.rounds) == 1:
             return 1

@@ -1,4 +1,4 @@
-"""What the templates of kernels that forward are given: the schedule as literal tables, and the
+"""The context of the templates of kernels that forward: the schedule as literal tables, and the
 parts of slots and shards that a move takes, as expressions of its numbers."""
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ SOME = 32
 
 
 def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
-    """Check what the kernels of a module's hosts copy on each device, of large meshes on some, and
-    in which order. Return what is checked, in words.
+    """Check the copies of the kernels on each device (on some devices of a large mesh) and their
+    order. Return a description of the check.
 
-    Raises MismatchError, with the device, for a copy of anything else than a part of a piece that
-    the device is to get, or than `Tiles` allows for, and for pieces that copies do not fill; for an
-    order in which links are busy for longer than in the plan's.
+    Raise MismatchError, with the device, if a copy is not part of a piece that the device must get,
+    exceeds `Tiles`, or leaves a piece incomplete, and if the order keeps links busy for longer than
+    the plan's order.
     """
     found = [_check_phase(host) for host in phases]
     some = max(where for where, _ in found)

@@ -24,8 +24,8 @@ CALLS = 2
 
 
 def check_dtensors(module: Any, values: Values) -> tuple[str, ...]:
-    """Reshard DTensors, of a module that takes them; the name of the check. Raises MismatchError
-    for wrong values, and for placements by which ranks hold something else."""
+    """Reshard DTensors with a module that takes them, and return the name of the check. Raise
+    MismatchError for wrong values, and for placements that contradict what ranks hold."""
     if "reshard_dtensor" not in module.__all__:
         return ()
     ranks = Ranks(len(module._HOST.exchange.ranks), noted=False)

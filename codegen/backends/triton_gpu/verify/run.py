@@ -130,7 +130,7 @@ class _Move:
         )
 
     def named(self, tensors: Mapping[int, Any]) -> dict[str, Any]:
-        """Return tensors by what to call them."""
+        """Return tensors by name."""
         return {f"{self.label}device {device}": tensor for device, tensor in tensors.items()}
 
     def results(self, outputs: Sequence[Any]) -> dict[int, Any]:

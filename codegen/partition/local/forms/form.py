@@ -70,7 +70,7 @@ class SplitOp:
         return self.tensors.op
 
     def axes(self, place: int, dim: int) -> Names:
-        """Return what splits a dimension."""
+        """Return the axes that split a dimension."""
         return self.layouts[place].dims[dim]
 
     def parts(self, place: int, dim: int) -> int:

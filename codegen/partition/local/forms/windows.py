@@ -187,8 +187,8 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
 
 @dataclass(frozen=True)
 class Pooled:
-    """A dimension of a maximum's gradient: which windows a shard needs the cotangents of, and which
-    rows these windows have; `crop` is the first of them that is its own."""
+    """A dimension of the gradient of a maximum: the windows whose cotangents a shard needs, and the
+    rows of these windows. `crop` is the first row that belongs to the shard."""
 
     cotangents: RowWindow
     rows: RowWindow
