@@ -44,7 +44,7 @@ class HloValues:
             each = found
 
     def operand(self, each: HloInstruction, number: int = 0) -> HloInstruction | None:
-        """Return the expression that makes an operand; None if the text does not have it."""
+        """Return the instruction that makes an operand, or None if the text lacks it."""
         here = self.module.computations[each.computation]
         if number >= len(each.operands) or each.operands[number] not in here:
             return None

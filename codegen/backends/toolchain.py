@@ -51,7 +51,7 @@ class Compiler:
 
 
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the expression that makes JAX have host devices, for modules that run on `count` of
+    """Return the environment in which JAX has host devices, for modules that run on `count` of
     them.
 
     One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on buffers

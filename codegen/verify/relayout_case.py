@@ -44,7 +44,7 @@ class StoredSaid:
 
     @staticmethod
     def of(stored: Stored) -> StoredSaid:
-        """Return the text on a stored layout."""
+        """Return the texts of a stored layout."""
         return StoredSaid(
             tuple(stored.mesh.axes),
             tuple(stored.mesh.device_ids),

@@ -293,7 +293,7 @@ def _bits(reshard: Reshard, *, as_floats: bool) -> str:
 
 
 def _terms(plan: Plan) -> str:
-    """Return the text on the terms of both sides, as a Python expression."""
+    """Return the terms of both sides as a Python expression."""
     reshard = plan.reshard
     operators = reshard.source.operator, reshard.target.operator
     given = [f'"{operator}"' for operator in operators]
