@@ -83,7 +83,7 @@ class OpReasons:
                 yield f"{self.kind} {does} {where}, split over {_said(over)}"
 
     def _operator(self, place: int) -> str:
-        """Return what makes one of the terms that an operand was there in."""
+        """Return the operator of the terms of an operand, `sum` if it has none."""
         return next((each.operator for each in self.given[place] if each.partial), "sum")
 
     def _gathered(self, place: int, change: LayoutChange) -> str:
