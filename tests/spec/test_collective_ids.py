@@ -151,7 +151,7 @@ def test_one_that_is_said(home: Path) -> None:
             + table("a", "collective_id = 8\n")
             + table("b", 'collective_id = 8\nstrategy = "direct"\n'),
             """
-            shardwright.toml, line 18, reshard 'b', collective_id: two operations of one \
+            shardwright.toml, line 18, reshard 'b', collective_id: two operations have one \
 collective id
               collective_id = 8
               ^^^^^^^^^^^^^^^^^
