@@ -23,6 +23,7 @@ from shardwright.codegen.propagate.rules import is_known
 from shardwright.codegen.trace.asked import asked, branch_everywhere, check_manual, check_places
 from shardwright.codegen.trace.avals import dtype_of, plain
 from shardwright.codegen.trace.batched import traced_at, with_one_test
+from shardwright.codegen.trace.implemented import implemented
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.params import Params, params_of
@@ -192,6 +193,8 @@ class _Block:
             where = f"{line}: " if line else ""
             self.tracer.warnings[f"{where}{kind} gives nothing and is left out"] = None
             return ()
+        if not is_known(kind) and (found := implemented(equation)) is not None:
+            return self._inlined(equation, found.jaxpr, found.consts, equation.invars)
         if kind == "pure_callback" or not is_known(kind):
             self.tracer.warn(kind, line)
         operands = [self.read(atom) for atom in equation.invars]

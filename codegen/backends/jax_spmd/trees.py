@@ -21,8 +21,10 @@ Path = tuple[str, ...]
 def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
     """Return a tree whose leaves are texts, on one line where it fits, else an item a line."""
     line = f"{prefix}{flat(tree)}{suffix}"
-    if len(line) + indent * len(INDENT) <= WIDTH or type(tree) not in ENDS or not tree:
+    if len(line) + indent * len(INDENT) <= WIDTH:
         return [line]
+    if type(tree) not in ENDS or not tree:
+        return [f"{prefix}(", INDENT + flat(tree), f"){suffix}"] if prefix else [line]
     start, end = ENDS[type(tree)]
     out = [f"{prefix}{start}"]
     shown = list(_items(tree))
