@@ -185,17 +185,22 @@ class ShowCommand(Flags):
             print(text)
 
     def _show_page(self, description: RelayoutDescription | ModelDescription) -> None:
-        """Print the review page of a relayout or a model."""
+        """Print the review page of a relayout or a model, or write the picture of a relayout."""
         from shardwright.codegen.emit.emit import emit_described
+        from shardwright.codegen.show.parts_svg import parts_svg
 
+        drawn = self.svg is not None and isinstance(description, RelayoutDescription)
         for given, option in ((self.svg, "--svg"), (self.html, "--html")):
-            if given is not None:
+            if given is not None and not (drawn and option == "--svg"):
                 raise InputError(
-                    "relayouts and models have no pictures",
+                    "relayouts have no page to explore, and models no picture",
                     argument=option,
                     got=description.name,
-                    expected=f"no {option}, which prints the page",
+                    expected=f"no {option}, which prints the review page",
                 )
+        if self.svg is not None and isinstance(description, RelayoutDescription):
+            written(self.svg, parts_svg(description.relayout()), "--svg")
+            return
         try:
             bundle = emit_described(description)
         except InputError as error:

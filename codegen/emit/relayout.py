@@ -17,6 +17,7 @@ from shardwright.codegen.emit.single_file import single_file
 from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.show.parts_svg import DRAWN, held_rows, parts_svg
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.drawn import Drawn
@@ -56,6 +57,7 @@ class RelayoutBundle(Drawn):
                 for backend in self.backends
             },
             "README.md": render("common/relayout.md.jinja", page),
+            "relayout.svg": parts_svg(self.plan.relayout),
             "__init__.py": render(
                 "common/package.py.jinja", BundlePackage("relayout", False, self.backends)
             ),
@@ -123,6 +125,15 @@ class RelayoutPage:
     def stored(self) -> tuple[tuple[str, Stored], ...]:
         """Both sides."""
         return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
+
+    def held(self, stored: Stored) -> list[str]:
+        """Return a table of what devices store in each buffer."""
+        heads = ["device", *stored.buffers]
+        rows = [f"| {' | '.join(heads)} |", f"|---:|{'---|' * len(stored.buffers)}"]
+        rows += [f"| {device} | {' | '.join(cells)} |" for device, cells in held_rows(stored)]
+        if stored.mesh.size > DRAWN:
+            rows.append(f"\nThese are {DRAWN} of {stored.mesh.size} devices.")
+        return rows
 
     @property
     def rows(self) -> list[str]:
