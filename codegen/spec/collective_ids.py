@@ -69,9 +69,11 @@ def allocated(
     groups: Iterable[Group],
     folders: Mapping[str, str],
     matmuls: Iterable[MatmulDescription] = (),
+    relayouts: Iterable[RelayoutDescription] = (),
 ) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
     """Return the operations of a config, those that would share a collective id with one before
-    them with another; `folders`: of reshards that are in the bundle of another.
+    them, or with a relayout, with another. Relayouts keep theirs. `folders`: of reshards that are
+    in the bundle of another.
 
     Raises InputError, argument "collective_id", for two that are said to have the same: `where` is
     the name of the second.
@@ -86,7 +88,8 @@ def allocated(
         for each in matmuls
         if each.name not in folders and _meet(each.backends)
     }
-    found = _distinct(BUNDLE_IDS, {**products, **bundles})
+    kept = {relayout_id(each): each.name for each in relayouts if _meet(each.backends)}
+    found = _distinct(BUNDLE_IDS, {**products, **bundles}, kept)
     named = {
         name: replace(each, collective_id=found.get(folders.get(name, name), each.collective_id))
         for name, each in reshards.items()
@@ -112,11 +115,15 @@ def allocated(
     return named, tuple(listed), multiplied
 
 
-def _distinct(among: range, wanted: Mapping[str, tuple[int | None, int]]) -> dict[str, int]:
+def _distinct(
+    among: range,
+    wanted: Mapping[str, tuple[int | None, int]],
+    kept: Mapping[int, str] | None = None,
+) -> dict[str, int]:
     """Return the ids that are to be said: those that are, and those of names whose own, the second
-    number, another has; the next one then that is free."""
+    number, another has; the next one then that is free. `kept`: ids that others have, and keep."""
     found: dict[str, int] = {}
-    taken: dict[int, str] = {}
+    taken: dict[int, str] = dict(kept or {})
     for name, (said, _) in wanted.items():
         if said is not None:
             if said in taken:

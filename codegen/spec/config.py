@@ -203,7 +203,7 @@ def read_config(path: str | Path) -> Config:
     folders = shared((*named.values(), *products, *partitioned, *relaid, *moved))
     try:
         named, listed, products = allocated(
-            named, [group for group, _ in groups], folders, products
+            named, [group for group, _ in groups], folders, products, relaid
         )
     except InputError as error:
         raise origins[str(error.where[0])].located(error) from None

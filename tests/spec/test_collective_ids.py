@@ -219,3 +219,18 @@ def test_matmuls_of_one_product_and_many(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two operations have one collective id") as raised:
         read_config(path)
     assert raised.value.got == "8, which p has"
+
+
+def test_a_relayout_keeps_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reshard that would share the id of a relayout has another; one that says it is refused."""
+    relayout = (
+        '[[relayout]]\nname = "packed"\ntensors = {w = [4, 4]}\nsource = "w[{x}]"\ntarget = "w"\n'
+    )
+    (home / "shardwright.toml").write_text(HEAD + table("a") + relayout)
+    (alone,) = read_config(home / "shardwright.toml").reshards
+    own = bundle_id(alone)
+    monkeypatch.setattr("shardwright.codegen.spec.collective_ids.relayout_id", lambda each: own)
+    (moved,) = read_config(home / "shardwright.toml").reshards
+    assert bundle_id(moved) not in (own, None)
+    (home / "shardwright.toml").write_text(HEAD + table("a", f"collective_id = {own}\n") + relayout)
+    assert f"got: {own}, which packed has" in mistake("check", home / "shardwright.toml")
