@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from toy_models import TOYS, Held, Moved, bits, tables
+from toy_models import TOYS, Held, Moved, bits, planned
 
 from shardwright.templates.support import jax_model
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 def moved(model: list[Moved], limit: int, fault: str) -> str:
     """Move a model twice, and compare."""
-    weights = jax_model.Weights(tables(model, limit))
+    weights = jax_model.Weights(planned(model, limit).data)
     before, after = bits(model, limit)
     state = arrays(weights, before)
     name = next(iter(state))

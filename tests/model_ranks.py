@@ -161,7 +161,9 @@ def loaded(path: Path) -> dict[str, torch.Tensor]:
     for key, bits in np.load(path).items():
         dtype, name = key.split()
         signed = bits if bits.itemsize == 1 else bits.view(f"i{bits.itemsize}")
-        found[name] = torch.from_numpy(signed).view(getattr(torch, dtype))
+        memory = np.zeros(signed.size + 3, signed.dtype)  # a tensor may begin within its memory
+        memory[3:] = signed.reshape(-1)
+        found[name] = torch.from_numpy(memory)[3:].view(signed.shape).view(getattr(torch, dtype))
     return found
 
 

@@ -17,7 +17,7 @@ from places import ROOT, TESTS
 from sweeps import sampled
 
 EXAMPLES = ROOT / "examples"
-FOLDERS = (".", "checkpoint", "strategies", "weights")
+FOLDERS = (".", "checkpoint", "models", "strategies", "weights")
 SCRIPTS = sorted(
     str(path.relative_to(EXAMPLES)) for name in FOLDERS for path in (EXAMPLES / name).glob("*.py")
 )
@@ -59,7 +59,7 @@ def scripts() -> list[Any]:
         "torch_reshard.py",
         "micro_batches.py",
         "checkpoint/restore.py",
-        *(f"weights/sync_{kind}.py" for kind in ("jax", "torch")),
+        *(f"{name}/sync_{kind}.py" for name in ("models", "weights") for kind in ("jax", "torch")),
     }
     long |= {f"strategies/{name}.py" for name in ("layer", "network")}
     return sampled(SCRIPTS, *(name for name in SCRIPTS if name not in long))

@@ -3,20 +3,16 @@ two stored layouts each, on any devices."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import shardwright as sw
 from shardwright.codegen.verify.relayout_case import StoredSaid
-from shardwright.ir.dtypes import itemsize
-from shardwright.ir.parts import axes_by_dim
-from shardwright.ir.relays import relays_of, shapes_of
+from shardwright.ir.parts import BufferLayout, TensorPart
 from shardwright.ir.stored import Stored
 
 Held = dict[int, dict[str, np.ndarray]]
@@ -130,133 +126,35 @@ def latent(trainer: list[int], server: list[int], width: int = 16) -> list[Moved
 TOYS = {"llama": llama, "qwen": experts, "deepseek": latent}
 
 
-def tables(model: list[Moved], memory_limit: int) -> dict[str, Any]:
-    """What modules read of a model: a kind for each pair of layouts, a class for each position."""
-    kinds: dict[str, int] = {}
-    found: dict[str, Any] = {"kinds": [], "places": [], "members": [], "buckets": []}
-    for each in model:
-        known = repr((each.source, each.target))
-        if known not in kinds:
-            kinds[known] = len(found["kinds"])
-            found["kinds"].append(kind_of(each.source, each.target))
-        sides = each.source, each.target
-        for side in sides:
-            if list(side.mesh.device_ids) not in found["places"]:
-                found["places"].append(list(side.mesh.device_ids))
-        places = [found["places"].index(list(side.mesh.device_ids)) for side in sides]
-        names = ([each.prefix + name for name in side.buffers] for side in sides)
-        tensors = [each.prefix + name for name in each.source.tensors]
-        member = [kinds[known], *places, 0, 1, tensors, *names]
-        member[4] = pieces_of(found, member, memory_limit // 2)
-        found["members"].append(member)
-    found["buckets"] = buckets_of(found, memory_limit // 2)
-    said = json.dumps([found["kinds"], found["members"]]).encode()
-    return {"digest": hashlib.sha256(said).hexdigest()[:16], **found}
-
-
-def kind_of(source: Stored, target: Stored) -> dict[str, Any]:
-    """A kind, with forms and relays of buffers as they are, and of padded ones."""
-    sides = (source, target)
-    plain, padded = (
-        {
-            **dict(zip(("source", "target"), (buffers(side, wide) for side in sides), strict=True)),
-            **listed(source, target, wide),
-        }
-        for wide in (False, True)
-    )
-    return {
-        "dtype": source.dtype,
-        "tensors": [list(shape) for shape in source.tensors.values()],
-        "senders": [[position] for position in range(source.mesh.size)],
-        "receivers": [[position] for position in range(target.mesh.size)],
-        **plain,
-        "padded": None if padded == plain else padded,
-        "axes": [dict(side.mesh.axes) for side in sides],
-        "specs": [
-            [
-                [[*each] for each in axes_by_dim(side.buffers[n], len(b.shape(0)))]
-                for n, b in side.bound.items()
-            ]
-            for side in sides
-        ],
+def planned(model: list[Moved], memory_limit: int) -> sw.Sync:
+    """What moves a model."""
+    tensors = {
+        each.prefix + name: {"shape": shape, "dtype": each.source.dtype}
+        for each in model
+        for name, shape in each.source.tensors.items()
     }
+    sides = (rules(each.prefix, side) for each in model for side in (each.source, each.target))
+    source, target = ({}, {})
+    for number, found in enumerate(sides):
+        (target if number % 2 else source).update(found)
+    given = sw.Model(tensors), sw.Rules("a=1", source), sw.Rules("a=1", target)
+    return sw.sync(*given, memory_limit=memory_limit)
 
 
-def buffers(side: Stored, wide: bool) -> list[Any]:
-    """Of each buffer its layout and its shapes."""
-    return [
-        [str(side.buffers[name]), [list(shape) for shape in shapes_of(side, bound, wide)]]
-        for name, bound in side.bound.items()
-    ]
+def rules(prefix: str, side: Stored) -> dict[str, Any]:
+    """The rules of one side of some tensors."""
 
+    def named(part: TensorPart) -> TensorPart:
+        return replace(part, tensor=prefix + part.tensor)
 
-def listed(source: Stored, target: Stored, wide: bool) -> dict[str, Any]:
-    """Forms and relays."""
-    forms: dict[str, int] = {}
-    found: dict[str, Any] = {"forms": [], "relays": []}
-    senders, receivers = ([*side.mesh.device_ids] for side in (source, target))
-    for relay in relays_of(source, target, padded=wide):
-        form = [
-            relay.source.buffer,
-            [each.buffer for each in relay.targets],
-            [[loop.times, *loop.steps] for loop in relay.loops],
-        ]
-        if str(form) not in forms:
-            forms[str(form)] = len(forms)
-            found["forms"].append(form)
-        own = relay.sender == relay.receiver
-        starts = [relay.source.start, *(each.start for each in relay.targets)]
-        found["relays"].append(
-            [
-                -1 if own else senders.index(relay.sender),
-                receivers.index(relay.receiver),
-                forms[str(form)],
-                *starts,
-            ]
-        )
+    found = {}
+    for name, layout in side.buffers.items():
+        if isinstance(layout, TensorPart):
+            renamed: BufferLayout = named(layout)
+        else:
+            renamed = replace(layout, parts=tuple(map(named, layout.parts)))
+        found[prefix + name] = {"layout": renamed, "mesh": side.mesh}
     return found
-
-
-def load(found: dict[str, Any], member: list[Any], pieces: int) -> dict[int, int]:
-    """Most bytes of messages of a piece of a member, by device."""
-    kind = found["kinds"][member[0]]
-    size = itemsize(kind["dtype"])
-    sums: dict[tuple[int, int], int] = {}
-    for sender, receiver, form, *_ in kind["relays"]:
-        if sender >= 0:
-            ends = found["places"][member[1]][sender], found["places"][member[2]][receiver]
-            count = math.prod(times for times, *_ in kind["forms"][form][2])
-            sums[ends] = sums.get(ends, 0) + -(-count // pieces)
-    loads: dict[int, int] = {}
-    for ends, count in sums.items():
-        for device in ends:
-            loads[device] = loads.get(device, 0) + -(-count * size // 8) * 8 + 8
-    return loads
-
-
-def pieces_of(found: dict[str, Any], member: list[Any], most: int) -> int:
-    """Into how many pieces a member is cut."""
-    pieces = 1
-    while max(load(found, member, pieces).values(), default=0) > most:
-        pieces += 1
-        assert pieces < 1000, "memory_limit is too little"
-    return pieces
-
-
-def buckets_of(found: dict[str, Any], most: int) -> list[int]:
-    """Where buckets end among the pieces of all members."""
-    ends, items = [], 0
-    loads: dict[int, int] = {}
-    for member in found["members"]:
-        for _ in range(member[4]):
-            more = load(found, member, member[4])
-            if any(loads.get(device, 0) + size > most for device, size in more.items()):
-                ends.append(items)
-                loads = {}
-            for device, size in more.items():
-                loads[device] = loads.get(device, 0) + size
-            items += 1
-    return [*ends, items]
 
 
 def bits(model: list[Moved], seed: int) -> tuple[Held, Held]:

@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "d20051f98828dc81",
     "pallas_tpu": "5e6ee39db7e7a8fd",
-    "triton_gpu": "31beb71c9da16eb3",
+    "triton_gpu": "bbfd0a007160b8d2",
 }
 
 

@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "31beb71c9da16eb3", __name__)
+require("triton_gpu", "bbfd0a007160b8d2", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

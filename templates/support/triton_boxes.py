@@ -54,8 +54,9 @@ def copy(boxes, sources, targets, size):
     if home.type == "cpu" and isinstance(copy_boxes, triton.JITFunction):
         for source, target, read, write, loops in boxes:
             times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
-            held = line(sources[source], size).as_strided(times, steps[0], read)
-            line(targets[target], size).as_strided(times, steps[1], write).copy_(held)
+            held, into = line(sources[source], size), line(targets[target], size)
+            held = held.as_strided(times, steps[0], held.storage_offset() + read)
+            into.as_strided(times, steps[1], into.storage_offset() + write).copy_(held)
         return
     addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
     wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))

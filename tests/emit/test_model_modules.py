@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from style import FORMATTED, LINTED
-from toy_models import TOYS, bits, tables
+from toy_models import TOYS, bits, planned
 
 import shardwright as sw
 from shardwright.codegen.emit.model import DATA_FILE, model_backends, model_files
@@ -18,7 +18,7 @@ from shardwright.codegen.emit.support import support_files
 
 def emitted(folder: Path) -> dict[str, str]:
     """The files of a toy, written into a package with their support."""
-    data = tables(TOYS["deepseek"]([0, 1], [1, 2]), 3000)
+    data = planned(TOYS["deepseek"]([0, 1], [1, 2]), 3000).data
     facts = ("Moves a toy.", "It is after DeepSeek-V3.")
     files = model_files(data, model_backends(), facts, "shardwright emit toy.toml --model toy")
     for name, text in files.items():

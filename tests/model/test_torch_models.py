@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from places import TESTS
-from toy_models import TOYS, Held, Moved, bits, stored, tables
+from toy_models import TOYS, Held, Moved, bits, planned, stored
 
 TIMEOUT_S = 2.5
 LIMIT = 4096
@@ -52,7 +52,7 @@ def run(scenarios: list[Scenario], folder: Path) -> dict[str, dict[int, str]]:
     for each in scenarios:
         place = folder / each.name.replace(" ", "_")
         place.mkdir()
-        data = tables(each.model, each.limit)
+        data = planned(each.model, each.limit).data
         (place / "model.json").write_text(json.dumps(data))
         before, wanted[each.name] = bits(each.model, len(each.name))
         dtypes = {
