@@ -15,6 +15,9 @@ from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.given import shape_of
 from shardwright.ir.globs import Glob
 
+MEMORY_LIMIT = 1 << 30
+"""Bytes in flight on a device while a model moves, where nothing else is said."""
+
 _MOST_HEADER = 100_000_000
 """Bytes of a safetensors header, at most, as its own readers have it."""
 

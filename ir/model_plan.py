@@ -20,13 +20,10 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.kind_relays import KindRelays, relays_of_kind
 from shardwright.ir.kinds import Kinds, kinds_of
 from shardwright.ir.mesh import as_integer
-from shardwright.ir.model import Model
+from shardwright.ir.model import MEMORY_LIMIT, Model
 from shardwright.ir.model_data import kind_data
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 from shardwright.ir.rules import Rules
-
-MEMORY_LIMIT = 1 << 30
-"""Bytes in flight on a device, where nothing else is said."""
 
 
 @dataclass(frozen=True)

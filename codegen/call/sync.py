@@ -9,9 +9,9 @@ from typing import Any
 
 from shardwright.ir.errors import InputError, check_type, in_a_line
 from shardwright.ir.foreign import JAX_ARRAY, TORCH_TENSOR, is_a
-from shardwright.ir.model import Model, flattened, nested
+from shardwright.ir.model import MEMORY_LIMIT, Model, flattened, nested
 from shardwright.ir.model_moves import Arrays, moved
-from shardwright.ir.model_plan import MEMORY_LIMIT, ModelPlan, plan_model
+from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import ModelProof, prove
 
 

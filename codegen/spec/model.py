@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardwright.codegen.backends.registry import MODELLING
 from shardwright.codegen.spec.description import (
@@ -22,10 +22,12 @@ from shardwright.codegen.spec.description import (
 from shardwright.codegen.spec.toml_tables import read_toml
 from shardwright.ir.errors import InputError, one_of, unknown
 from shardwright.ir.mesh import Mesh, as_integer
-from shardwright.ir.model import Model
-from shardwright.ir.model_plan import MEMORY_LIMIT, ModelPlan
+from shardwright.ir.model import MEMORY_LIMIT, Model
 from shardwright.ir.rules import LayoutRule, Rules
 from shardwright.ir.stored import Stored
+
+if TYPE_CHECKING:
+    from shardwright.ir.model_plan import ModelPlan
 
 REQUIRED = ("name", "mesh", "tensors", "source", "target")
 FIELDS = (*REQUIRED, "dtype", "target_mesh", "memory_limit", "backends")

@@ -245,7 +245,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
           includ = ['a.toml']
           ^^^^^^
         got: includ
-        expected: one of reshard, collective, matmul, relayout, program, group, mesh, defaults, include, out, learned
+        expected: one of reshard, collective, matmul, relayout, model, program, group, mesh, defaults, include, out, learned
         """,  # noqa: E501
     ),
     (

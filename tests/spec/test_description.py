@@ -346,8 +346,8 @@ def test_not_toml(tmp_path: Path) -> None:
             "[reshards]\n",
             "reshards.toml, line 1, reshards: unknown table; did you mean reshard?\n"
             "  [reshards]\n  ^^^^^^^^^^\ngot: reshards\n"
-            "expected: one of reshard, collective, matmul, relayout, program, group, mesh, "
-            "defaults, include, out",
+            "expected: one of reshard, collective, matmul, relayout, model, program, group, mesh, "
+            "defaults, include, out, learned",
         ),
         (
             "[reshard]\nname = 'a'\n",
