@@ -286,10 +286,10 @@ jax.tree_util.register_pytree_node(
 )
 
 
-@feature(Opaque((X, W)), given=None)
+@feature(Opaque((X, {"w": W})), given=None)
 def opaque_nodes(pair: Opaque) -> Any:
-    x, w = pair.items
-    return Opaque((x @ w, w * 2))
+    x, inner = pair.items
+    return Opaque((x @ inner["w"], inner["w"] * 2))
 
 
 @feature({0: X, 3: (W, None)}, given=None)

@@ -95,7 +95,7 @@ def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
         yield tree, base
     elif isinstance(tree, dict) and is_plain(tree):
         for key, item in tree.items():
-            yield from paths(item, (*base, f"[{_key(key)}]"))
+            yield from paths(item, (*base, f"[{_key(key)}]") if base else ())
     elif tree is not None:
         for key, item in _children(tree):
             way = _way(tree, key, item)
