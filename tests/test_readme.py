@@ -98,7 +98,7 @@ def test_the_config(tmp_path: Path) -> None:
     run = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
     said = [line.partition(":")[0] for line in run.stdout.splitlines()]
     names = ("_support", "wk", "wq", "wk_gathered", "layer0_wo", "layer0_norm")
-    names = (*names, "mlp_up", "qkv", "weights")
+    names = (*names, "mlp_up", "qkv", "served", "weights")
     assert said == [f"generated/{name}" for name in names]
 
 
