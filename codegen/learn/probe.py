@@ -92,18 +92,17 @@ class LogicalTensor:
 
     def filled(self, values: Floats) -> Any:
         """Return these values as the loader is to get them."""
-        whole = np.broadcast_to(values, self.shape).copy()
-        if self.like is None:
-            return whole
+        few = np.array(values, dtype=np.float64)
         if self.kind == "torch":
             import torch
 
-            return torch.from_numpy(whole).to(self.like.dtype)
+            return torch.from_numpy(few).to(self.like.dtype).expand(self.shape).contiguous()
         if self.kind == "jax":
             import jax.numpy as jnp
 
-            return jnp.asarray(whole, self.like.dtype)
-        return whole.astype(self.like.dtype)
+            return jnp.broadcast_to(jnp.asarray(few, self.like.dtype), self.shape)
+        dtype = np.float64 if self.like is None else self.like.dtype
+        return np.broadcast_to(few.astype(dtype), self.shape).copy()
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ def probed(
     together: bool = False,
 ) -> Buffers:
     """Return what a loader stores on a device; `together`: in as many runs on all devices."""
-    passes = [_run(load, tensors, device, values) for values in codes.passes()]
+    passes = [run_loader(load, tensors, device, values) for values in codes.passes()]
     for other in passes[1:]:
         for name in {*passes[0], *other}:
             shapes = [each[name].shape if name in each else "none" for each in (passes[0], other)]
@@ -224,7 +223,7 @@ def probed(
     if not together and all(each.is_moved for each in found.values()):
         return found
     constants = ({name: np.float64(value) for name in tensors} for value in (0, 1))
-    zeros, ones = (_run(load, tensors, device, values) for values in constants)
+    zeros, ones = (run_loader(load, tensors, device, values) for values in constants)
     for name, each in found.items():
         if not each.is_moved:
             values = [passed[name] for passed in passes]
@@ -251,9 +250,10 @@ def _affine(
     )
 
 
-def _run(
+def run_loader(
     load: Load, tensors: Mapping[str, LogicalTensor], device: int, values: Mapping[str, Any]
 ) -> dict[str, Floats]:
+    """Return what a loader stores on a device of some values of the tensors."""
     given = {name: each.filled(values[name]) for name, each in tensors.items()}
     try:
         returned = load(device, given)
@@ -318,14 +318,24 @@ class Codes:
 
     def passes(self) -> Iterator[dict[str, Floats]]:
         """Yield the values of each pass, which broadcast to the shapes of the tensors."""
+        for _, _, values in self.passes_along():
+            yield values
+
+    def passes_along(self) -> Iterator[tuple[int, Floats, dict[str, Floats]]]:
+        """Yield of each pass the dimension, the values of the numbers along it, and those of the
+        tensors."""
         for codes in self.codes:
             for dim, line in enumerate(codes):
                 for place in range(self.digits):
                     values = 1.0 + line // self.base**place % self.base
-                    yield {
-                        name: self._along(dim, name, shape, values)
-                        for name, shape in self.shapes.items()
-                    }
+                    yield (
+                        dim,
+                        values,
+                        {
+                            name: self._along(dim, name, shape, values)
+                            for name, shape in self.shapes.items()
+                        },
+                    )
 
     def _along(self, dim: int, name: str, shape: tuple[int, ...], values: Floats) -> Floats:
         start = self.starts[dim][name]

@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeAlias
 
 from shardwright.codegen.learn.fit import holds
 from shardwright.codegen.learn.learn import Learned, learn, read_ranks
-from shardwright.codegen.learn.probe import read_logical
+from shardwright.codegen.learn.pieces import first_difference
+from shardwright.codegen.learn.probe import element_type, read_logical
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
@@ -24,6 +26,8 @@ Size: TypeAlias = Mapping[str, int]
 
 NUMBER = re.compile(r"(?<![\w.])\d+")
 AXIS = re.compile(r'("[^"]+")(:\(\d+\)\d+)?')
+MOST_SAID = 2**20
+"""Elements of tensors of which an error says what their loader stores."""
 _MULTIPLES = (8, 16, 32, 64, 128)
 
 
@@ -84,6 +88,10 @@ class LearnedSizes(Drawn):
                 expected=f"{_said(self.checked)}, at which the layout was checked, or "
                 "extrapolate=True",
             )
+        return self.stored(size)
+
+    def stored(self, size: Size) -> Stored:
+        """Return the stored layout at any size."""
         tensors = {name: each.shape for name, each in read_logical(self.logical(**size)).items()}
         layouts = {name: form.text(size) for name, form in self.forms.items()}
         return Stored(read_ranks(self.ranks(**size)), tensors, layouts, self.dtype)
@@ -111,7 +119,8 @@ def learn_sizes(
 
     `sizes`: two or more, of the same parameters. `load(rank, tensors, **size)`, `logical(**size)`
     and `ranks(**size)` are as for `learn`, of a size. `check`: one more size, at which the loader
-    runs only to check the result on every element.
+    runs only to check the result on every element. It may be large: what each rank stores is
+    compared in pieces, and then dropped.
     Raises InputError if the buffers at some size have no layout, where no form of a layout holds
     at all sizes, and where it does not hold at the size to check.
     """
@@ -122,19 +131,53 @@ def learn_sizes(
             got="; ".join(map(_said, sizes)) or "none",
             expected=f"other values of {', '.join(check)} than {_said(check)}",
         )
-    every = [_learned(load, logical, ranks, size, dtype) for size in (*sizes, check)]
-    forms = {name: _form(name, every[:-1], sizes) for name in every[0].layouts}
-    for name, form in forms.items():
-        if not _holds(form, name, every[-1], check):
-            raise InputError(
-                "the layout that was learned does not hold at the size to check",
-                argument="check",
-                got=f"{name} = {form.text(check)} at {_said(check)}; "
-                f"the loader stores {every[-1].layouts.get(name)}",
-                expected="more sizes to learn from",
-            )
+    every = [_learned(load, logical, ranks, size, dtype) for size in sizes]
+    forms = {name: _form(name, every, sizes) for name in every[0].layouts}
     learned = tuple(dict(size) for size in sizes)
-    return LearnedSizes(forms, learned, dict(check), logical, ranks, every[0].dtype)
+    family = LearnedSizes(forms, learned, dict(check), logical, ranks, every[0].dtype)
+    differs = _differs(family, load, dtype)
+    if differs is not None:
+        raise InputError(
+            "the layout that was learned does not hold at the size to check",
+            argument="check",
+            got=differs,
+            expected="more sizes to learn from",
+        )
+    return family
+
+
+def _differs(
+    family: LearnedSizes, load: Callable[..., Mapping[str, Any]], dtype: object
+) -> str | None:
+    """Return what a loader stores elsewhere than the layouts at the size to check; None for
+    nothing."""
+    check = family.checked
+    tensors, at_size = read_logical(family.logical(**check)), partial(_at, load, check)
+    try:
+        stored = family.stored(check)
+        place = first_difference(at_size, tensors, stored, element_type(tensors, dtype))
+        if place is None:
+            return None
+    except (InputError, ZeroDivisionError) as error:
+        place = f"no layout ({error})".splitlines()[0]
+    if sum(math.prod(each.shape) for each in tensors.values()) > MOST_SAID:
+        said = "; ".join(f"{name} = {form.text(check)}" for name, form in family.forms.items())
+        return f"{said} at {_said(check)}; the loader stores something else: {place}"
+    now = learn(at_size, logical=tensors, ranks=family.ranks(**check), dtype=dtype)
+    for name, form in family.forms.items():
+        if not _holds(form, name, now, check):
+            return (
+                f"{name} = {form.text(check)} at {_said(check)}; "
+                f"the loader stores {now.layouts.get(name)}"
+            )
+    return place
+
+
+def _at(
+    load: Callable[..., Mapping[str, Any]], size: Size, rank: int, tensors: dict[str, Any]
+) -> Mapping[str, Any]:
+    """Run a loader at a size."""
+    return load(rank, tensors, **size)
 
 
 def _learned(
@@ -145,7 +188,7 @@ def _learned(
     dtype: object,
 ) -> Learned:
     found = learn(
-        lambda rank, tensors: load(rank, tensors, **size),
+        partial(_at, load, size),
         logical=logical(**size),
         ranks=ranks(**size),
         dtype=dtype,

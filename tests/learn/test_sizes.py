@@ -118,6 +118,41 @@ def test_padding(stored: Any, expected: str) -> None:
     assert str(family).splitlines()[0] == f"w = {expected}"
 
 
+@pytest.mark.parametrize("fault", ["moved", "padding", "none"])
+def test_a_large_size_is_checked_in_pieces(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One element of millions that is elsewhere, or padding that is an element, is found."""
+    monkeypatch.setattr("shardwright.codegen.learn.pieces.PIECE", 100)
+    monkeypatch.setattr("shardwright.codegen.learn.sizes.MOST_SAID", 1000)
+
+    def load(rank: int, tensors: Arrays, rows: int, tp: int) -> Arrays:
+        size = -(-rows // (16 * tp)) * 16
+        whole = np.zeros((size * tp, 8))
+        whole[:rows] = tensors["w"]
+        held = np.split(whole, tp)[rank].copy()
+        if rows > 500 and rank == 3:
+            held[7, [2, 5]] = held[7, [5, 2]] if fault == "moved" else held[7, [2, 5]]
+            held[-1, 4] = held[0, 4] if fault == "padding" else 0
+        return {"w": held}
+
+    def family() -> sw.LearnedSizes:
+        return sw.learn_sizes(
+            load,
+            logical=lambda rows, tp: {"w": (rows, 8)},
+            ranks=lambda rows, tp: {"tp": tp},
+            sizes=[{"rows": 90, "tp": 4}, {"rows": 200, "tp": 3}, {"rows": 131, "tp": 2}],
+            check={"rows": 509, "tp": 4},
+        )
+
+    if fault == "none":
+        assert family().at(rows=509, tp=4).shape("w", 3) == (128, 8)
+        return
+    place = "w of rank 3" if fault == "moved" else "the padding of w of rank 3"
+    assert message(family).splitlines()[1] == (
+        'got: w = w[{"tp":(1)4} sized(128)] at rows=509, tp=4; '
+        f"the loader stores something else: {place}"
+    )
+
+
 def test_refused() -> None:
     def odd(rank: int, tensors: Arrays, heads: int, kv: int, tp: int) -> Arrays:
         return packed(tp - 1 - rank if tp == 8 else rank, tensors, heads, kv, tp)
