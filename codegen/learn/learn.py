@@ -45,7 +45,7 @@ AXIS = "rank"
 """The axis of the mesh of ranks that are given by their numbers."""
 NAME = r"[A-Za-z0-9_-]+"
 """A key of TOML that needs no quotes."""
-_VERSIONED = ("torch", "transformers", "vllm", "megatron-core", "jax", "numpy")
+_VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
 
 
 @dataclass(frozen=True, repr=False)
@@ -277,7 +277,8 @@ def _source(load: Load) -> tuple[str, dict[str, str]]:
     name = getattr(load, "__qualname__", type(load).__name__)
     root = module.split(".")[0]
     own = _distributions().get(root, [])
-    imported = [each for each in _VERSIONED if each.split("-")[0] in sys.modules]
+    used = (each for each in _VERSIONED if each in sys.modules)
+    imported = [name for each in used for name in _distributions().get(each, [each])]
     versions = {}
     for each in dict.fromkeys([*own, *imported]):
         try:

@@ -22,12 +22,29 @@ MEGATRON = ("Llama 3", "Qwen 3", "Qwen 3 MoE", "Mixtral", "DeepSeek V3", "Phi 3"
 """What local layers of Megatron-core have without a GPU: no mixers of Mamba and DeltaNet, no second
 norms of Gemma 3, no experts with biases and sinks of GPT-OSS, no relative bias of T5."""
 
-PACKAGES = {"vllm": "vllm", "megatron": "megatron.core", "hugging_face": "transformers"}
-MODULES = {
-    "vllm": "vllm_models",
-    "megatron": "megatron_models",
-    "hugging_face": "transformers_models",
+PACKAGES = {
+    "vllm": "vllm",
+    "megatron": "megatron.core",
+    "hugging_face": "transformers",
+    "tensor_parallel": "transformers",
 }
+LOADERS = {
+    "vllm": "vllm_models:load",
+    "megatron": "megatron_models:load",
+    "hugging_face": "transformers_models:load",
+    "tensor_parallel": "transformers_models:load_parallel",
+}
+PLAN = {
+    "embed_tokens": "embed[{tp}]",
+    **{f"{each}_proj": f"{each}[{{tp}}]" for each in "qkv"},
+    "o_proj": "o[{}, {tp}]",
+    "gate": "gate[{tp}]",
+    "up": "up[{tp}]",
+    "down": "down[{}, {tp}]",
+    "gate_up_proj": "stack(1, e_gate[{}, {tp}], e_up[{}, {tp}])",
+    "down_proj": "e_down[{}, {}, {tp}]",
+}
+"""What tensor-parallel plans of transformers cut; other parameters are whole."""
 CASES = [
     *(
         ("vllm", name, devices)
@@ -39,6 +56,7 @@ CASES = [
     ),
     *(("megatron", name, TRAINERS) for name in MEGATRON),
     *(("hugging_face", name, TRAINERS) for name in RECIPES),
+    *(("tensor_parallel", name, 4) for name in ("Llama 3", "Qwen 3 MoE", "Mixtral")),
 ]
 
 
@@ -48,7 +66,11 @@ LOCAL = {"linear_q_down_proj": "q_a[{tp}]", "linear_kv_down_proj": "kv_a[{tp}]"}
 
 
 def expected(store: str, name: str, devices: int) -> sw.Stored:
-    """Return a small layer as `bench/layers.py` says it, but for `LOCAL`."""
+    """Return a small layer as `bench/layers.py` says it, but for `LOCAL` and `PLAN`."""
+    if store == "tensor_parallel":
+        found = RECIPES[name].stored("hugging_face", devices, small(name))
+        layouts = {buffer: PLAN.get(buffer, buffer) for buffer in found.buffers}
+        return sw.Stored({"tp": devices}, found.tensors, layouts, found.dtype)
     found = RECIPES[name].stored(store, devices, small(name))
     if (store, name) != ("megatron", "DeepSeek V3"):
         return found
@@ -67,7 +89,8 @@ def learn(store: str, name: str, devices: int) -> sw.Learned:
     import torch
 
     os.environ.update({"VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "ERROR"})
-    load = importlib.import_module(MODULES[store]).load
+    module, _, function = LOADERS[store].partition(":")
+    load = getattr(importlib.import_module(module), function)
     like = expected(store, name, devices)
 
     def held(rank: int, tensors: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from checkpoints import checkpoint, config, small
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers.distributed import DistributedConfig
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -53,6 +54,25 @@ def called(parameter: str) -> str:
             return found
     end = ".bias" if name.endswith(".bias") else ""
     return name.removesuffix(".bias").rpartition(".")[2] + end
+
+
+def load_parallel(name: str, rank: int, ranks: int, tensors: Tensors) -> Tensors:
+    """Return the local parameters of a rank: `from_pretrained` with the model's own tensor-parallel
+    plan."""
+    asked = config(name, small(name))
+    made = getattr(transformers, asked["architectures"][0])
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        model = made.from_pretrained(
+            None,
+            config=transformers.AutoConfig.for_model(**asked),
+            state_dict=checkpoint(name, tensors),
+            dtype=torch.float32,
+            distributed_config=DistributedConfig(tp_plan="auto", tp_size=ranks),
+        )
+        return {called(key): each.data for key, each in model.named_parameters()}
+    finally:
+        dist.destroy_process_group()
 
 
 def load(name: str, rank: int, ranks: int, tensors: Tensors) -> Tensors:
