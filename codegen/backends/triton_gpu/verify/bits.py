@@ -32,6 +32,7 @@ def as_bits(numbers: Numbers, dtype: str) -> Bits:
 
 def to_bits(tensor: Any) -> Bits:
     """Return the bits of a CPU tensor."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    dense = tensor.detach().clone(memory_format=torch.contiguous_format)  # views of 1 element too
+    flat = dense.reshape(-1).view(torch.uint8).numpy()
     bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
     return bits
