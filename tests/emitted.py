@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
+
+import jax
 
 import shardwright as sw
 from shardwright.codegen.verify import program_values
@@ -28,7 +31,10 @@ def fault(fn: Any, avals: Any, program: Any, mesh: Any, plant: Plant | None = No
     """What is wrong with what the module of a program computes; the empty string if nothing is."""
 
     def run(*given: Any) -> Any:
-        return module_of(program, plant)["program"](mesh)(*given)
+        made = module_of(program, plant)["program"]
+        has_others = "template" in inspect.signature(made).parameters
+        options = {"template": jax.eval_shape(fn, *avals)} if has_others else {}
+        return made(mesh, **options)(*given)
 
     return program_values.fault(fn, avals, run)
 

@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     ),
     "a sum in every turn, and after the loop": (
         "micro-batches",
-        once(r"add_1 = (scan_arg_1 \+ transpose_1)", r'add_1 = lax.psum(\1, "d")'),
+        once(r"add_1 = (scan_arg_1 \+ [\w.]+)", r'add_1 = lax.psum(\1, "d")'),
     ),
     "zeros that are not": (
         "micro-batches",

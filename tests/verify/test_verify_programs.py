@@ -38,7 +38,7 @@ SEEN = ("a dropped sum",)
 """Planted in every run: seen by values, by bytes, by what replicas hold."""
 FAULTS = {
     "a dropped sum": (('lax.psum(dot_general_1, "t")', "dot_general_1 * 1"), "off by"),
-    "a sum too many": (("x @ p_w1", 'lax.psum(x @ p_w1, "d")'), "off by"),
+    "a sum too many": (('x @ p["w1"]', 'lax.psum(x @ p["w1"], "d")'), "off by"),
     "a sum after what is not linear": (
         ("jnp.sum(tanh_1, axis=(0,))", 'jnp.sum(jnp.tanh(lax.psum(x, "d")), axis=(0,)) / 4'),
         "off by",
@@ -47,7 +47,7 @@ FAULTS = {
         ("return add_0", 'return add_0 + jnp.where(lax.axis_index("t") == 1, 0.5, 0.0)'),
         "device 1: off by",
     ),
-    "a communication that is not reported": ((", 96, ", ", 95, "), "223 bytes"),
+    "a communication that is not reported": (('"bytes": 96,', '"bytes": 95,'), "223 bytes"),
     "what moves and is not used": (
         ("return add_0", 'return add_0 + 0 * jnp.sum(lax.all_gather(x, "d"))'),
         "says 224 bytes",
@@ -84,10 +84,13 @@ def test_narrow_floats_truth_values_integers_and_loops(home: Path) -> None:
 def test_planted_faults_are_found(name: str, home: Path) -> None:
     written(home, SUMMED)
     assert run("emit").code == 0
-    module = home / "generated/mlp/jax_spmd.py"
     pair, said = FAULTS[name]
-    planted = replaced(module.read_text(), pair, ("check_vma=True", "check_vma=False"))
-    module.write_text(planted)
+    module, plan = (home / "generated/mlp" / file for file in ("jax_spmd.py", "plan.json"))
+    if "bytes" in pair[0]:
+        plan.write_text(replaced(plan.read_text(), pair))
+    else:
+        unchecked = ("check_vma=True", "check_vma=False")
+        module.write_text(replaced(module.read_text(), pair, unchecked))
     done = run("verify")
     assert done.code == 1
     assert said in " ".join(done.out.split())
