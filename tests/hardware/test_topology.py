@@ -190,7 +190,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "switch:8,ragged=-1",
             """
-            topology: ragged is a number of bytes, 0 where there is no such collective
+            topology: ragged is a number of bytes, 0 if there is no such collective
             got: -1
             expected: 512
             """,
