@@ -79,6 +79,17 @@ class ModelDescription:
         return Rules(self.mesh, _values(self.source)), Rules(target_mesh, _values(self.target))
 
     @property
+    def devices(self) -> int:
+        """How many devices the meshes of its rules have."""
+        meshes = {
+            mesh
+            for side in self.rules()
+            for mesh in (side.mesh, *(rule.mesh for rule in side.rules))
+            if mesh is not None
+        }
+        return len({device for mesh in meshes for device in mesh.device_ids})
+
+    @property
     def supported(self) -> tuple[str, ...]:
         """The backends whose support modules are imported."""
         return self.backends

@@ -156,6 +156,23 @@ def results(run: Run, got: Mapping[int, Bits], expected: Mapping[int, Bits]) -> 
         same_bits(f"device {device}", got[device], expected[device], run.tensor)
 
 
+def states(
+    got: Mapping[int, Mapping[str, Bits]],
+    expected: Mapping[int, Mapping[str, Bits]],
+    padding: int = 0,
+) -> None:
+    """Raise MismatchError unless devices have these buffers, with `padding` beyond their ends."""
+    expect("devices", sorted(got), sorted(expected))
+    for device, buffers in expected.items():
+        expect(f"buffers of device {device}", sorted(got[device]), sorted(buffers))
+        for name, wanted in buffers.items():
+            found = got[device][name]
+            padded = np.full(found.shape, padding, found.dtype)
+            if wanted.size:  # buffers without elements have no certain shape
+                padded[tuple(map(slice, wanted.shape))] = wanted
+            same_bits(f"device {device}, buffer {name}", found, padded, wanted)
+
+
 def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
     """Raise MismatchError at the first element that differs, saying which tensor element it is."""
     expect(f"{name}: shape of the result", got.shape, expected.shape)

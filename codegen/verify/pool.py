@@ -10,12 +10,13 @@ from typing import Any
 from shardwright.codegen.backends import registry
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.model_case import ModelCase
 from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.report import Progress, Report
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 from shardwright.ir.errors import install
 
-AnyCase = Case | GroupCase | MatmulCase | RelayoutCase
+AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
 
 TIME_LIMIT = 300.0
 """Seconds that one case may take, by default."""

@@ -91,7 +91,7 @@ class RelayoutCase:
     def from_data(data: Mapping[str, Any]) -> RelayoutCase:
         """Return the case of what such a line holds."""
         tensors = tuple((name, tuple(shape)) for name, shape in data["tensors"])
-        sides = (_stored_from(data[side]) for side in ("source", "target"))
+        sides = (stored_from(data[side]) for side in ("source", "target"))
         given = data["name"], data["backend"], Path(data["module"]), data["dtype"]
         return RelayoutCase(*given, tensors, *sides)
 
@@ -109,10 +109,10 @@ class RelayoutCase:
         least, weight = np.arange(count), 1
         while weight < max(count, 2):
             values = (least // weight % digit).astype(bits)
-            yield _filled(before, values, random, radix), _filled(after, values)
+            yield filled_held(before, values, random, radix), filled_held(after, values)
             weight *= digit
         values = random.integers(0, radix, count, bits, endpoint=False)
-        yield _filled(before, values, random, radix), _filled(after, values)
+        yield filled_held(before, values, random, radix), filled_held(after, values)
 
     def received(self) -> int:
         """Return the bytes that the busiest device must receive: each element it lacks, once."""
@@ -137,13 +137,13 @@ def _held_by_device(numbers: Mapping[str, Mapping[int, Numbers]]) -> dict[int, s
     return found
 
 
-def _filled(
+def filled_held(
     numbers: Mapping[str, Mapping[int, Numbers]],
     values: Bits,
     random: np.random.Generator | None = None,
     radix: int = 0,
 ) -> Held:
-    """Return the values of numbers; padding zero, or random."""
+    """Return the values of numbers; padding is zero, or random below `radix`."""
 
     def filled(held: Numbers) -> Bits:
         found = np.zeros(held.shape, values.dtype)
@@ -194,7 +194,8 @@ def _cut_said(cut: DimCut) -> CutSaid:
     return CutSaid(axes, cut.rule, cut.numbers, cut.into, cut.reversed, cut.table, cut.window)
 
 
-def _stored_from(data: Mapping[str, Any]) -> StoredSaid:
+def stored_from(data: Mapping[str, Any]) -> StoredSaid:
+    """Return the stored layout that a line of JSON holds."""
     buffers = tuple((name, _buffer_from(each)) for name, each in data["buffers"])
     return StoredSaid(_tuples(data["axes"]), tuple(data["device_ids"]), buffers)
 

@@ -96,15 +96,17 @@ class RelayoutJob:
 
 @dataclass(frozen=True)
 class ModelJob:
-    """The data that the module of a model reads."""
+    """One module of a model's bundle, with the data that it reads."""
 
     description: ModelDescription
     backend: str
     root: Path
 
     def report(self, runner: Runner, folder: Path) -> Report:
-        """Return the verdict on it."""
-        return report_model(self.description, self.backend, self.root / self.description.name)
+        """Return the verdict on the module."""
+        return report_model(
+            self.description, self.backend, self.root / self.description.name, runner
+        )
 
 
 @dataclass(frozen=True)
@@ -234,9 +236,7 @@ def _devices(job: Job) -> int:
     if isinstance(job, MatmulJob):
         size = job.description.matmul().mesh.size
         return size if size <= MAX_DEVICES else 0
-    if isinstance(job, ModelJob):
-        return 0
-    if isinstance(job, RelayoutJob):
+    if isinstance(job, RelayoutJob | ModelJob):
         return min(job.description.devices, MAX_DEVICES)
     reshard = job.descriptions[0].reshard()
     count = len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})

@@ -21,12 +21,13 @@ from shardwright.codegen.verify.cover import covered, covered_group
 from shardwright.codegen.verify.exported import Exported
 from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.model_case import ModelCase
 from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import exchanged, phases_agree, routes, says_what_moves
 from shardwright.codegen.workers.serve import Answer, serve
 
-AnyCase = Case | GroupCase | MatmulCase | RelayoutCase
+AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
 """What a line may be."""
 
 
@@ -67,6 +68,8 @@ def _unfit(backend: str) -> str:
 def plain_case(line: str) -> AnyCase:
     """Return the case of a line."""
     data = json.loads(line)
+    if "before" in data:
+        return ModelCase.from_data(data)
     if "tensors" in data:
         return RelayoutCase.from_data(data)
     return MatmulCase.from_data(data) if "placements" in data else case_of(line)
@@ -93,6 +96,10 @@ def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
     unless nothing is executed. Raises MismatchError."""
     module, contract = load(case.module), registry.contract(case.backend)
     compare.names(module, ("__all__",))
+    if isinstance(case, ModelCase):
+        compare.expect("__all__", module.__all__, ["DATA", "sync"])
+        models: tuple[str, ...] = runner.run_model(module, case)
+        return models
     if isinstance(case, RelayoutCase):
         exported = Exported(module, contract.exported_by_relayouts)
         compare.expect("RECEIVED", module.RECEIVED, case.received())

@@ -53,7 +53,6 @@ def test_commands(folder: Path) -> None:
     run("emit")
     assert run("check").out.startswith("generated: as it would be emitted now")
     assert run("show").out == (folder / "generated/stages/README.md").read_text()
-    assert "8,192 elements; the module was not run" in run("verify").out
     listed = run("emit", "generated/manifest.json", "-o", "again").out
     assert "again/stages: 6 files written" in listed
     for file in ("model.json", "plan.json", "triton_gpu.py", "jax_xla.py"):
@@ -66,6 +65,22 @@ def test_commands(folder: Path) -> None:
     failed = run("verify")
     assert failed.code == 1
     assert "model.json: layer0.w: a loop leaves its part" in failed.out
+
+
+@pytest.mark.slow
+def test_modules_are_run(folder: Path) -> None:
+    """A fault in the support modules, which no data shows, is found."""
+    run("emit")
+    verified = run("verify")
+    assert verified.code == 0, verified.out
+    assert "stages triton_gpu, jax_xla: model.json proved, 8,192 elements\n" in verified.out
+    support = folder / "generated/_support/model_boxes.py"
+    whole = support.read_text()
+    support.write_text(whole.replace("starts = moved.starts[0], moved", "starts = 0, moved"))
+    assert support.read_text() != whole
+    wrong = run("verify", "--backends", "triton_gpu")
+    assert wrong.code == 1
+    assert "device 5, buffer layer0.w" in wrong.out
 
 
 def test_in_python(folder: Path) -> None:

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 
 from shardwright.codegen.backends.jax_xla.verify import matmul, ragged
-from shardwright.codegen.verify import compare, jax_relayout
+from shardwright.codegen.verify import compare, jax_model, jax_relayout
 from shardwright.codegen.verify.case import Case, GroupCase
 from shardwright.codegen.verify.jax_devices import Execution, to_bits, wide_types
 from shardwright.codegen.verify.jax_group import executed
 from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.verify.model_case import ModelCase
 from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.report import BY_DEFINITION
 
@@ -60,6 +61,11 @@ def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
     """Execute the module of a relayout; the names of the checks passed."""
     return jax_relayout.executed(module, case)
+
+
+def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
+    """Execute the module of a model; the names of the checks passed."""
+    return jax_model.executed(module, case)
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:

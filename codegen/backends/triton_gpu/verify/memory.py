@@ -34,8 +34,8 @@ class Memory:
     """While entered, kernels run under observation; `check` then judges what they stored.
 
     `poison` is the byte that fills what torch.empty and torch.empty_like allocate. Kernels may
-    touch the input shards, given by what to call them, those allocations and the tensors they are
-    launched with.
+    touch the input shards, given by what to call them, those allocations, what torch.zeros
+    allocates, and the tensors they are launched with.
     """
 
     def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
@@ -54,6 +54,7 @@ class Memory:
         replacements: list[tuple[object, str, Callable[..., Any]]] = [
             (torch, "empty", self._allocator(torch.empty)),
             (torch, "empty_like", self._allocator(torch.empty_like)),
+            (torch, "zeros", self._allocator(torch.zeros, 0)),
             (builder, "create_masked_store", self._store(builder.create_masked_store)),
             (builder, "create_masked_load", self._load(builder.create_masked_load)),
             (launch, "_init_args_hst", self._launch(launch._init_args_hst)),
@@ -86,10 +87,15 @@ class Memory:
                 times = int(_counts(stored, result)[wrong[0]])
                 raise MismatchError(f"{name}: element {at} is stored {times} times, expected: once")
 
-    def _allocator(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _allocator(
+        self, original: Callable[..., Any], byte: int | None = None
+    ) -> Callable[..., Any]:
+        """Return what allocates memory that kernels may touch, of such bytes, or else of poison."""
+        filler = self._poison if byte is None else byte
+
         def allocate(*args: Any, **kwargs: Any) -> Any:
             tensor = guarded(original(*args, **kwargs))
-            tensor.reshape(-1).view(torch.uint8).fill_(self._poison)
+            tensor.reshape(-1).view(torch.uint8).fill_(filler)
             self.allow(tensor)
             return tensor
 

@@ -21,6 +21,7 @@ from shardwright.codegen.backends.triton_gpu.verify.copies import check_copies
 from shardwright.codegen.backends.triton_gpu.verify.group_calls import check_group_calls
 from shardwright.codegen.backends.triton_gpu.verify.matmul import run_matmul
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
+from shardwright.codegen.backends.triton_gpu.verify.models import run_model
 from shardwright.codegen.backends.triton_gpu.verify.planted import missed
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.backends.triton_gpu.verify.relayouts import run_relayout
@@ -41,7 +42,7 @@ from shardwright.codegen.verify.terms import (
     without_value,
 )
 
-__all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
+__all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_model", "run_relayout"]
 
 Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """From source shards, by tensor and in the order of device ids, to target shards."""
