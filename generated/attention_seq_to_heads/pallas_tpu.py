@@ -100,7 +100,7 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 8)
 
 
 TILE = (512, 8, 128)  # the extents of every tile, in the order of kernels
-# The numbers of tiles: the receivers of two in a row are far apart, so that all links are at work.
+# The order in which tiles are pushed, the device's own first: it spreads them over the links.
 ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
 
 

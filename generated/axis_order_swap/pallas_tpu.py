@@ -89,7 +89,7 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 1)
 
 
 TILE = (128, 512)  # the extents of every tile, in the order of kernels
-# The numbers of tiles: the receivers of two in a row are far apart, so that all links are at work.
+# The order in which tiles are pushed, the device's own first: it spreads them over the links.
 ROUNDS = (0,)
 
 

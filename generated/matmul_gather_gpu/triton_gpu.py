@@ -158,8 +158,8 @@ def announce(
 def pull(
     peers,  # int64 [devices]: the address of what each offers
     into,  # memory for all of lhs that this device multiplies
-    jobs,  # int64 [number, 8]: holder; where rows begin there and here; how many, and how long they
-    # are; how far apart there and here; the part that is whole then, or -1. In tl.int64.
+    jobs,  # int64 [number, 8]: holder; where rows begin there and here; how many rows, how long they
+    # are, how far apart there and here, in tl.int64; the part that is whole then, or -1
     flags,
     come,  # int32 [parts]: how many programs are done with each, over all calls
     state,

@@ -296,7 +296,7 @@ _RING = RingMatmul(
         pltpu.SemaphoreType.DMA((2, 7)),
     ),
     out="bfloat16",
-    vmem=112 << 20,
+    vmem=112 << 20,  # at most: blocks, and what the compiler needs besides
     collective_id=19940,
     lead=0,
 )
