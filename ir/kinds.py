@@ -110,14 +110,16 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind: a tensor, the buffers that it is in, its number in each, and for each position of the
-    target the position of the source that is the same device, or -1."""
+    """A kind: a tensor, the buffers that it is in, its number in each, for each position of the
+    target the position of the source that is the same device, or -1, and the layouts of both
+    buffers with the names of tensors that the first member has."""
 
     tensor: Logical
     source: Geometry
     target: Geometry
     numbers: tuple[str, str]
     meeting: tuple[int, ...]
+    said: tuple[BufferLayout, BufferLayout]
 
 
 class ModelMember(NamedTuple):
@@ -158,13 +160,19 @@ def _said(side: Rules, model: Model, argument: str) -> list[PlacedBuffer]:
 
 
 class Homed(NamedTuple):
-    """A buffer that a tensor is in: its name, the tensor's number in it, the number of its
-    place."""
+    """A buffer that a tensor is in: its name, the tensor's number in it, the number of its place,
+    and the tensors in it."""
 
     buffer: str
     number: str
     geometry: Geometry
     place: int
+    tensors: tuple[str, ...]
+
+    @property
+    def said(self) -> BufferLayout:
+        """The layout, with the names of its tensors."""
+        return renamed(self.geometry.layout, self.tensors)
 
 
 def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
@@ -207,7 +215,9 @@ class _Sorting:
         number = self.kinds.setdefault(key, len(self.found))
         if number == len(self.found):
             numbers = home.number, wanted.number
-            self.found.append(Kind(tensor, home.geometry, wanted.geometry, numbers, meeting))
+            said = home.said, wanted.said
+            kind = Kind(tensor, home.geometry, wanted.geometry, numbers, meeting, said)
+            self.found.append(kind)
         return ModelMember(number, name, home.buffer, wanted.buffer, home.place, wanted.place)
 
     def _homes(self, placed: Iterable[PlacedBuffer], side: str) -> Iterator[tuple[str, Homed]]:
@@ -216,7 +226,7 @@ class _Sorting:
             geometry = self._geometry(each, side)
             place = self.places.setdefault(each.place, len(self.places))
             for number, tensor in enumerate(each.tensors):
-                yield tensor, Homed(each.name, str(number), geometry, place)
+                yield tensor, Homed(each.name, str(number), geometry, place, each.tensors)
 
     def _check_owners(self, homes: Iterable[tuple[str, Homed]], side: str) -> None:
         """Raise InputError if the buffers of a tensor do not have all of it."""

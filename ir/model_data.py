@@ -40,8 +40,8 @@ def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
         starts = (each.start for each in (relay.source, *relay.targets))
         relays.append([relay.sender, relay.receiver, number, *starts])
     return {
-        "source": [_shapes(kind.source, padded)],
-        "target": [_shapes(kind.target, padded)],
+        "source": [[str(kind.said[0]), _shapes(kind.source, padded)]],
+        "target": [[str(kind.said[1]), _shapes(kind.target, padded)]],
         "forms": [
             [source, list(targets), list(map(list, loops))] for source, targets, loops in forms
         ],
@@ -56,7 +56,7 @@ def _spec(geometry: Geometry) -> list[list[str]]:
 
 
 def _shapes(geometry: Geometry, padded: bool) -> list[Any]:
-    """Return a buffer's layout, and its shapes: one if they are equal."""
+    """Return the shapes of a buffer by position: one if they are equal."""
     shapes = [list(shape) for shape in geometry.buffer_shapes(padded)]
     alike = all(shape == shapes[0] for shape in shapes)
-    return [str(geometry.said), shapes[:1] if alike else shapes]
+    return shapes[:1] if alike else shapes

@@ -27,7 +27,14 @@ def moved(data: Mapping[str, Any], shards: Arrays) -> dict[int, dict[str, npt.ND
             device: _line(shards, device, held, _shape(kind["source"][0], position))
             for position, device in enumerate(senders)
         }
-        dtype = next(iter(lines.values())).dtype
+        dtype, *others = dict.fromkeys(line.dtype for line in lines.values())
+        if others:
+            raise InputError(
+                "the shards of a buffer must have one dtype on all devices",
+                argument=held,
+                got=", ".join(map(str, (dtype, *others))),
+                expected="one",
+            )
         for position, device in enumerate(receivers):
             shape = _shape(kind["target"][0], position)
             of_device = results.setdefault(device, {})

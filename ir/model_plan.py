@@ -24,6 +24,7 @@ from shardwright.ir.model import MEMORY_LIMIT, Model
 from shardwright.ir.model_data import kind_data
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 from shardwright.ir.rules import Rules
+from shardwright.ir.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ class ModelPlan:
         return {
             "shape": list(kind.tensor.shape),
             "dtype": kind.tensor.dtype,
-            "source": str(kind.source.said),
-            "target": str(kind.target.said),
+            "source": str(kind.said[0]),
+            "target": str(kind.said[1]),
             "first": self.firsts[number],
             "members": count,
             "relays": len(self.relays[number].relays),
@@ -203,6 +204,9 @@ def plan_model(
     within which not one element of every message goes.
     """
     sides = Rules.of(source, "source"), Rules.of(target, "target")
+    for given, argument in ((source, "source"), (target, "target")):
+        if isinstance(given, Stored):
+            _check_stored(given, model, argument)
     limit = as_integer(memory_limit)
     if limit is None or limit < 1:
         raise InputError(
@@ -212,6 +216,18 @@ def plan_model(
     found = kinds_of(model, *sides)
     relays = tuple(map(relays_of_kind, found.kinds))
     return ModelPlan(model, *sides, _in_turn(found, relays), relays, limit)
+
+
+def _check_stored(stored: Stored, model: Model, argument: str) -> None:
+    """Raise InputError for a stored layout of other shapes or dtypes than those of the model."""
+    for name, tensor in model.tensors.items():
+        if name in stored.tensors and (stored.tensors[name], stored.dtype) != tensor[:2]:
+            raise InputError(
+                "a stored layout must have the shapes and dtypes of the model, which is not cast",
+                argument=f"{argument}, {name}",
+                got=f"{stored.dtype}{[*stored.tensors[name]]}",
+                expected=f"{tensor.dtype}{[*tensor.shape]}",
+            )
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:

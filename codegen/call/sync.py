@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from shardwright.ir.errors import InputError, check_type, in_a_line
+from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.foreign import JAX_ARRAY, TORCH_TENSOR, is_a
 from shardwright.ir.model import MEMORY_LIMIT, Model, flattened, nested
 from shardwright.ir.model_moves import Arrays, moved
 from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import ModelProof, prove
+
+JAX_OPTIONS = ("devices", "progress", "digest")
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,18 @@ class Sync:
         flat = {} if state is None else flattened(state)
         first = next((each for each in flat.values() if each is not None), None)
         if is_a(first, JAX_ARRAY):
+            if unknown := [name for name in options if name not in JAX_OPTIONS]:
+                raise InputError(
+                    "an option that moves between arrays of JAX do not have",
+                    got=", ".join(unknown),
+                    expected=", ".join(JAX_OPTIONS),
+                )
             return nested(self._runtime("jax_model")(flat, **options), state)
         if first is not None and not is_a(first, TORCH_TENSOR):
             raise InputError(
                 "a state must have tensors of torch or arrays of JAX",
-                argument="state",
-                got=in_a_line(first),
+                argument=f"state, {next(name for name, each in flat.items() if each is first)}",
+                got=f"{type(first).__module__}.{type(first).__name__}",
                 expected="tensors by name; Sync.local moves arrays of numpy",
             )
         return nested(self._runtime("torch_model")(flat, **options), state)
@@ -77,9 +85,9 @@ class Sync:
     def local(self, shards: Arrays) -> dict[int, dict[str, Any]]:
         """Return the target buffers of all devices, by device id and name, from source buffers.
 
-        `shards`: by device id and name, arrays of numpy. It moves elements in this process as the
-        plan says; padding of the results is zero. Raises InputError for a buffer that is missing
-        or has another shape.
+        `shards`: by device id and name, arrays of numpy, of any dtype, but one for each buffer. It
+        moves elements in this process as the plan says; padding of the results is zero. Raises
+        InputError for a buffer that is missing or has another shape.
         """
         return moved(self.plan.data, shards)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from shardwright.codegen.backends import registry
+from shardwright.codegen.backends.registry import MODELLING
 from shardwright.codegen.spec.config import FILE, OUT, Config, find_config, read_config
 from shardwright.codegen.spec.description import (
     FIELDS,
@@ -34,9 +35,11 @@ from shardwright.codegen.spec.manifest import listing
 from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.model import FIELDS as MODEL_FIELDS
+from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import FIELDS as PROGRAM_FIELDS
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import FIELDS as RELAYOUT_FIELDS
+from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError, one_of
 
 _OVERRIDES = (
@@ -237,11 +240,14 @@ class Flags(ABC):
         reshards = tuple(map(self._overridden, chosen.reshards))
         matmuls = tuple(map(self._overridden_matmul, chosen.matmuls))
         programs = tuple(map(self._overridden_program, chosen.programs))
-        for each in chosen.relayouts:
-            self._check_keys(each.name, "relayout", "backends")
-        for model in chosen.models:
-            self._check_keys(model.name, "model", "backends")
-        return replace(chosen, reshards=reshards, matmuls=matmuls, programs=programs)
+        return replace(
+            chosen,
+            reshards=reshards,
+            matmuls=matmuls,
+            programs=programs,
+            relayouts=tuple(map(self._overridden_relayout, chosen.relayouts)),
+            models=tuple(map(self._overridden_model, chosen.models)),
+        )
 
     @property
     def group(self) -> Group | None:
@@ -361,6 +367,31 @@ class Flags(ABC):
         if "topology" not in self.fields:
             return description
         return replace(description, topology=self._read("topology", read_topology))
+
+    def _overridden_relayout(self, description: RelayoutDescription) -> RelayoutDescription:
+        """Return a relayout as flags change it, as matmuls are."""
+        self._check_keys(description.name, "relayout", "backends")
+        if "backends" not in self.fields:
+            return description
+        return replace(description, backends=in_order(split_backends(self.fields["backends"])))
+
+    def _overridden_model(self, description: ModelDescription) -> ModelDescription:
+        """Return a model as flags change it, as matmuls are."""
+        self._check_keys(description.name, "model", "backends", "memory_limit")
+        changes: dict[str, Any] = {}
+        if "backends" in self.fields:
+            asked = in_order(split_backends(self.fields["backends"]))
+            changes["backends"] = tuple(name for name in asked if name in MODELLING)
+            if not changes["backends"]:
+                raise InputError(
+                    "a backend must have modules of models",
+                    argument="--backends",
+                    got=", ".join(asked),
+                    expected=" or ".join(MODELLING),
+                )
+        if "memory_limit" in self.fields:
+            changes["memory_limit"] = self._read("memory_limit", read_limit)
+        return replace(description, **changes)
 
     def _check_keys(self, name: str, what: str, *taken: str) -> None:
         """Raise InputError for flags that an operation asked for by its name does not take."""

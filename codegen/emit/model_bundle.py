@@ -70,7 +70,7 @@ class ModelPage:
         return [
             f"| {self.plan.firsts[number]} | {self.plan.counts[number]:,} | "
             f"{'x'.join(map(str, kind.tensor.shape)) or '()'} | {kind.tensor.dtype} | "
-            f"`{kind.source.said}` | `{kind.target.said}` |"
+            f"`{kind.said[0]}` | `{kind.said[1]}` |"
             for number, kind in enumerate(self.plan.kinds.kinds)
         ]
 

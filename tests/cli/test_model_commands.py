@@ -55,6 +55,8 @@ def test_commands(folder: Path) -> None:
     assert run("show").out == (folder / "generated/stages/README.md").read_text()
     listed = run("emit", "generated/manifest.json", "-o", "again").out
     assert "again/stages: 6 files written" in listed
+    run("emit", "--backends", "jax_xla", "-o", "one")
+    assert not (folder / "one/stages/triton_gpu.py").exists()
     for file in ("model.json", "plan.json", "triton_gpu.py", "jax_xla.py"):
         first, second = (folder / each / "stages" / file for each in ("generated", "again"))
         assert first.read_text() == second.read_text()
@@ -107,8 +109,35 @@ def test_a_state_is_of_torch_or_jax() -> None:
     )
     assert message(lambda: weights({"w": np.zeros(2)})) == exactly(
         """
-        state: a state must have tensors of torch or arrays of JAX
-        got: array([0., 0.])
+        state, w: a state must have tensors of torch or arrays of JAX
+        got: numpy.ndarray
         expected: tensors by name; Sync.local moves arrays of numpy
+        """
+    )
+
+
+def test_layouts_that_are_not_of_the_model() -> None:
+    """A stored layout has the model's dtypes; a kind is said with its own tensors."""
+    stored = sw.Stored(
+        "tp=2", {"k": (4, 4), "v": (4, 4)}, {"k": "k[{tp}]", "v": "v[{tp}]"}, "float32"
+    )
+    rules = sw.Rules("tp=2", {"kv": sw.stack(0, k="tp", v="tp")})
+    model = sw.Model({"k": (4, 4), "v": (4, 4)}, "bfloat16")
+    assert message(lambda: sw.sync(model, stored, rules)) == exactly(
+        """
+        source, k: a stored layout must have the shapes and dtypes of the model, which is not cast
+        got: float32[4, 4]
+        expected: bfloat16[4, 4]
+        """
+    )
+    weights = sw.sync(sw.Model({"k": (4, 4), "v": (4, 4)}, "float32"), stored, rules)
+    said = [kind["source"][0][0] for kind in weights.data["kinds"]]
+    assert said == ['k[{"tp"}]', 'v[{"tp"}]']
+    shards = {n: {"k": np.zeros((2, 4), f"f{4 * n + 4}"), "v": np.zeros((2, 4))} for n in (0, 1)}
+    assert message(lambda: weights.local(shards)) == exactly(
+        """
+        k: the shards of a buffer must have one dtype on all devices
+        got: float32, float64
+        expected: one
         """
     )
