@@ -3,14 +3,9 @@
 What is said of arguments, results and constraints binds; everything else is free, what goes in and
 out of loops and branches too. The price of a program is what its busiest device
 receives, and what it computes in bytes that it could have received meanwhile. The search starts
-from what was propagated, from a greedy pass and from the cheapest of several other ideas
-(`seeds.py`), changes one op at a time while that helps, then an op with all that follows from it.
-On a topology it also starts from what it finds by bytes alone, where no latencies hide what a
-single change would save.
-
-What devices receive is known; what they compute is an estimate, since compilers compute several ops
-in one pass. So an idea that receives more than what is found from what was propagated must save a
-thousand times as much.
+from what was propagated and from a greedy pass, changes one op at a time while that helps, then an
+op with all that follows from it. On a topology it also starts from what it finds by bytes alone,
+where no latencies hide what a single change would save.
 """
 
 from __future__ import annotations
@@ -18,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
@@ -28,7 +24,6 @@ from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.prices import Ratings
-from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.squares import Squares
 from shardwright.codegen.partition.local.steps import LocalProgram
@@ -46,10 +41,6 @@ PASSING = ELEMENTWISE | {
     *("broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum", PORT)
 }
 """Ops that follow what they stand beside."""
-IDEAS = 2
-"""From how many ideas of `seeds.py` the search starts: the cheapest ones."""
-SURE = 1000.0
-"""What a byte counts that an idea receives more than what is found from what was propagated."""
 LEAST = 0.01
 """The least gain for which anything is changed, in bytes."""
 
@@ -74,19 +65,17 @@ def _searched(
     costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search, squares = _PriceSearch(costs, bound), Squares(costs)
-    begin = [known, *search.plans((search.greedy,)), *search.plans(seeds(costs, bound))[:IDEAS]]
-    moved = 0.0
+    begin: list[Callable[[], None]] = [search.greedy, partial(search.start, known)]
     if axes.rates.pace:
         by_bytes = replace(axes, rates=replace(axes.rates, pace=None))
-        begin.append(_searched(program, by_bytes, known, ratings))
-    starts: list[tuple[float, Choice]] = []
+        begin.append(partial(search.start, _searched(program, by_bytes, known, ratings)))
+    starts = []
     for start in begin:
-        search.start(start)
+        start()
         search.improve()
         while search.keep_whole(squares.found()):
             search.improve()
-        moved = moved if starts else costs.moved
-        starts.append((costs.total + SURE * max(costs.moved - moved, 0.0), costs.choice))
+        starts.append((costs.total, costs.choice))
     return min(starts, key=lambda each: each[0])[1]
 
 
@@ -103,17 +92,8 @@ class _PriceSearch:
     def start(self, known: Choice) -> None:
         """Begin with a split for each op."""
         self.visited.clear()
-        self.whole.clear()
         for number, op in enumerate(self.costs.ops):
             self.costs.choose(number, known[op.results[0]])
-
-    def plans(self, ideas: Iterable[Callable[[], None]]) -> list[Choice]:
-        """Return what ideas split ops by, the cheapest first, each once."""
-        found: dict[float, Choice] = {}
-        for idea in ideas:
-            idea()
-            found.setdefault(self.costs.total, self.costs.choice)
-        return [found[price] for price in sorted(found)]
 
     def greedy(self) -> None:
         """Begin with what is cheapest for each op by itself, in order."""
