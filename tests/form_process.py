@@ -73,7 +73,7 @@ FAULTS = {
     ),
     "a row that is not clamped": ("write a row at 80", r"jnp\.clip\((\w+), 0, 63\)", r"\1"),
     "a row too far": ("read a row at 30", r"jnp\.arange\(1\) - ", "jnp.arange(1) + 1 - "),
-    "a row that wraps": ("write a row at 30", r"\w+_rows = jnp\.where\((\w+) < 0.*", r"\1 = \1"),
+    "a row that wraps": ("write a row at 30", r"(\w+_rows) < 0, 8,", r"\1 < -99, 8,"),
     "a halo of the next row": (
         *(
             "a row later",
