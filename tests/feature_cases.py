@@ -440,6 +440,16 @@ def segments(x: Any, groups: Any) -> Any:
     return jax.ops.segment_sum(x, groups, 8)
 
 
+@feature(X)
+def best_two(x: Any) -> Any:
+    return lax.top_k(x, 2)[0]
+
+
+@feature(X, W, of(8, 4), given=(ROWS, COLUMNS, None))
+def three_by_einsum(x: Any, w: Any, v: Any) -> Any:
+    return jnp.einsum("bi,ij,jk->bk", x, w, v)
+
+
 @feature(X, smooth=False)
 def sorted_rows(x: Any) -> Any:
     return jnp.sort(x, axis=1), jnp.argsort(x, axis=0)

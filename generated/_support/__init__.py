@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "d20051f98828dc81",
+    "jax_xla": "10544506394dc58e",
     "pallas_tpu": "5e6ee39db7e7a8fd",
-    "triton_gpu": "bbfd0a007160b8d2",
+    "triton_gpu": "a63817c4ed12d95b",
 }
 
 

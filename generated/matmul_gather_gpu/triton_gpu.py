@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "bbfd0a007160b8d2", __name__)
+require("triton_gpu", "a63817c4ed12d95b", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -19,6 +19,163 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
+# _support/triton_boxes.py
+"""Copies of strided boxes of elements between memories of one device, in one launch.
+
+Tested with triton 3.7.1 and torch 2.13.0.
+"""
+
+BLOCK, PROGRAMS = 1024, 4096  # elements that a program copies at once, and most programs
+INTEGERS = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@triton.jit
+def copy_boxes(
+    blocks,  # int64 [number, 2]: the box that a block is of, and its first element there
+    boxes,  # int64 [boxes, 5 + 3 * DEPTH]: the numbers of two memories, the first element in each,
+    # how many there are, then loops, inner to outer: how often each goes round, and its two steps
+    sources,  # int64: the addresses of memory that elements come from, and
+    targets,  # that they go to
+    number,  # how many blocks there are
+    INTEGER: tl.constexpr,  # what is moved as one
+    DEPTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Copy blocks of strided boxes, program after program in turn."""
+    for place in range(tl.program_id(0), number, tl.num_programs(0)):
+        box = boxes + (5 + 3 * DEPTH) * tl.load(blocks + 2 * place)
+        element = tl.load(blocks + 2 * place + 1) + tl.arange(0, BLOCK)
+        inside = element < tl.load(box + 4)
+        source = tl.load(sources + tl.load(box)).to(tl.pointer_type(INTEGER)) + tl.load(box + 2)
+        target = tl.load(targets + tl.load(box + 1)).to(tl.pointer_type(INTEGER)) + tl.load(box + 3)
+        at, to = tl.full((BLOCK,), 0, tl.int64), tl.full((BLOCK,), 0, tl.int64)
+        for loop in tl.static_range(DEPTH):
+            times = tl.load(box + 5 + 3 * loop)
+            at += element % times * tl.load(box + 6 + 3 * loop)
+            to += element % times * tl.load(box + 7 + 3 * loop)
+            element = element // times
+        tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
+
+
+class Box(NamedTuple):
+    """Elements that are copied: the numbers of two memories, the first element in each, and loops
+    (times, step, step), outer to inner."""
+
+    source: int
+    target: int
+    read: int
+    write: int
+    loops: tuple
+
+
+def dense(loops):
+    """Return the steps of loops in a line that has their elements one after another."""
+    times = [loop[0] for loop in loops]
+    return [math.prod(times[n + 1 :]) for n in range(len(times))]
+
+
+def copy(boxes, sources, targets, size):
+    """Copy boxes of elements of `size` bytes between lists of tensors, views too; the steps of
+    boxes are those of contiguous tensors."""
+    if not boxes:
+        return
+    for end, tensors in enumerate((sources, targets)):
+        if not all(x.is_contiguous() for x in tensors):
+            pairs = [(box, tensors[box[end]]) for box in boxes]
+            boxes = [each for box, x in pairs for each in strided(box, end, x.shape, x.stride())]
+    home = targets[boxes[0].target].device
+    if home.type == "cpu" and isinstance(copy_boxes, triton.JITFunction):
+        for source, target, read, write, loops in boxes:
+            times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
+            held = _elements(sources[source], size, times, steps[0], read)
+            _elements(targets[target], size, times, steps[1], write).copy_(held)
+        return
+    addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
+    wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))
+    blocks, table, depth = _tables(tuple(boxes), wide // size, home)
+    given = [_numbers(each, home) for each in addresses]
+    on = torch.cuda.device(home) if home.type == "cuda" else contextlib.nullcontext()
+    number = len(blocks)
+    with on:
+        copy_boxes[(min(number, PROGRAMS),)](
+            blocks, table, *given, number, INTEGERS[wide], depth, BLOCK
+        )
+
+
+def _elements(x, size, times, steps, first):
+    """Return elements of nested loops from the first of a tensor on, integers of `size` bytes."""
+    whole = x.view(BITS[size])
+    return whole.as_strided(times, steps, whole.storage_offset() + first)
+
+
+@functools.lru_cache(maxsize=4096)
+def strided(box, end, shape, strides):
+    """Return boxes whose steps at an end (0: the source) are those of a tensor with strides, from a
+    box whose steps are those of a contiguous one."""
+    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
+    digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
+    rounds = [1, *(loop[0] - 1 for loop in box.loops)]
+    last = [sum(map(operator.mul, rounds, column)) for column in zip(*digits, strict=True)]
+    if all(place < extent for place, extent in zip(last, shape, strict=True)):
+        start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
+        return (_moved(box, end, start, steps),)
+    for number, (times, *pair) in enumerate(box.loops):  # this one goes on in another row
+        for row in dense:
+            inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
+            if 1 < inner < times and times % inner == 0:
+                outer = times // inner, *(inner * step for step in pair)
+                nest = *box.loops[:number], outer, (inner, *pair), *box.loops[number + 1 :]
+                return strided(box._replace(loops=nest), end, shape, strides)
+    (times, *pair), *rest = box.loops
+    starts = ((box.read + n * pair[0], box.write + n * pair[1]) for n in range(times))
+    parts = (Box(box.source, box.target, *start, tuple(rest)) for start in starts)
+    return tuple(each for part in parts for each in strided(part, end, shape, strides))
+
+
+def _moved(box, end, start, steps):
+    """Return a box with another first element and other steps at an end."""
+    pairs = zip(box.loops, steps, strict=True)
+    nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
+    return box._replace(loops=nest, **{("read", "write")[end]: start})
+
+
+def _width(boxes, size, aligned):
+    """Return how many bytes may be moved as one, 8 at most: what divides all places and steps of
+    rows that are contiguous at both ends."""
+    most = math.gcd(aligned, 8)
+    for _, _, read, write, loops in boxes:
+        *outer, inner = loops or ((1, 1, 1),)
+        if tuple(inner[1:]) != (1, 1):
+            return size
+        places = read, write, inner[0], *(step for loop in outer for step in loop[1:])
+        most = math.gcd(most, size * math.gcd(*places))
+    return most
+
+
+@functools.lru_cache(maxsize=4096)
+def _tables(boxes, unit, home):
+    """Return blocks and boxes as a kernel takes them, so many elements as one, and how many loops
+    each has."""
+    depth = max(len(box[4]) for box in boxes)
+    rows, blocks = [], []
+    for number, (source, target, read, write, loops) in enumerate(boxes):
+        *outer, inner = loops or ((1, 1, 1),)
+        inner = inner[0] // unit, *inner[1:]
+        scaled = [(times, at // unit, to // unit) for times, at, to in outer]
+        nest = [inner, *scaled[::-1]]
+        nest += [(1, 0, 0)] * (max(depth, 1) - len(nest))
+        count = math.prod(times for times, *_ in nest)
+        rows.append([source, target, read // unit, write // unit, count, *itertools.chain(*nest)])
+        blocks += [(number, first) for first in range(0, count, BLOCK)]
+    return _numbers(blocks, home), _numbers(rows, home), max(depth, 1)
+
+
+def _numbers(listed, home):
+    return torch.tensor(listed, dtype=torch.int64, device="cpu").to(home)
+
+
 __all__ = ["RECEIVED", "reshard", "reshard_local", "source_shape", "target_shape"]
 
 DTYPE = "bfloat16"
@@ -68,36 +225,6 @@ RELAYS = [
 ]
 RECEIVED = 512  # bytes that arrive at the busiest device from others, the least possible
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
-BLOCK, PROGRAMS = 1024, 4096  # elements that a program copies at once, and most programs
-INTEGERS = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
-
-
-@triton.jit
-def copy_boxes(
-    blocks,  # int64 [number, 2]: the box that a block is of, and its first element there
-    boxes,  # int64 [boxes, 5 + 3 * DEPTH]: the numbers of two memories, the first element in each,
-    # how many there are, then loops, inner to outer: how often each goes round, and its two steps
-    sources,  # int64: the addresses of memory that elements come from, and
-    targets,  # that they go to
-    number,  # how many blocks there are
-    INTEGER: tl.constexpr,  # what is moved as one
-    DEPTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Copy blocks of strided boxes, program after program in turn."""
-    for place in range(tl.program_id(0), number, tl.num_programs(0)):
-        box = boxes + (5 + 3 * DEPTH) * tl.load(blocks + 2 * place)
-        element = tl.load(blocks + 2 * place + 1) + tl.arange(0, BLOCK)
-        inside = element < tl.load(box + 4)
-        source = tl.load(sources + tl.load(box)).to(tl.pointer_type(INTEGER)) + tl.load(box + 2)
-        target = tl.load(targets + tl.load(box + 1)).to(tl.pointer_type(INTEGER)) + tl.load(box + 3)
-        at, to = tl.full((BLOCK,), 0, tl.int64), tl.full((BLOCK,), 0, tl.int64)
-        for loop in tl.static_range(DEPTH):
-            times = tl.load(box + 5 + 3 * loop)
-            at += element % times * tl.load(box + 6 + 3 * loop)
-            to += element % times * tl.load(box + 7 + 3 * loop)
-            element = element // times
-        tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
 
 
 def reshard_local(shards, *, out=None):
@@ -167,7 +294,7 @@ def packed(device, given, home=None):
     boxes, begin = [], 0
     for relay in _ordered(device, receiving=False):
         loops = FORMS[relay[2]][2]
-        packs = zip(loops, _dense(loops), strict=True)
+        packs = zip(loops, dense(loops), strict=True)
         nest = tuple((times, step, dense) for (times, step, *_), dense in packs)
         boxes.append(Box(FORMS[relay[2]][0], 0, relay[3], begin, nest))
         begin += math.prod(times for times, *_ in loops)
@@ -184,7 +311,7 @@ def unpacked(device, line, given, made):
     for relay in _ordered(device, receiving=True):
         _, buffers, loops = FORMS[relay[2]]
         for n, buffer in enumerate(buffers):
-            unpacks = zip(loops, _dense(loops), strict=True)
+            unpacks = zip(loops, dense(loops), strict=True)
             nest = tuple((loop[0], dense, loop[2 + n]) for loop, dense in unpacks)
             boxes.append(Box(0, buffer, begin, relay[4 + n], nest))
         begin += math.prod(times for times, *_ in loops)
@@ -192,17 +319,6 @@ def unpacked(device, line, given, made):
     own = [relay for relay in RELAYS if relay[0] == relay[1] == device]
     _copy([_box(r, n) for r in own for n in range(len(FORMS[r[2]][1]))], given, made)
     return dict(zip(TARGET, made, strict=True))
-
-
-class Box(NamedTuple):
-    """Elements that are copied: the numbers of two memories, the first element in each, and loops
-    (times, step, step), outer to inner."""
-
-    source: int
-    target: int
-    read: int
-    write: int
-    loops: tuple
 
 
 def _box(relay, target, first=0):
@@ -231,115 +347,13 @@ def _message_bytes(device, *, receiving):
     return [*sizes.values()]
 
 
-def _dense(loops):
-    """Return the steps of loops in a line that has their elements one after another."""
-    times = [loop[0] for loop in loops]
-    return [math.prod(times[n + 1 :]) for n in range(len(times))]
-
-
 def _copy(boxes, sources, targets):
-    """Copy boxes between memories of one device, in one launch."""
-    if not boxes:
-        return
-    for end, tensors in enumerate((sources, targets)):
-        if not all(x.is_contiguous() for x in tensors):
-            given = ((box, tensors[box[end]]) for box in boxes)
-            boxes = [each for box, x in given for each in _strided(box, end, x.shape, x.stride())]
-    size, home = _dtype().itemsize, targets[0].device
-    if home.type == "cpu" and isinstance(copy_boxes, triton.JITFunction):
-        for source, target, read, write, loops in boxes:
-            times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
-            held = _elements(sources[source], times, steps[0], read)
-            _elements(targets[target], times, steps[1], write).copy_(held)
-        return
-    addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
-    wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))
-    blocks, table, depth = _tables(tuple(boxes), wide // size, home)
-    given = [_numbers(each, home) for each in addresses]
-    on = torch.cuda.device(home) if home.type == "cuda" else contextlib.nullcontext()
-    number = len(blocks)
-    with on:
-        copy_boxes[(min(number, PROGRAMS),)](
-            blocks, table, *given, number, INTEGERS[wide], depth, BLOCK
-        )
-
-
-@functools.lru_cache(maxsize=4096)
-def _strided(box, end, shape, strides):
-    """Return boxes whose steps at an end (0: the source) are those of a tensor with strides, from a
-    box whose steps are those of a contiguous one."""
-    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-    steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
-    digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
-    rounds = [1, *(loop[0] - 1 for loop in box.loops)]
-    last = [sum(map(operator.mul, rounds, column)) for column in zip(*digits, strict=True)]
-    if all(place < extent for place, extent in zip(last, shape, strict=True)):
-        start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
-        return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # this one goes on in another row
-        for row in dense:
-            inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
-            if 1 < inner < times and times % inner == 0:
-                outer = times // inner, *(inner * step for step in pair)
-                nest = *box.loops[:number], outer, (inner, *pair), *box.loops[number + 1 :]
-                return _strided(box._replace(loops=nest), end, shape, strides)
-    (times, *pair), *rest = box.loops
-    starts = ((box.read + n * pair[0], box.write + n * pair[1]) for n in range(times))
-    parts = (Box(box.source, box.target, *start, tuple(rest)) for start in starts)
-    return tuple(each for part in parts for each in _strided(part, end, shape, strides))
-
-
-def _moved(box, end, start, steps):
-    """Return a box with another first element and other steps at an end."""
-    pairs = zip(box.loops, steps, strict=True)
-    nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
-    return box._replace(loops=nest, **{("read", "write")[end]: start})
-
-
-def _width(boxes, size, aligned):
-    """Return how many bytes may be moved as one, 8 at most: what divides all places and steps of
-    rows that are contiguous at both ends."""
-    most = math.gcd(aligned, 8)
-    for _, _, read, write, loops in boxes:
-        *outer, inner = loops or ((1, 1, 1),)
-        if inner[1:] != (1, 1):
-            return size
-        places = read, write, inner[0], *(step for loop in outer for step in loop[1:])
-        most = math.gcd(most, size * math.gcd(*places))
-    return most
-
-
-@functools.lru_cache(maxsize=64)
-def _tables(boxes, unit, home):
-    """Return blocks and boxes as a kernel takes them, so many elements as one, and how many loops
-    each has."""
-    depth = max(len(box[4]) for box in boxes)
-    rows, blocks = [], []
-    for number, (source, target, read, write, loops) in enumerate(boxes):
-        *outer, inner = loops or ((1, 1, 1),)
-        inner = inner[0] // unit, *inner[1:]
-        scaled = [(times, at // unit, to // unit) for times, at, to in outer]
-        nest = [inner, *scaled[::-1]]
-        nest += [(1, 0, 0)] * (max(depth, 1) - len(nest))
-        count = math.prod(times for times, *_ in nest)
-        rows.append([source, target, read // unit, write // unit, count, *itertools.chain(*nest)])
-        blocks += [(number, first) for first in range(0, count, BLOCK)]
-    return _numbers(blocks, home), _numbers(rows, home), max(depth, 1)
-
-
-def _numbers(listed, home):
-    return torch.tensor(listed, dtype=torch.int64, device="cpu").to(home)
+    """Copy boxes of elements between memories of one device."""
+    copy(boxes, sources, targets, _dtype().itemsize)
 
 
 def _dtype():
     return getattr(torch, DTYPE)
-
-
-def _elements(x, times, steps, first):
-    """Return elements of nested loops from the first of a tensor on, as integers of their width."""
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    whole = x.view(bits[_dtype().itemsize])
-    return whole.as_strided(times, steps, whole.storage_offset() + first)
 
 
 def _made(device, home):

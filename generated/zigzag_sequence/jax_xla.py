@@ -17,6 +17,126 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+# _support/jax_boxes.py
+"""Strided boxes of elements that devices of a row send each other in rounds.
+
+Shards are lines of bits. In a round a device sends and takes one message at most, and all messages
+have the same forms: the number of a source buffer, those of target buffers, and nested loops, outer
+to inner, how often each goes round and by how many elements in each buffer, source first.
+"""
+
+
+def rounds_of(relays, size):
+    """Return rounds: the forms of a message, whether it stays on its device, and by sender and
+    receiver the starts of its relays. `relays`: (sender, receiver, form, first element in each
+    buffer); `size`: how many devices there are."""
+    messages: dict = {}
+    for sender, receiver, form, *starts in relays:
+        messages.setdefault((sender, receiver), []).append((form, starts))
+    found: list = []
+    for ends in sorted(messages, key=lambda ends: ((ends[1] - ends[0]) % size, ends)):
+        kind = [form for form, _ in messages[ends]], ends[0] == ends[1]
+        for alike, moves in found:
+            if alike == kind and all(ends[0] != s and ends[1] != r for s, r in moves):
+                break
+        else:
+            moves = {}
+            found.append((kind, moves))
+        moves[ends] = [starts for _, starts in messages[ends]]
+    return found
+
+
+def packed(shards, forms, moves, me, size):
+    """Return the message of a device in a round, out of its source shards."""
+    reads, parts = jnp.asarray(_starts(moves, len(forms), size)[0])[me], []
+    for place, (buffer, _, loops) in enumerate(forms):
+        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
+        parts.append(x.reshape(-1))
+    return jnp.concatenate(parts)
+
+
+def unpacked(message, results, forms, moves, me, size):
+    """Put the message that a device takes in a round into its target shards, a list."""
+    writes = _starts(moves, len(forms), size)[1]
+    takes, begin = np.isin(np.arange(size), [receiver for _, receiver in moves]), 0
+    for (_, buffers, loops), starts in zip(forms, writes, strict=True):
+        sizes = [times for times, *_ in loops]
+        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+        begin += math.prod(sizes)
+        for number, buffer in enumerate(buffers):
+            steps = [loop[2 + number] for loop in loops]
+            order = sorted(range(len(loops)), key=[-step for step in steps].__getitem__)
+            nest = [(sizes[n], steps[n]) for n in order]
+            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
+            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
+
+
+def _starts(moves, count, size):
+    """Return where each device reads the relays of its message, and where it writes to each target
+    buffer of the relays that come."""
+    reads = np.zeros((size, count), np.int32)
+    most = max(len(starts) for each in moves.values() for starts in each) - 1
+    writes = np.zeros((count, size, most), np.int32)
+    for (sender, receiver), relays in moves.items():
+        for place, (read, *written) in enumerate(relays):
+            reads[sender, place] = read
+            writes[place, receiver, : len(written)] = written
+    return reads, writes
+
+
+def taken(x, start, loops):
+    """Return elements of a line, a dimension for each loop (times, step), outer to inner."""
+    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
+    for times, step in loops:
+        rows = long(window, times * step)[..., : times * step]
+        window = rows.reshape(*window.shape[:-1], times, step)
+    return window[..., 0]
+
+
+def put(y, start, loops, part, takes):
+    """Return a line with a part in the elements of such loops, if the device takes it."""
+    window = lax.dynamic_slice(y, (start,), (_reach(loops),))
+    window = jnp.where(takes, _replaced(window, loops, part), window)
+    return lax.dynamic_update_slice(y, window, (start,))
+
+
+def _replaced(window, loops, part):
+    if not loops:
+        return jnp.concatenate([part[..., None], window[..., 1:]], axis=-1)
+    (times, step), *inner = loops
+    size, width = times * step, window.shape[-1]
+    rows = long(window, size)
+    first = rows[..., :size].reshape(*rows.shape[:-1], times, step)
+    first = _replaced(first, inner, part).reshape(*rows.shape[:-1], size)
+    return jnp.concatenate([first, rows[..., size:]], axis=-1)[..., :width]
+
+
+def _reach(loops):
+    """Return how many elements there are from the first one to the last one."""
+    return 1 + sum((times - 1) * step for times, step in loops)
+
+
+def long(x, size):
+    """Return a line, longer if it lacks so many elements."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
+
+
+def bits(x):
+    """Return an array as integers of its width; complex numbers as they are."""
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int8)
+    if jnp.iscomplexobj(x):
+        return x
+    return lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
+
+
+def of_bits(x, dtype):
+    """Return integers as an array of a dtype of their width; values of that dtype as they are."""
+    if x.dtype == dtype or dtype == "bool":
+        return x.astype(dtype)
+    return lax.bitcast_convert_type(x, dtype)
+
+
 __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
 
 DTYPE = "float32"
@@ -115,64 +235,20 @@ def target_sharding(mesh):
     return {name: NamedSharding(mesh, spec) for name, spec in TARGET_SPECS.items()}
 
 
-def rounds():
-    """Return the rounds: the forms of a message, whether it stays on its device, and the starts of
-    its relays by sender and receiver. In a round a device sends and takes one message at most."""
-    messages = {}
-    for sender, receiver, form, *starts in RELAYS:
-        messages.setdefault((RANKS[sender], RANKS[receiver]), []).append((form, starts))
-    found = []
-    for ends in sorted(messages, key=lambda ends: ((ends[1] - ends[0]) % len(RANKS), ends)):
-        kind = [form for form, _ in messages[ends]], ends[0] == ends[1]
-        for alike, moves in found:
-            if alike == kind and all(ends[0] != s and ends[1] != r for s, r in moves):
-                break
-        else:
-            moves = {}
-            found.append((kind, moves))
-        moves[ends] = [starts for _, starts in messages[ends]]
-    return found
-
-
 def exchanged(shards, how):
     """Return the target shards of a device, all as lines; `how`: `interpret` and the collective id,
     None where values are moved that have derivatives."""
-    me, every = lax.axis_index("device"), rounds()
-    messages = [packed(shards, forms, moves, me) for (forms, _), moves in every]
+    me, size = lax.axis_index("device"), len(RANKS)
+    relays = ((RANKS[s], RANKS[r], FORMS[form], *starts) for s, r, form, *starts in RELAYS)
+    every = rounds_of(relays, size)
+    messages = [packed(shards, forms, moves, me, size) for (forms, _), moves in every]
     pairs = [[] if stays else [*moves] for (_, stays), moves in every]
     messages = sent(messages, pairs, how)
-    sizes = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
-    results = [jnp.zeros(size, shards[0].dtype) for size in sizes]
+    lengths = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
+    results = [jnp.zeros(length, shards[0].dtype) for length in lengths]
     for ((forms, _), moves), message in zip(every, messages, strict=True):
-        unpacked(message, results, forms, moves, me)
+        unpacked(message, results, forms, moves, me, size)
     return results
-
-
-def packed(shards, forms, moves, me):
-    """Return the message of a device in a round."""
-    reads, parts = jnp.asarray(_starts(moves, len(forms))[0])[me], []
-    for place, form in enumerate(forms):
-        buffer, _, loops = FORMS[form]
-        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
-        parts.append(x.reshape(-1))
-    return jnp.concatenate(parts)
-
-
-def unpacked(message, results, forms, moves, me):
-    """Put the message that a device takes in a round into its target shards."""
-    writes = _starts(moves, len(forms))[1]
-    takes, begin = np.isin(np.arange(len(RANKS)), [receiver for _, receiver in moves]), 0
-    for form, starts in zip(forms, writes, strict=True):
-        _, buffers, loops = FORMS[form]
-        sizes = [times for times, *_ in loops]
-        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
-        begin += math.prod(sizes)
-        for number, buffer in enumerate(buffers):
-            steps = [loop[2 + number] for loop in loops]
-            order = sorted(range(len(loops)), key=lambda n, steps=steps: -steps[n])
-            nest = [(sizes[n], steps[n]) for n in order]
-            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
-            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
 
 
 def sent(messages, pairs, how):
@@ -183,56 +259,6 @@ def sent(messages, pairs, how):
         lax.ppermute(message, "device", each) if each else message
         for message, each in zip(messages, pairs, strict=True)
     ]
-
-
-def _starts(moves, count):
-    """Return where each rank reads the relays of its message, and where it writes to each target
-    buffer of the relays that come."""
-    reads = np.zeros((len(RANKS), count), np.int32)
-    most = max(len(starts) for each in moves.values() for starts in each) - 1
-    writes = np.zeros((count, len(RANKS), most), np.int32)
-    for (sender, receiver), relays in moves.items():
-        for place, (read, *written) in enumerate(relays):
-            reads[sender, place] = read
-            writes[place, receiver, : len(written)] = written
-    return reads, writes
-
-
-def taken(x, start, loops):
-    """Return elements of a line, a dimension for each loop (times, step), outer to inner."""
-    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
-    for times, step in loops:
-        rows = _long(window, times * step)[..., : times * step]
-        window = rows.reshape(*window.shape[:-1], times, step)
-    return window[..., 0]
-
-
-def put(y, start, loops, part, takes):
-    """Return a line with a part in the elements of such loops, if the device takes it."""
-    window = lax.dynamic_slice(y, (start,), (_reach(loops),))
-    window = jnp.where(takes, _replaced(window, loops, part), window)
-    return lax.dynamic_update_slice(y, window, (start,))
-
-
-def _replaced(window, loops, part):
-    if not loops:
-        return jnp.concatenate([part[..., None], window[..., 1:]], axis=-1)
-    (times, step), *inner = loops
-    size, width = times * step, window.shape[-1]
-    rows = _long(window, size)
-    first = rows[..., :size].reshape(*rows.shape[:-1], times, step)
-    first = _replaced(first, inner, part).reshape(*rows.shape[:-1], size)
-    return jnp.concatenate([first, rows[..., size:]], axis=-1)[..., :width]
-
-
-def _reach(loops):
-    """Return how many elements there are from the first one to the last one."""
-    return 1 + sum((times - 1) * step for times, step in loops)
-
-
-def _long(x, size):
-    """Return a line, longer if it lacks so many elements."""
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
 def _untyped(x, mesh, spec):
@@ -269,13 +295,13 @@ def _mapped(function, mesh, in_specs, out_specs):
     )
 
 
-def _stacked(arrays, mesh, bits=True):
+def _stacked(arrays, mesh, as_bits=True):
     """Return what each device has of each buffer as a line, [devices, elements], of bits or of
     values."""
 
     def lines(*shards):
-        given = map(_bits, shards) if bits else shards
-        return [_long(shard.reshape(1, -1), 1) for shard in given]
+        given = map(bits, shards) if as_bits else shards
+        return [long(shard.reshape(1, -1), 1) for shard in given]
 
     specs = tuple(SOURCE_SPECS.values())
     return _mapped(lines, mesh, specs, [P(mesh.axis_names)] * len(specs))(*arrays)
@@ -297,25 +323,10 @@ def _parted(stacks, mesh):
     def shards(*lines):
         shapes = [shapes[0] for _, shapes in TARGET.values()]
         pairs = zip(lines, shapes, strict=True)
-        return [_of_bits(x[0, : math.prod(shape)]).reshape(shape) for x, shape in pairs]
+        return [of_bits(x[0, : math.prod(shape)], DTYPE).reshape(shape) for x, shape in pairs]
 
     specs = [*TARGET_SPECS.values()]
     return _mapped(shards, mesh, (P(mesh.axis_names),) * len(specs), specs)(*stacks)
-
-
-def _bits(x):
-    """Return integers of the bits of an array; complex numbers as they are."""
-    if x.dtype == jnp.bool_:
-        return x.astype(jnp.int8)
-    if jnp.iscomplexobj(x):
-        return x
-    return lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
-
-
-def _of_bits(x):
-    if x.dtype == DTYPE or DTYPE == "bool":
-        return x.astype(DTYPE)
-    return lax.bitcast_convert_type(x, DTYPE)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -341,7 +352,7 @@ _within.defvjp(_forward, _backward)
 
 def _in_one(arrays, target_mesh, mesh, how):
     row = _row(mesh.devices.flat)
-    stacks = _stacked(arrays, mesh, bits=how is not None)
+    stacks = _stacked(arrays, mesh, as_bits=how is not None)
     return _parted(_exchange(stacks, row, how), target_mesh)
 
 

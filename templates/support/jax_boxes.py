@@ -108,12 +108,16 @@ def long(x, size):
 
 
 def bits(x):
-    """Return an array as integers of its width."""
+    """Return an array as integers of its width; complex numbers as they are."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
+    if jnp.iscomplexobj(x):
+        return x
     return lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
 
 
 def of_bits(x, dtype):
-    """Return integers as an array of a dtype of their width."""
-    return x.astype(dtype) if dtype == "bool" else lax.bitcast_convert_type(x, dtype)
+    """Return integers as an array of a dtype of their width; values of that dtype as they are."""
+    if x.dtype == dtype or dtype == "bool":
+        return x.astype(dtype)
+    return lax.bitcast_convert_type(x, dtype)

@@ -1,19 +1,7 @@
 """Boxes that a device copies to move its part of a model: to messages, from them, and at home."""
 
-from typing import NamedTuple
-
 from .models import packed, within
-
-
-class Box(NamedTuple):
-    """Elements that are copied: the numbers of two memories, the first element in each, and loops
-    (times, step, step), outer to inner."""
-
-    source: int
-    target: int
-    read: int
-    write: int
-    loops: tuple
+from .triton_boxes import Box
 
 
 class Boxes:

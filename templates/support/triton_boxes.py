@@ -7,6 +7,8 @@ import contextlib
 import functools
 import itertools
 import math
+import operator
+from typing import NamedTuple
 
 import torch
 import triton
@@ -45,22 +47,42 @@ def copy_boxes(
         tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
 
 
+class Box(NamedTuple):
+    """Elements that are copied: the numbers of two memories, the first element in each, and loops
+    (times, step, step), outer to inner."""
+
+    source: int
+    target: int
+    read: int
+    write: int
+    loops: tuple
+
+
+def dense(loops):
+    """Return the steps of loops in a line that has their elements one after another."""
+    times = [loop[0] for loop in loops]
+    return [math.prod(times[n + 1 :]) for n in range(len(times))]
+
+
 def copy(boxes, sources, targets, size):
-    """Copy boxes, tuples as `Box` is, of elements of `size` bytes between lists of contiguous
-    tensors."""
+    """Copy boxes of elements of `size` bytes between lists of tensors, views too; the steps of
+    boxes are those of contiguous tensors."""
     if not boxes:
         return
-    home = targets[boxes[0][1]].device
+    for end, tensors in enumerate((sources, targets)):
+        if not all(x.is_contiguous() for x in tensors):
+            pairs = [(box, tensors[box[end]]) for box in boxes]
+            boxes = [each for box, x in pairs for each in strided(box, end, x.shape, x.stride())]
+    home = targets[boxes[0].target].device
     if home.type == "cpu" and isinstance(copy_boxes, triton.JITFunction):
         for source, target, read, write, loops in boxes:
             times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
-            held, into = line(sources[source], size), line(targets[target], size)
-            held = held.as_strided(times, steps[0], held.storage_offset() + read)
-            into.as_strided(times, steps[1], into.storage_offset() + write).copy_(held)
+            held = _elements(sources[source], size, times, steps[0], read)
+            _elements(targets[target], size, times, steps[1], write).copy_(held)
         return
     addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
     wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))
-    blocks, table, depth = _tables(boxes, wide // size, home)
+    blocks, table, depth = _tables(tuple(boxes), wide // size, home)
     given = [_numbers(each, home) for each in addresses]
     on = torch.cuda.device(home) if home.type == "cuda" else contextlib.nullcontext()
     number = len(blocks)
@@ -70,9 +92,42 @@ def copy(boxes, sources, targets, size):
         )
 
 
-def line(x, size):
-    """Return a contiguous tensor as a line of integers of `size` bytes."""
-    return x.view(-1).view(BITS[size])
+def _elements(x, size, times, steps, first):
+    """Return elements of nested loops from the first of a tensor on, integers of `size` bytes."""
+    whole = x.view(BITS[size])
+    return whole.as_strided(times, steps, whole.storage_offset() + first)
+
+
+@functools.lru_cache(maxsize=4096)
+def strided(box, end, shape, strides):
+    """Return boxes whose steps at an end (0: the source) are those of a tensor with strides, from a
+    box whose steps are those of a contiguous one."""
+    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
+    digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
+    rounds = [1, *(loop[0] - 1 for loop in box.loops)]
+    last = [sum(map(operator.mul, rounds, column)) for column in zip(*digits, strict=True)]
+    if all(place < extent for place, extent in zip(last, shape, strict=True)):
+        start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
+        return (_moved(box, end, start, steps),)
+    for number, (times, *pair) in enumerate(box.loops):  # this one goes on in another row
+        for row in dense:
+            inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
+            if 1 < inner < times and times % inner == 0:
+                outer = times // inner, *(inner * step for step in pair)
+                nest = *box.loops[:number], outer, (inner, *pair), *box.loops[number + 1 :]
+                return strided(box._replace(loops=nest), end, shape, strides)
+    (times, *pair), *rest = box.loops
+    starts = ((box.read + n * pair[0], box.write + n * pair[1]) for n in range(times))
+    parts = (Box(box.source, box.target, *start, tuple(rest)) for start in starts)
+    return tuple(each for part in parts for each in strided(part, end, shape, strides))
+
+
+def _moved(box, end, start, steps):
+    """Return a box with another first element and other steps at an end."""
+    pairs = zip(box.loops, steps, strict=True)
+    nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
+    return box._replace(loops=nest, **{("read", "write")[end]: start})
 
 
 def _width(boxes, size, aligned):

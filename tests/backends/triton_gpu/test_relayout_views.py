@@ -75,7 +75,7 @@ def test_steps_are_those_of_the_view(module: Any, shape: tuple[int, ...], order:
         for times, step in loops:
             given = np.add.outer(given, step * np.arange(times))
         found = []
-        for each in module._strided(box, 0, shape, strides):
+        for each in module.strided(box, 0, shape, strides):
             places = np.array(each.read)
             for times, step, _ in each.loops:
                 places = np.add.outer(places, step * np.arange(times))
