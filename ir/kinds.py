@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from shardwright.ir.device_places import DevicePlace
 from shardwright.ir.errors import InputError
 from shardwright.ir.holdings import Box, TensorClasses
 from shardwright.ir.mesh import Axes, Mesh
 from shardwright.ir.model import Logical, Model
 from shardwright.ir.parts import BufferLayout, TensorPart
 from shardwright.ir.relays import Shape, StoredBox, boxes_at, shapes_of
-from shardwright.ir.rules import DevicePlace, PlacedBuffer, Rules
+from shardwright.ir.rules import PlacedBuffer, Rules
 from shardwright.ir.stored import Stored, lacking_of
 
 BUFFER = "buffer"

@@ -14,7 +14,8 @@ from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.model_case import ModelCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.report import Report
-from shardwright.ir.model_proof import ProofError, prove
+from shardwright.ir.model_proof import prove
+from shardwright.ir.part_digits import ProofError
 
 MOST_ELEMENTS = 1 << 22
 """Of more elements nothing is moved here."""

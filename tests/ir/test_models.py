@@ -18,7 +18,8 @@ from strategies import exactly, message
 import shardwright as sw
 from shardwright.codegen.spec.config import read_config
 from shardwright.ir.model_moves import moved
-from shardwright.ir.model_proof import ProofError, prove
+from shardwright.ir.model_proof import prove
+from shardwright.ir.part_digits import ProofError
 
 
 def marked(cases: Iterable[object]) -> list[Any]:

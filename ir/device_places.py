@@ -1,0 +1,103 @@
+"""Where the tensors of a rule are: a mesh, or positions along some of its axes."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.mesh import Axes, Mesh, as_integer, unknown_axis
+
+
+class DevicePlace(NamedTuple):
+    """Where a buffer is: the axes of a mesh, and the device of each position."""
+
+    axes: Axes
+    devices: tuple[int, ...]
+
+
+def position_of(text: str, given: object) -> int | str | tuple[int, ...]:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list | tuple):
+        numbers = tuple(as_integer(each) for each in given)
+        if numbers and None not in numbers and len({*numbers}) == len(numbers):
+            return tuple(each for each in numbers if each is not None)
+    elif (number := as_integer(given)) is not None:
+        return number
+    raise InputError(
+        "a place along an axis is a position, a list of them, or arithmetic of holes",
+        argument=f"{text}, at",
+        got=in_a_line(given),
+        expected='3, [0, 2] or "$2 // 4"',
+    )
+
+
+_OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> int:
+    """Return the value of arithmetic of integers and holes, `$1` the first one.
+
+    >>> evaluated("$2 // 4", ("7", "13"), "at", "")
+    3
+    """
+    wrong = InputError(
+        "a place is arithmetic of integers and holes: + - * // %",
+        argument=argument,
+        got=f"{text} for {name}",
+        expected="$2 // 4, where the second hole of the name is a number",
+    )
+
+    def value(node: ast.expr) -> int:
+        match node:
+            case ast.BinOp() if type(node.op) in _OPERATORS:
+                return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+            case ast.Constant(int(number)):
+                return number
+        raise wrong
+
+    def hole(found: re.Match[str]) -> str:
+        number = int(found[1]) - 1
+        if not (0 <= number < len(values) and re.fullmatch(r"\d{1,18}", values[number])):
+            raise wrong
+        return str(int(values[number]))
+
+    try:
+        return value(ast.parse(re.sub(r"\$(\d+)", hole, text), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError):
+        raise wrong from None
+
+
+def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
+    """Return the devices of a mesh at some positions along axes; an axis of one position is
+    gone."""
+    axes = dict(mesh.axes)
+    ids = np.array(mesh.device_ids, dtype=np.int64).reshape(list(axes.values()))
+    for axis, places in chosen.items():
+        if axis not in axes:
+            raise unknown_axis(axis, mesh).named(f"{rule}, at")
+        if not all(0 <= place < mesh.sizes[axis] for place in places):
+            raise InputError(
+                "a place along an axis must be one of its positions",
+                argument=f"{rule}, at {axis}",
+                got=f"{', '.join(map(str, places))} for {name}",
+                expected=f"0 to {mesh.sizes[axis] - 1}",
+            )
+        ids = np.take(ids, places, [*axes].index(axis))
+        axes[axis] = len(places)
+        if len(places) == 1:
+            ids = ids.squeeze([*axes].index(axis))
+            del axes[axis]
+    return DevicePlace(tuple(axes.items()), tuple(ids.reshape(-1).tolist()))
