@@ -218,8 +218,8 @@ def emit(
     """Return the bundle of a reshard, a matmul or a relayout, of a plan, also of a model, or of a
     partitioned function.
 
-    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`, of
-    a relayout all, of a model those with modules of models. `gradient`: with the
+    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`, of a relayout all, of
+    a model those with modules of models. All else is for reshards and matmuls. `gradient`: with the
     reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
     tensor that requires a gradient. `single_file`: with support modules in each module that has
     any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
@@ -234,13 +234,20 @@ def emit(
     gradient = gradient or "gradient" in asked
     if isinstance(what, Partitioned):
         return emit_program(what, topology)
-    if isinstance(what, ModelPlan):
-        given = {"topology": topology, "loop": loop, "gradient": gradient or None}
-        takes_none("plan of a model", strategy=strategy, memory_limit=memory_limit, **given)
-        return emit_model(what, backends)
-    if isinstance(what, Relayout | RelayoutPlan):
-        given = {"topology": topology, "loop": loop, "gradient": gradient or None}
-        takes_none("relayout", strategy=strategy, memory_limit=memory_limit, **given)
+    if isinstance(what, Relayout | RelayoutPlan | ModelPlan):
+        takes_none(
+            "plan of a model" if isinstance(what, ModelPlan) else "relayout",
+            strategy=strategy,
+            topology=topology,
+            memory_limit=memory_limit,
+            loop=loop,
+            gradient=gradient or None,
+            single_file=single_file or None,
+            collective_id=collective_id,
+            features=asked or None,
+        )
+        if isinstance(what, ModelPlan):
+            return emit_model(what, backends)
         return emit_relayout(what, registry.NAMES if backends is None else backends)
     if isinstance(what, Matmul | MatmulPlan):
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)

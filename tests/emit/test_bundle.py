@@ -477,3 +477,20 @@ def test_the_review_page_weighs_the_forms_of_the_tpu_kernel() -> None:
     assert (
         "Forms of the TPU kernel" not in sw.emit(reshard, ("triton_gpu",)).files("b")["README.md"]
     )
+
+
+@pytest.mark.parametrize(
+    "given", [{"features": ("dtensor",)}, {"single_file": True}, {"collective_id": 4}]
+)
+def test_what_relayouts_do_not_take_is_refused(given: dict[str, object]) -> None:
+    source, target = (
+        sw.Stored("tp=2", {"a": (4, 4)}, layout, "float32") for layout in ("a[{tp}]", "a")
+    )
+    ((name, got),) = given.items()
+    assert message(lambda: sw.emit(sw.Relayout(source, target), **given)) == exactly(
+        f"""
+        {name}: a relayout takes no {name}
+        got: {got}
+        expected: no {name}, or a Reshard
+        """
+    )
