@@ -11,9 +11,9 @@ Buffers have the names of the parameters, without `weight`. Some have a dimensio
 parameter, where heads are interleaved: the bytes are the same. Experts are one buffer, dimension 0.
 What loaders compute is left out: A of Mamba 2 is `-exp(A_log)` in vLLM.
 
-Three cases are of no loader. vLLM 0.32 has neither T5 nor GPT-NeoX: these are stored as its
+Four cases are of no loader. vLLM 0.32 has neither T5 nor GPT-NeoX: these are stored as its
 `QKVParallelLinear` packs. It refuses 8 groups of Mamba 2 on 16 devices: each device has the group
-of its heads.
+of its heads. It divides by zero for 8 kv heads of GPT-OSS on 16: each is on two, as elsewhere.
 """
 
 from __future__ import annotations
