@@ -1,4 +1,4 @@
-"""The command line: one file a command, over the same descriptions that Python takes."""
+"""The command line: one file per command; commands read the same descriptions as the Python API."""
 
 from shardwright.codegen.cli.app import app, main
 

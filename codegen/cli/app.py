@@ -1,4 +1,4 @@
-"""The command `shardwright`: its commands, and how a mistake of the user's ends it."""
+"""The command `shardwright`: its subcommands, and how a user's mistake ends it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from shardwright.codegen.cli.show import ShowCommand
 from shardwright.codegen.cli.verify import VerifyCommand
 from shardwright.ir.errors import InputError
 
-# What a write fails with where there is no room; bundles have a message of their own.
+# Errors that mean the disk is full; bundles have a message of their own for them.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # The exit status that shells give a program ended by Ctrl-C.
 INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
-    """A group whose commands end with one message and exit code 2 on an InputError."""
+    """A group whose commands exit with code 2 and one message on an InputError."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
 
 
 def _carry_out(command: Flags | AuditCommand | None, **_: object) -> None:
-    """Run a command that is its flags; the other ones are functions, and have run."""
+    """Run a command given as a dataclass of flags; plain functions have already run."""
     if command is None:
         return
     be_quiet(command.quiet)
@@ -95,7 +95,7 @@ app.command(hidden=True)(demo)
 
 
 def main() -> None:
-    """Run the console script. All that is printed is UTF-8, whatever the locale."""
+    """Run the console script, printing UTF-8 in every locale."""
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
@@ -104,6 +104,6 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # do not flush the rest again at exit
         print(f"error: cannot write what is printed: {error.strerror}", file=sys.stderr)
         sys.exit(1)

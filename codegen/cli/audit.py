@@ -1,4 +1,4 @@
-"""`shardwright audit`: what a user's compiled program moves, and how much is redundant."""
+"""`shardwright audit`: communication of a user's compiled program, and how much is redundant."""
 
 import json as json_text
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ _SHOWN = 40
 class AuditCommand:
     """Show what a compiled JAX program moves between devices, and how much of it is redundant.
 
-    FILE is its HLO after partitioning: what compiled.as_text() gives, or what XLA writes with
-    XLA_FLAGS=--xla_dump_to=DIR. Every collective counts, as often as its loop turns. Exit code 1
-    where groups of devices are wrong.
+    FILE is its HLO after partitioning: the text of compiled.as_text(), or a file that XLA writes
+    with XLA_FLAGS=--xla_dump_to=DIR. A collective in a loop counts once per iteration. Exit code 1
+    if device groups are wrong.
 
     Example: shardwright audit step.hlo --mesh data=2,model=4
     """
@@ -62,7 +62,7 @@ class AuditCommand:
 
     @property
     def kept(self) -> str:
-        """What there is after the command is interrupted."""
+        """The results that remain after an interrupt."""
         return "nothing was changed"
 
     def run(self) -> None:
@@ -142,7 +142,6 @@ def _print(report: "AuditReport") -> None:
 
 
 def _said(finding: "AuditFinding") -> str:
-    """Return a finding as a sentence."""
     what = _KINDS[finding.kind].format(parts=finding.parts)
     said = f"{finding.line or '?'} ({finding.name}): {what}; {finding.received:,} bytes received"
     if finding.suffices is None:
@@ -151,7 +150,7 @@ def _said(finding: "AuditFinding") -> str:
 
 
 def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
-    """Print collectives, those that are alike in one row, most to be saved first."""
+    """Print one row for equal collectives, those with the largest possible saving first."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -183,10 +182,10 @@ def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
 
 
 def _order(rows: "list[AuditRow]") -> tuple[int, int]:
-    """Return what sorts rows: most to be saved first, then most that is received."""
+    """Return the sort key: largest possible saving first, then most bytes received."""
     return -sum(row.redundant for row in rows), -sum(row.received for row in rows)
 
 
 def _short(line: str) -> str:
-    """Return the last part of a path with its line."""
+    """Return the file name and line without the folders."""
     return line.rpartition("/")[2]

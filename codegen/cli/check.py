@@ -1,4 +1,4 @@
-"""`shardwright check`: is what is on disk what would be emitted now?"""
+"""`shardwright check`: do the files on disk equal a new emission?"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckCommand(FolderFlags):
-    """Compare what the config says, the manifest, and the files of bundles.
+    """Compare the config, the manifest and the files of bundles.
 
-    Exit code 1 if anything differs: a table that was edited or added and not emitted, a bundle
-    whose table is gone, a file that is not as it would be emitted now. FILE may also be what
-    `shardwright learn` wrote: its loader runs again, and what it stores elsewhere is printed. So do
-    the loaders of the files that `learned` of the config names.
+    Exit code 1 if anything differs: a table was edited or added and not emitted, the table of a
+    bundle is gone, or a file differs from a new emission. FILE may also be a file written by
+    `shardwright learn`: its loader runs again, and elements that it now stores elsewhere are
+    printed. Loaders of the files listed under `learned` in the config run again too.
 
     Example: shardwright check generated
     """
@@ -38,11 +38,11 @@ class CheckCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that pick some of the bundles on disk."""
+        """The fields that select bundles on disk."""
         return ("name",)
 
     def run(self) -> None:
-        """Print what differs, with the differences."""
+        """Print each problem with its diff."""
         from shardwright.codegen.learn.again import is_learned
 
         if self.file is not None and is_learned(self.file):
@@ -66,7 +66,8 @@ class CheckCommand(FolderFlags):
             print(f"{', '.join(where)}: as it would be emitted now")
 
     def _learned(self, path: Path) -> bool:
-        """Run a file's loader again, print what it stores elsewhere; return whether nothing."""
+        """Run a file's loader again and print elements it stores elsewhere; return whether there
+        are none."""
         from shardwright.codegen.learn.again import learn_again
 
         again = learn_again(path, "" if path == self.file else str(path.parent))
@@ -75,7 +76,7 @@ class CheckCommand(FolderFlags):
         return again.same
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
-        """Yield the problems found, each with the folder that was searched."""
+        """Yield each problem with the folder that was searched."""
         from shardwright.codegen.emit.check import check, check_config
 
         for path in () if self.described else self.paths:

@@ -1,4 +1,5 @@
-"""`shardwright compare` and `shardwright learn`: what do loaders store, and where do two differ?"""
+"""`shardwright compare` and `shardwright learn`: where do loaders store elements, and where do two
+of them differ?"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,11 +43,11 @@ def compare(
         bool, typer.Option("-q", "--quiet", help="Print nothing where there is no difference.")
     ] = False,
 ) -> None:
-    """Print where FOUND stores other elements than EXPECTED, as ranges with names.
+    """Print where FOUND stores other elements than EXPECTED, as named ranges.
 
-    Exit code 1 if anything differs. With --bytes: what a relayout from FOUND to EXPECTED must move,
-    also to other devices. A loader runs on the tensors and ranks of the other side, if it is a
-    file; two loaders need --tensor and --ranks.
+    Exit code 1 if anything differs. --bytes prints the bytes that a relayout from FOUND to EXPECTED
+    must move, in total and between devices. A loader runs on the tensors and ranks of the other
+    side if that side is a file; two loaders need --tensor and --ranks.
 
     Example: shardwright compare my_loaders:convert server.toml
     """
@@ -87,11 +88,11 @@ def learn(
         bool, typer.Option("-q", "--quiet", help="Do not say what no layout has.")
     ] = False,
 ) -> None:
-    """Print the stored layout that a loader's buffers have, as TOML.
+    """Print the stored layout of a loader's buffers as TOML.
 
-    The loader runs for every rank on tensors in which each element has a code of its own. The
-    layout is checked on every element; values that no layout has are in its findings. `shardwright
-    check FILE` learns it again.
+    The loader runs for every rank on tensors whose elements are all distinct. The layout is checked
+    on every element; values that fit no layout are listed as findings. `shardwright check FILE`
+    learns it again.
 
     Example: shardwright learn my_loaders:load --tensor q=32x16 --tensor k=8x16 --ranks tp=4
     """
@@ -113,7 +114,7 @@ def learn(
 
 
 def _side(given: str, argument: str) -> Any:
-    """Return a layout from a file, or a loader."""
+    """Return the layout in a file, or a loader."""
     from shardwright.codegen.spec.references import loader
     from shardwright.ir.stored import Stored
 
@@ -129,7 +130,7 @@ def _asked(
     like: str,
     stored: "Stored | None",
 ) -> dict[str, Any]:
-    """Return how loaders are to run."""
+    """Return the tensors, ranks and dtype to run loaders with."""
     from shardwright.codegen.learn.probe import LogicalTensor
     from shardwright.ir.given import shape_of
 

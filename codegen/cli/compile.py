@@ -1,4 +1,4 @@
-"""`shardwright compile`: emitted modules through the real compilers."""
+"""`shardwright compile`: compile emitted modules with the real compilers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Columns that are left out where there is little room.
+# Columns left out on a narrow terminal.
 _TPU_LEFT_OUT, _XLA_LEFT_OUT, _GPU_LEFT_OUT = (1, 2), (0, 1), (0, 3, 4, 6)
 _FLAGS = {"targets": "--for", "save": "--save"}
 
@@ -25,9 +25,9 @@ _FLAGS = {"targets": "--for", "save": "--save"}
 class CompileCommand(FolderFlags):
     """Compile emitted modules for TPUs and GPUs.
 
-    Runs here, without an accelerator. For a TPU with `jax_enable_x64` off and on; figures are those
-    with it off, unless elements have 64 bits. What flags describe is emitted for it. Exit code 1 if
-    a module does not compile.
+    Runs without an accelerator. TPU modules compile with `jax_enable_x64` off and on; the figures
+    shown are for off, unless elements have 64 bits. A reshard described by flags is emitted first.
+    Exit code 1 if a module does not compile.
 
     Example: shardwright compile generated --for v5e:2x4 --for h100
     """
@@ -52,18 +52,18 @@ class CompileCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that pick some of the bundles on disk."""
+        """The fields that select bundles on disk."""
         return ("name",)
 
     @property
     def kept(self) -> str:
-        """What there is after the command is interrupted."""
+        """The results that remain after an interrupt."""
         if self.save is None:
             return "nothing was changed"
         return f"what was compiled until then is in {self.save}"
 
     def run(self) -> None:
-        """Print what each module takes on each target."""
+        """Print the resources each module takes on each target."""
         try:
             with self.folders() as folders:
                 reports = _compiled(folders, tuple(self.targets), self.save, self.xla)
@@ -85,7 +85,7 @@ class CompileCommand(FolderFlags):
 def _compiled(
     folders: tuple[Path, ...], targets: tuple[str, ...], save: Path | None, xla: bool
 ) -> tuple[CompileReport, ...]:
-    """Return the reports on bundles, with a progress bar while they are made."""
+    """Compile the bundles with a progress bar and return the reports."""
     with bar("compiling") as show:
 
         def progress(done: int, total: int, report: CompileReport | None) -> None:
@@ -131,8 +131,8 @@ def _row(report: CompileReport) -> tuple[str, str, str]:
 
 
 def _tpu(reports: list[CompileReport]) -> "Table":
-    """Return what the module takes a device, and beside it what XLA's own reshard takes; where
-    there is little room, without what matters least."""
+    """Return a module's resources per device beside those of XLA's own reshard; a narrow terminal
+    drops the least important columns."""
     table = _table(_roomy(("s", "code", "temp", "VMEM", "wire"), _TPU_LEFT_OUT))
     table.caption = (
         "Bytes of a device, K is 1024; wire: what the busiest receives, padding and what it "
@@ -148,7 +148,7 @@ def _tpu(reports: list[CompileReport]) -> "Table":
 
 
 def _roomy(cells: tuple[str, ...], left_out: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the cells that there is room for; `left_out`: the places of the others."""
+    """Return the cells that fit; `left_out` has the indices that a narrow terminal drops."""
     return tuple(cell for at, cell in enumerate(cells) if is_wide() or at not in left_out)
 
 
@@ -170,7 +170,7 @@ def _xla(report: CompileReport) -> tuple[str, ...]:
 
 
 def _seconds(code: TpuCode) -> str:
-    """Return the seconds of lowering and compiling together."""
+    """Return seconds of lowering plus compiling."""
     return f"{code.lower_seconds + code.compile_seconds:.2f}"
 
 
@@ -188,7 +188,7 @@ def _wire(code: TpuCode, report: CompileReport) -> str:
 
 
 def _size(size: int | None) -> str:
-    """Return bytes in the largest unit of which there are ten: `64K`, `5120K`, `12M`."""
+    """Return bytes in the largest unit with a count of at least ten: `64K`, `5120K`, `12M`."""
     if size is None:
         return "-"
     for power, unit in ((30, "G"), (20, "M"), (10, "K")):
@@ -198,7 +198,8 @@ def _size(size: int | None) -> str:
 
 
 def _gpu(reports: list[CompileReport]) -> "Table":
-    """Return what the one binary for all devices uses; registers and stack are a thread's."""
+    """Return the resources of the one binary for all devices; registers and stack are per
+    thread."""
     columns: tuple[str, ...] = ("seconds", "registers", "stack B", "shared B", "binary B")
     columns = (*columns, "16 B loads", "stores", "divisions")
     table = _table(_roomy(columns, _GPU_LEFT_OUT))

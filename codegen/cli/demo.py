@@ -1,4 +1,4 @@
-"""The hidden command behind `make demo`: emit and verify reshards of a file, and report."""
+"""The hidden command behind `make demo`: emit and verify the reshards of a file, and report."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Extras = Annotated[
 
 
 def demo(file: File, output: Output, extras: Extras = ALL) -> None:
-    """Emit the reshards of a file, verify them, and print a table; exit code 1 on a fault.
+    """Emit and verify the reshards of a file and print a table; exit code 1 on a fault.
 
-    Modules whose backend needs an extra that is not among `extras` are emitted and not verified;
-    the last line says so. What cannot run although its extra is among them is a fault.
+    Modules whose backend needs an extra missing from `extras` are emitted but not verified; the
+    last line says so. A module that cannot run although its extra is installed is a fault.
     """
     chosen = _backends(extras)
     bundles = _emitted(file, output)
@@ -44,7 +44,7 @@ def demo(file: File, output: Output, extras: Extras = ALL) -> None:
 
 
 def _backends(extras: str) -> dict[str, str]:
-    """Return the backends that can run with these extras, and the extra of each."""
+    """Return the backends that run with these extras, and the extra that each backend needs."""
     needs = {name: registry.runtime(name).extra for name in registry.NAMES}
     known = set(needs.values())
     given = known if extras == ALL else set(extras.split(","))
@@ -59,7 +59,7 @@ def _backends(extras: str) -> dict[str, str]:
 
 
 def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
-    """Say which modules were emitted and not verified, and what would verify them."""
+    """Print which modules were not verified, and the extras needed to verify them."""
     for backend in registry.NAMES:
         runtime = registry.runtime(backend)
         count = sum(backend in bundle.backends for bundle in bundles.values())

@@ -61,20 +61,20 @@ class EmitCommand(Flags):
 
     @property
     def kept(self) -> str:
-        """What there is after the command is interrupted."""
+        """The results that remain after an interrupt."""
         return (
             "bundles are put in place when all are made, so that none is half there; `shardwright "
             "emit` again does the rest"
         )
 
     def run(self) -> None:
-        """Emit, write, and say what became of every folder."""
+        """Emit, write, and report the outcome for every folder."""
         if self.stablehlo is not None:
             self._write_stablehlo(self.stablehlo)
             return
         chosen = self.chosen
         root = self.output or chosen.out
-        # Equal reshards share the bundle of the first, of which others may be asked for alone.
+        # Equal reshards share the first one's bundle; each may still be selected alone.
         shared = {chosen.folder(each.name): each for each in chosen.operations}
         described = [replace(each, name=folder) for folder, each in shared.items()]
         with bar("emitting") as show:
@@ -95,7 +95,7 @@ class EmitCommand(Flags):
                 print(f"{root / name}: {_said(touched)}")
 
     def _write_stablehlo(self, path: Path) -> None:
-        """Write the program that is asked for as StableHLO."""
+        """Write the selected program as StableHLO."""
         from shardwright.codegen.backends.jax_spmd.stablehlo import stablehlo_text
         from shardwright.codegen.emit.program import partition_described
 
@@ -112,7 +112,7 @@ class EmitCommand(Flags):
         written(path, text, "--stablehlo")
 
     def _written(self, root: Path, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
-        """Return the files that changed."""
+        """Write the bundles and return the files that changed."""
         from shardwright.codegen.emit.write import write_bundles
 
         try:
@@ -122,13 +122,13 @@ class EmitCommand(Flags):
             raise self._said_of(error) from None
 
     def _owner(self) -> Config | None:
-        """Return the config that says all that the folder holds: none where flags change it, or
-        describe the reshard, and for a manifest."""
+        """Return the config that describes the whole folder: None if flags change or describe the
+        reshard, or for a manifest."""
         changed = any(key != "name" for key in self.fields)
         return None if changed or self.config.root is None else self.config
 
     def _said_of(self, error: InputError) -> InputError:
-        """Return an error of writing, said of a flag or of the file."""
+        """Return a write error that names the flag or the file."""
         match error.argument:
             case "output":
                 if self.output is not None or self._owner() is None:
@@ -141,7 +141,7 @@ class EmitCommand(Flags):
 
 
 def _said(changed: Sequence[Path]) -> str:
-    """Return what became of a bundle's files."""
+    """Return the outcome for a bundle's files."""
     removed = [path.name for path in changed if not path.exists()]
     written = len(changed) - len(removed)
     parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []
@@ -151,7 +151,7 @@ def _said(changed: Sequence[Path]) -> str:
 
 
 def _emitted(given: Flags, description: Operation, plans: "dict[str, Plan]") -> dict[str, str]:
-    """Return the files of a bundle, and note its plan where it is of a reshard."""
+    """Return the files of a bundle; record its plan if it is a reshard."""
     from shardwright.codegen.emit.emit import emit_described
 
     try:

@@ -1,4 +1,4 @@
-"""`shardwright plan --explain`: the model's terms for a plan, and what the alternatives cost."""
+"""`shardwright plan --explain`: the cost terms of a plan, and the costs of the alternatives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
 
-# Beyond this many devices XLA takes too long to be asked for a line.
+# With more devices XLA takes too long for one line of output.
 ASKED_DEVICES = 64
 
 TERMS = """\
@@ -31,7 +31,7 @@ adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the d
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:
-    """Return what XLA does by itself, where it can be asked."""
+    """Return the plan of XLA's own partitioner where XLA can be run."""
     from shardwright.codegen.planner.compare import xla_plan
 
     if reshard.source.mesh.size > ASKED_DEVICES:
@@ -41,7 +41,7 @@ def asked_xla(reshard: Reshard) -> XlaCollectives | None:
 
 
 def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
-    """Return what is best on the topology that is asked for, a line for each backend."""
+    """Return the best plan for each backend on the given topology, one line each."""
     from shardwright.codegen.emit.verdict import peer_of, verdict
     from shardwright.codegen.hardware.presets import name_of
     from shardwright.codegen.planner.plan import network_of
@@ -56,14 +56,14 @@ def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
 
 
 def _whose(one: Priced, made: Plan, plan: Plan) -> str:
-    """Return which other plan a line is of, if it is."""
+    """Return the name of the other plan that a line stands for, if any."""
     if made is plan:
         return ""
     return f"with --backends {one.backend}, {made.strategy} ({made.ops or 'no steps'}), "
 
 
 def explain(plan: Plan, description: Description) -> None:
-    """Print the stages of every module with the model's terms, and what each alternative takes."""
+    """Print the stages of every module with their cost terms, and the cost of each alternative."""
     from shardwright.codegen.planner.plan import default_network, network_of
 
     reshard, topology = plan.reshard, description.topology
@@ -81,8 +81,8 @@ def explain(plan: Plan, description: Description) -> None:
 def _modules(
     plan: Plan, description: Description, network: Network
 ) -> Iterator[tuple[Priced, Plan]]:
-    """Yield what modules of the plan take; of other backends, where the choice is `auto`, those of
-    the plan that each would have."""
+    """Yield the cost of the plan's modules; for strategy `auto`, use the plan of each other
+    backend."""
     from shardwright.codegen.backends.registry import NAMES
     from shardwright.codegen.emit.choice import plan as plan_of
     from shardwright.codegen.emit.verdict import backends_on, priced
@@ -113,8 +113,7 @@ def _stages(one: Priced) -> Table:
 
 
 def _collectives(reshard: Reshard, network: Network) -> Table | None:
-    """Return what collectives of the whole tensor take along the axes of a torus; None if there
-    are none."""
+    """Return the cost of whole-tensor collectives along the axes of a torus, or None."""
     from rich.table import Table
 
     from shardwright.codegen.hardware.topology import Torus

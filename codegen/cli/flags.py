@@ -1,9 +1,9 @@
-"""What commands are told: a file, names in it, or the flags that describe a reshard, the same in
-every command.
+"""Arguments of commands: a file, names in it, or flags that describe a reshard; the same for every
+command.
 
-A command is a frozen dataclass: its fields are what its arguments and flags say, and `run` carries
-it out. Typer reads the fields of its bases too, so that annotations must be values: the files of
-commands do not postpone them.
+A command is a frozen dataclass: its fields hold its arguments and flags, and `run` executes it.
+Typer reads the fields of base classes at run time, so files of commands must not postpone the
+evaluation of annotations.
 """
 
 import os
@@ -53,18 +53,18 @@ FLAGS = Path("flags")
 
 
 def completed_names(incomplete: str) -> list[str]:
-    """Return the names of the config that a shell may complete a word to."""
+    """Return the names in the config that complete a word."""
     try:
         path = find_config()
         names = () if path is None else read_config(path).names()
-    except InputError:  # which is for the command to say
+    except InputError:  # the command itself reports it
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(ABC):
-    """A file and names in it, or the texts of flags; None for a flag that is not given."""
+    """A file and names in it, or the texts of flags; None means that a flag was not given."""
 
     words: Annotated[
         list[str] | None,
@@ -175,27 +175,27 @@ class Flags(ABC):
 
     @property
     def kept(self) -> str:
-        """What there is after the command is interrupted."""
+        """The results that remain after an interrupt."""
         return "nothing was changed"
 
     @abstractmethod
     def run(self) -> None:
-        """Carry out the command."""
+        """Run the command."""
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What describes a reshard, by the name of the field."""
+        """The values that describe a reshard, by field name."""
         given = ((field, getattr(self, field)) for field in FIELDS)
         return {field: value for field, value in given if value not in (None, [])}
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that may be given beside a file or names, which they change or pick."""
+        """Fields allowed beside a file or names, to change or select operations."""
         return ("name", *_OVERRIDES)
 
     @cached_property
     def described(self) -> bool:
-        """Whether flags describe a reshard, and no file does."""
+        """Whether flags, rather than a file, describe a reshard."""
         keys = [key for key in self.fields if key not in self.beside]
         if self.words and keys:
             raise InputError(
@@ -208,19 +208,19 @@ class Flags(ABC):
 
     @property
     def file(self) -> Path | None:
-        """The file that is named."""
+        """The file given, if any."""
         first = Path(self.words[0]) if self.words else None
         return first if first is not None and _is_file(first) else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that are asked for; none for all."""
+        """The selected names; empty selects all."""
         words = (self.words or [])[0 if self.file is None else 1 :]
         return (*words, *([] if self.name is None else [self.name]))
 
     @cached_property
     def config(self) -> Config:
-        """All that the file says: the one that is named, or the config of this folder."""
+        """Return the config: the file given, or the config of this folder."""
         path = self.file or find_config()
         if path is None:
             raise InputError(
@@ -232,7 +232,8 @@ class Flags(ABC):
 
     @cached_property
     def chosen(self) -> Config:
-        """What is asked for, as it is to be: of the file, changed by flags, or of flags alone."""
+        """Return the selected operations of the file, changed by flags, or the reshard described by
+        flags."""
         if self.described:
             return Config(FLAGS, Path(OUT), (self.from_flags(),))
         argument = "--name" if self.name is not None else None
@@ -251,7 +252,7 @@ class Flags(ABC):
 
     @property
     def group(self) -> Group | None:
-        """The group that is asked for, where it is one and nothing besides."""
+        """Return the group if exactly one group and nothing else is selected."""
         if self.described or len(self.names) > 1:
             return None
         if not self.names:
@@ -259,20 +260,21 @@ class Flags(ABC):
         return next((each for each in self.chosen.groups if each.name == self.names[0]), None)
 
     def _only_group(self) -> Group | None:
-        """Return the group of a file that describes its members and nothing besides."""
+        """Return the group of a file that describes only one group."""
         chosen = self.chosen
         described = {each.name for each in chosen.operations}
         fits = len(chosen.groups) == 1 and described == {*chosen.groups[0].members}
         return chosen.groups[0] if fits else None
 
     def kinds(self, group: Group) -> dict[str, tuple[Description, int]]:
-        """Return one member of a group for each folder of their bundles, and how many have it."""
+        """Return one member of a group per bundle folder, with the number of members that share
+        it."""
         folders = [self.chosen.folder(member) for member in group.members]
         firsts = {self.chosen.folder(each.name): each for each in reversed(self.chosen.reshards)}
         return {each: (firsts[each], folders.count(each)) for each in dict.fromkeys(folders)}
 
     def one(self) -> Description:
-        """Return the only reshard that the flags describe."""
+        """Return the only reshard that is selected."""
         found = self.one_operation()
         if isinstance(found, Description):
             return found
@@ -284,7 +286,7 @@ class Flags(ABC):
         )
 
     def one_operation(self) -> Operation:
-        """Return the one reshard, or the one matmul, that is described."""
+        """Return the only reshard or matmul that is selected."""
         if self.described:
             return self.from_flags(name="reshard")
         chosen = self.chosen
@@ -308,7 +310,7 @@ class Flags(ABC):
         return chosen.operations[0]
 
     def from_flags(self, name: str | None = None) -> Description:
-        """Return the reshard of the flags; `name` is for one that needs none."""
+        """Return the reshard described by flags; `name` is the default name."""
         needed = [*REQUIRED, *(["name"] if name is None else [])]
         missing = [flag(key) for key in needed if key not in self.fields]
         if missing:
@@ -337,13 +339,12 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _features(self) -> tuple[str, ...]:
-        """Return the features that flags ask for."""
         found: tuple[str, ...] = self._read("features", read_features) if self.features else ()
         return found
 
     def _overridden_matmul(self, description: MatmulDescription) -> MatmulDescription:
-        """Return a matmul as flags change it; what they say that no matmul takes is an error where
-        the matmul is asked for by its name, and passed over where all are."""
+        """Return a matmul changed by flags. A flag that no matmul takes is an error if the matmul
+        was selected by name, and is ignored otherwise."""
         for key in ("strategy", "memory_limit"):
             if key in self.fields and description.name in self.names:
                 raise InputError(
@@ -362,21 +363,21 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
-        """Return a program as flags change it, as matmuls are."""
+        """Return a program changed by flags, by the same rules as matmuls."""
         self._check_keys(description.name, "program", "topology", "backends")
         if "topology" not in self.fields:
             return description
         return replace(description, topology=self._read("topology", read_topology))
 
     def _overridden_relayout(self, description: RelayoutDescription) -> RelayoutDescription:
-        """Return a relayout as flags change it, as matmuls are."""
+        """Return a relayout changed by flags, by the same rules as matmuls."""
         self._check_keys(description.name, "relayout", "backends")
         if "backends" not in self.fields:
             return description
         return replace(description, backends=in_order(split_backends(self.fields["backends"])))
 
     def _overridden_model(self, description: ModelDescription) -> ModelDescription:
-        """Return a model as flags change it, as matmuls are."""
+        """Return a model changed by flags, by the same rules as matmuls."""
         self._check_keys(description.name, "model", "backends", "memory_limit")
         changes: dict[str, Any] = {}
         if "backends" in self.fields:
@@ -394,7 +395,7 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _check_keys(self, name: str, what: str, *taken: str) -> None:
-        """Raise InputError for flags that an operation asked for by its name does not take."""
+        """Raise InputError for flags that the named operation does not take."""
         for key in self.fields:
             if key not in ("name", *taken) and name in self.names:
                 raise InputError(
@@ -411,8 +412,8 @@ class Flags(ABC):
             raise error.named(flag(key)) from None
 
     def located(self, error: InputError, name: str) -> InputError:
-        """Return an error that came up after the description was read, said of a flag or of the
-        file."""
+        """Return an error found after reading the description, with the flag or file that caused
+        it."""
         known = (
             *FIELDS,
             *MATMUL_FIELDS,
@@ -432,7 +433,7 @@ class Flags(ABC):
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a word is a file and no name: by its ending, or because it is there."""
+    """Return whether a word is a file, not a name: by its suffix, or because it exists."""
     return bool(path.suffix) or os.sep in str(path) or path.is_file()
 
 

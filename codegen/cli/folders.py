@@ -1,4 +1,4 @@
-"""Commands about what is on disk: folders, what a config says, or what flags describe."""
+"""Commands that work on bundles on disk, on a config, or on a reshard described by flags."""
 
 import contextlib
 import tempfile
@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class FolderFlags(Flags):
-    """Folders of bundles, or what other commands are told."""
+    """Folders of bundles, or the arguments of other commands."""
 
     words: Annotated[
         list[str] | None,
@@ -30,36 +30,37 @@ class FolderFlags(Flags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that pick some of the bundles on disk."""
+        """The fields that select bundles on disk."""
         return ("name", "backends")
 
     @property
     def file(self) -> Path | None:
-        """The file that is named."""
+        """The file given, if any."""
         first = Path(self.words[0]) if self.words else None
         listed = first is not None and (first.is_file() or first.suffix in (".toml", ".json"))
         return first if listed else None
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The words that are folders: those that are there, or have more parts than a name."""
+        """The arguments that are folders: those that exist, or that have more than one path
+        component."""
         words = map(Path, (self.words or [])[0 if self.file is None else 1 :])
         return tuple(each for each in words if each.is_dir() or len(each.parts) > 1)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The words that are no folders."""
+        """The arguments that are not folders."""
         return tuple(name for name in super().names if Path(name) not in self.paths)
 
     @property
     def by_config(self) -> bool:
-        """Whether a file says something of what is meant."""
+        """Whether a config describes any of the selection."""
         return not self.described and bool(self.names or self.file or not self.paths)
 
     @contextlib.contextmanager
     def folders(self) -> Iterator[tuple[Path, ...]]:
-        """Yield the roots and bundles that are meant. What flags describe is emitted into a folder
-        that is there for as long."""
+        """Yield the selected roots and bundles. A reshard described by flags is emitted into a
+        temporary folder."""
         if self.described:
             with tempfile.TemporaryDirectory(prefix="shardwright-") as folder:
                 yield (self._emitted(Path(folder) / "generated"),)
@@ -71,7 +72,7 @@ class FolderFlags(Flags):
         yield tuple(found)
 
     def _emitted(self, root: Path) -> Path:
-        """Return the bundle of the flags, written below a root."""
+        """Emit the bundle described by flags below a root."""
         from shardwright.codegen.emit.emit import emit_described
 
         description = self.from_flags(name="reshard")

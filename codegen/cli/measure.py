@@ -1,4 +1,4 @@
-"""`shardwright measure`: emitted modules on the devices here, beside what the model says."""
+"""`shardwright measure`: time emitted modules on this machine and compare with the cost model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +24,11 @@ _FLAGS = {"backends": "--backends", "topology": "--topology"}
 class MeasureCommand(FolderFlags):
     """Measure emitted modules on the devices of this machine, and fit a topology to them.
 
-    Prints the seconds that the model predicts beside those that a call takes here, and the figures
-    of the topology that fit best; `--save` writes them to a file that `--topology` reads. A result
-    is compared with the oracle before its module is timed. `--topology`: the hardware, where it is
-    neither a processor nor H100 or H200. Devices of a processor are what the environment says:
-    XLA_FLAGS=--xla_force_host_platform_device_count=8. Exit code 1 if a result is wrong, 2 if
-    nothing is measured.
+    Prints predicted and measured seconds per call, and the best-fitting topology figures; `--save`
+    writes these to a file that `--topology` reads. Each result is compared with the oracle before
+    its module is timed. `--topology` names the hardware unless it is a CPU, H100 or H200. The
+    environment sets the number of CPU devices: XLA_FLAGS=--xla_force_host_platform_device_count=8.
+    Exit code 1 if a result is wrong, 2 if nothing is measured.
 
     Example: shardwright measure generated --backends jax_xla --save here.toml
     """
@@ -41,11 +40,11 @@ class MeasureCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that may be given beside bundles."""
+        """Fields allowed beside bundles."""
         return ("name", "backends", "topology")
 
     def run(self) -> None:
-        """Print what each module takes, and the figures."""
+        """Print the measured time of each module, and the fitted figures."""
         if self.save is not None:
             _check(self.save)
         chosen = None if self.backends is None else split_backends(self.backends)
@@ -66,7 +65,8 @@ class MeasureCommand(FolderFlags):
 
 
 def _check(path: Path) -> None:
-    """Raise InputError for a file that cannot be written, or that `--topology` would not read."""
+    """Raise InputError for a path that cannot be written, or whose name `--topology` would not
+    read."""
     if path.suffix != ".toml":
         raise InputError(
             "a topology is a TOML file",
@@ -80,7 +80,7 @@ def _check(path: Path) -> None:
 def _measured(
     folders: tuple[Path, ...], backends: tuple[str, ...] | None, topology: str | None
 ) -> "Measurement":
-    """Return the measurement of bundles, with a progress bar while it is made."""
+    """Measure the bundles with a progress bar."""
     from shardwright.codegen.measure.run import measure
 
     with bar("measuring") as show:

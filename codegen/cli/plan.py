@@ -1,4 +1,4 @@
-"""`shardwright plan`: what moves, what it takes, and what the bound is."""
+"""`shardwright plan`: the transfers, their cost, and the lower bound."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
 
-# Up to this many devices the tiles are listed for a person to read.
+# The output for people lists tiles up to this many devices.
 LISTED_DEVICES = 16
-# Up to this many, transfers are enumerated and ordered into rounds.
+# Transfers are enumerated and ordered into rounds up to this many devices.
 SCHEDULED_DEVICES = 512
-# Up to this part of the seconds below them, a bound says that there is no cheaper plan.
+# A plan within this fraction of the lower bound is reported as optimal.
 PROVEN = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCommand(Flags):
-    """Show what moves, and the least that any plan moves.
+    """Show the bytes that a plan moves, and the minimum for any plan.
 
     Example: shardwright plan --mesh x=2,y=3 --shape 6x6 --dtype f32 --source "P('x', 'y')" --target
     "P('y', 'x')"
@@ -71,7 +71,7 @@ class PlanCommand(Flags):
     ] = False
 
     def run(self) -> None:
-        """Print the plan, or the plans that are compared."""
+        """Print the plan, or a comparison of plans."""
         for given, option in ((self.compare, "--compare"), (self.explain, "--explain")):
             if given and self.json:
                 raise InputError(
@@ -138,7 +138,7 @@ class PlanCommand(Flags):
         print_matmul(planned)
 
     def _refuse_options(self, rule: str, got: str, expected: str = "") -> None:
-        """Raise InputError for an option that only a plan of one reshard has."""
+        """Raise InputError for an option that only the plan of a single reshard has."""
         options = {
             "--compare": self.compare,
             "--explain": self.explain,
@@ -151,7 +151,7 @@ class PlanCommand(Flags):
                 )
 
     def _print_relayout(self, description: RelayoutDescription) -> None:
-        """Print what a relayout moves."""
+        """Print the bytes that a relayout moves."""
         from shardwright.ir.relayout import plan_relayout
 
         self._refuse_options("an option of reshards", f"the relayout {description.name}")
@@ -159,7 +159,7 @@ class PlanCommand(Flags):
         sys.stdout.write(planned.to_json() if self.json else f"{planned}\n")
 
     def _print_model(self, description: ModelDescription) -> None:
-        """Print what a model moves, and what is proved of it."""
+        """Print the bytes that a model moves, and the result of its proof."""
         from shardwright.codegen.call.sync import sync
 
         self._refuse_options("an option of reshards", f"the model {description.name}")
@@ -172,7 +172,8 @@ class PlanCommand(Flags):
         sys.stdout.write(text)
 
     def _print_program(self, description: ProgramDescription) -> None:
-        """Print the communications of a program, over its budget too, which is an error then."""
+        """Print the communication of a program. Being over budget is an error, raised after
+        printing."""
         if self.relabel:
             raise InputError(
                 "an option of reshards",
@@ -199,7 +200,7 @@ class PlanCommand(Flags):
             raise self.located(error, description.name) from None
 
     def _print_group(self, group: Group) -> None:
-        """Print the plans of a group's kinds, and the bytes of all tensors."""
+        """Print the plan of each kind of reshard in a group, and the bytes of all tensors."""
         from shardwright.codegen.cli.plan_group import group_json, print_group
 
         self._refuse_options(
@@ -219,7 +220,7 @@ class PlanCommand(Flags):
 
 
 def _print_ways(planned: "Plan", description: "Description") -> None:
-    """Print how modules reduce terms, where any are reduced."""
+    """Print how modules reduce terms, if they do."""
     from shardwright.codegen.emit.ways import reduced_by
 
     for backend, way in reduced_by(planned, description.backends).items():
@@ -227,7 +228,7 @@ def _print_ways(planned: "Plan", description: "Description") -> None:
 
 
 def planned_matmul(given: Flags, description: "MatmulDescription") -> "MatmulPlan":
-    """Return the plan of a matmul that is described."""
+    """Return the plan of the described matmul."""
     from shardwright.codegen.planner.matmul.plan import plan_matmul
 
     try:
@@ -244,8 +245,8 @@ def print_matmul(planned: "MatmulPlan") -> None:
 
 
 def planned_of(given: Flags, description: "Description") -> "DirectPlan":
-    """Return the direct plan of a reshard that is described; InputError if another is asked
-    for."""
+    """Return the direct plan of the described reshard; InputError if another strategy is
+    selected."""
     from shardwright.codegen.planner import plan as plan_of
     from shardwright.codegen.planner.direct import plan_direct
     from shardwright.ir.plan import direct_of
@@ -361,7 +362,7 @@ def _print_prediction(prediction: "Prediction") -> None:
 
 
 def _rounded_down(seconds: float) -> str:
-    """Return three digits of a bound, which is still one."""
+    """Round a bound down to three digits, so that it remains a bound."""
     down = Context(prec=3, rounding=ROUND_FLOOR).create_decimal_from_float(seconds)
     return f"{float(down):.3g}"
 

@@ -1,4 +1,5 @@
-"""What `shardwright plan` prints of a group: its kinds, and the bytes of all tensors together."""
+"""The output of `shardwright plan` for a group: its kinds of reshards, and the bytes of all
+tensors."""
 
 import json
 from collections.abc import Mapping
@@ -17,8 +18,8 @@ Kinds = Mapping[str, "tuple[Plan, int]"]
 def group_json(
     group: Group, kinds: Kinds, folders: Mapping[str, str], *, transfers: bool = False
 ) -> str:
-    """Return the plans of all tensors and their bytes as JSON, a tensor a line; `folders`: that of
-    each tensor; `transfers`: list them too."""
+    """Return the plans and bytes of all tensors as JSON, one tensor a line. `folders` has the
+    folder of each tensor; `transfers` lists transfers too."""
     said = {folder: plan.to_dict(transfers=transfers) for folder, (plan, _) in kinds.items()}
     lines = (json.dumps({"name": name, **said[folders[name]]}) for name in group.members)
     tensors = ",\n  ".join(lines)
@@ -27,7 +28,7 @@ def group_json(
 
 
 def print_group(group: Group, kinds: Kinds) -> None:
-    """Print the same for a person."""
+    """Print the plans of a group for people."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -46,7 +47,7 @@ def print_group(group: Group, kinds: Kinds) -> None:
 
 
 def _bytes(kinds: Kinds) -> dict[str, int]:
-    """Return the bytes of all tensors; those of the busiest device, of all that it has."""
+    """Return the total bytes, and those of the busiest device over all tensors."""
     from shardwright.codegen.emit.group import bytes_by_rank
 
     received: Any = 0

@@ -1,5 +1,4 @@
-"""Progress, on standard error so that what a command prints stays clean: a bar on a terminal, and
-elsewhere a line now and then."""
+"""Progress on standard error: a bar on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ _quiet = False
 
 
 def be_quiet(quiet: bool) -> None:
-    """Show no progress from now on, or show it again."""
+    """Turn the display of progress off or on."""
     global _quiet
     _quiet = quiet
 
 
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Show]:
-    """Yield what shows progress, by a display that is gone on an error."""
+    """Yield a function that shows progress; an error removes the display."""
     console = Console(stderr=True)
     display: _Bar | _Lines = _Bar(title, console) if console.is_terminal else _Lines(title)
     if _quiet:
@@ -45,7 +44,7 @@ def bar(title: str) -> Iterator[Show]:
     except BaseException:
         ended.set()
         watch.join()
-        display.end(failed=True)  # an error is the only message
+        display.end(failed=True)  # the error is the only message
         raise
     ended.set()
     watch.join()
@@ -53,14 +52,14 @@ def bar(title: str) -> Iterator[Show]:
 
 
 def _watch(display: _Bar | _Lines, ended: threading.Event) -> None:
-    """Let a display show that something goes on, until it has ended."""
+    """Keep a display moving until the work has ended."""
     while not ended.wait(PATIENCE):
         display.wait()
 
 
 class _Bar:
-    """A bar on a terminal: up from the first call for more than one thing to do, and for one that
-    takes its time."""
+    """A bar on a terminal, shown from the first call if there are several items, or after a delay
+    for one slow item."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._display = Progress(
@@ -76,27 +75,27 @@ class _Bar:
         self._lock = threading.Lock()
 
     def show(self, done: int, total: int, last: str) -> None:
-        """Show how many things are done."""
+        """Show how many items are done."""
         self._display.update(self._task, completed=done, total=total, last=last)
         if total > 1:
             self.wait()
 
     def wait(self) -> None:
-        """Put the bar up, which then moves by itself."""
+        """Show the bar, which then moves by itself."""
         with self._lock:
             if not self._started:
                 self._started = True
                 self._display.start()
 
     def end(self, *, failed: bool) -> None:
-        """Take the bar down; leave no trace where it failed."""
+        """Remove the bar; leave no trace after a failure."""
         self._display.live.transient = failed
         if self._started:
             self._display.stop()
 
 
 class _Lines:
-    """Lines, at most one in PATIENCE seconds, and one in EVERY where nothing happens."""
+    """Lines: at most one in PATIENCE seconds, and one every EVERY seconds without progress."""
 
     def __init__(self, title: str) -> None:
         self._title, self._begun = title, time.monotonic()
@@ -105,19 +104,19 @@ class _Lines:
         self._lock = threading.Lock()
 
     def show(self, done: int, total: int, last: str) -> None:
-        """Show how many things are done, if the last line is not too recent."""
+        """Print how many items are done, unless the last line is too recent."""
         self._done, self._total, self._last = done, total, last
         if time.monotonic() - self._at >= PATIENCE:
             self._say()
 
     def wait(self) -> None:
-        """Say that it goes on: what is new, or now and then how long it has been."""
+        """Print new progress, or now and then the time elapsed."""
         since = time.monotonic() - self._at
         if since >= EVERY or (since >= PATIENCE and self._counted() != self._said):
             self._say()
 
     def end(self, *, failed: bool) -> None:
-        """Say how much was done, where it took time."""
+        """Print the total if the work took long."""
         if not failed and time.monotonic() - self._begun >= PATIENCE:
             self._say()
 

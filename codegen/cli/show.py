@@ -1,4 +1,4 @@
-"""`shardwright show`: the derivation and the pictures."""
+"""`shardwright show`: the derivation, and pictures of it."""
 
 import contextlib
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowCommand(Flags):
-    """Show how the tiles are derived, and pictures of them.
+    """Show how the tiles are derived, with pictures.
 
     The derivation gives the layout maps, their inverse, the ranges of a tile, its peers and the
-    period of the cuts. A FILE that ends in .program is the text form of a program: its shardings
-    are propagated and shown as f32[16@d,32@t] beside the lines they come from.
+    period of the cuts. A FILE with suffix .program is a program in text form: its shardings are
+    propagated and shown as f32[16@d,32@t] beside their source lines.
 
     Example: shardwright show --mesh x=4 --shape 8 --dtype f32 --source "P('x')" --target "P(None)"
     """
@@ -61,7 +61,7 @@ class ShowCommand(Flags):
     ] = False
 
     def run(self) -> None:
-        """Print them, or write the picture."""
+        """Print the derivation, or write the picture."""
         if self.compare and self.html is None:
             raise InputError(
                 "what others take stands on a page",
@@ -101,7 +101,7 @@ class ShowCommand(Flags):
             self._print(asked)
 
     def _show_group(self, group: Group) -> None:
-        """Print each kind of reshard of a group, or write the page of all kinds."""
+        """Print each kind of reshard of a group, or write one page for all kinds."""
         kinds = self.kinds(group)
         if self.html is None:
             for folder, (description, count) in kinds.items():
@@ -117,7 +117,7 @@ class ShowCommand(Flags):
         _write_page(self.html, plans, group.name, first.topology)
 
     def _planned(self, description: Description) -> "Plan":
-        """Return the plan that `emit` takes."""
+        """Return the plan that `emit` uses."""
         try:
             return planned_as_emitted(description)
         except InputError as error:
@@ -140,7 +140,6 @@ class ShowCommand(Flags):
             print(rings_text(rings))
 
     def _rings(self, description: Description) -> tuple["Rings", ...]:
-        """Return the rings on which modules reduce terms."""
         from shardwright.codegen.emit.ways import rings_by
 
         if description.topology is None or not description.reshard().adds:
@@ -148,7 +147,7 @@ class ShowCommand(Flags):
         return tuple(rings_by(self._planned(description), description.backends).values())
 
     def _picture(self, description: Description) -> str:
-        """Return the picture of rings where there are any, else of tiles."""
+        """Return the picture of rings if there are any, else of tiles."""
         from shardwright.codegen import show as shown
         from shardwright.codegen.emit.docstring import title
         from shardwright.codegen.show.rings import rings_svg
@@ -158,7 +157,7 @@ class ShowCommand(Flags):
         return next((each for each in drawn if each), None) or shown.svg(planned)
 
     def _show_program(self, description: ProgramDescription) -> None:
-        """Print a program beside the lines of its source, or write its picture or its page."""
+        """Print a program beside its source lines, or write its picture or page."""
         from shardwright.codegen.compile.totals import totals
         from shardwright.codegen.emit.program import traced_described
         from shardwright.codegen.show.program import show_program
@@ -169,7 +168,7 @@ class ShowCommand(Flags):
             program = traced_described(description)
             svg = None if self.svg is None else program_svg(program)
             others = totals(program, description)[1:] if self.compare else ()
-            with contextlib.chdir(description.home):  # lines of source are relative to it
+            with contextlib.chdir(description.home):  # source lines are relative to it
                 page = program_explorer(
                     *(program, description.name, description.topology),
                     [asdict(each) for each in others],
@@ -185,7 +184,7 @@ class ShowCommand(Flags):
             print(text)
 
     def _show_page(self, description: RelayoutDescription | ModelDescription) -> None:
-        """Print the review page of a relayout or a model, or write the picture of a relayout."""
+        """Print the review page of a relayout or model, or write the picture of a relayout."""
         from shardwright.codegen.emit.emit import emit_described
         from shardwright.codegen.show.parts_svg import parts_svg
 
@@ -208,7 +207,7 @@ class ShowCommand(Flags):
         print(bundle.files(description.name)["README.md"], end="")
 
     def _show_matmul(self, description: MatmulDescription) -> None:
-        """Print the plan of a matmul, or write its picture, or the page of its movements."""
+        """Print the plan of a matmul, or write its picture or explorer page."""
         from shardwright.codegen.show.matmul_explorer import matmul_explorer
 
         planned = planned_matmul(self, description)
@@ -239,7 +238,7 @@ def _write_matmul(path: Path, planned: "MatmulPlan") -> None:
 
 
 def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:
-    """Write the explorer of some plans."""
+    """Write an explorer page for several plans."""
     from shardwright.codegen.show.explorer import explorer, explorer_of
 
     if len(plans) == 1:
@@ -251,7 +250,7 @@ def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: st
 
 
 def _program(path: Path) -> str:
-    """Return the output for a program text: the program after propagation."""
+    """Return a program text with its propagated shardings."""
     from shardwright.codegen.propagate.checked import check_propagated, unknown_kinds
     from shardwright.codegen.propagate.propagation import propagate
     from shardwright.codegen.show.program import show_program

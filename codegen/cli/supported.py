@@ -1,8 +1,8 @@
-"""The versions of JAX, torch and Triton that `verify` and `compile` have been run with.
+"""The versions of JAX, torch and Triton on which `verify` and `compile` were tested.
 
-Both reach into interpreters and compilers. With another version a fault that they find may be one
-of these packages, or of how they are used here, and not of a module; a worker that no longer finds
-the faults planted in its own kernels says that it cannot verify.
+Both use internals of interpreters and compilers. With another version, a reported fault may come
+from those packages or from our use of them, not from a module; a worker that no longer finds the
+faults planted in its own kernels reports that it cannot verify.
 """
 
 import re
@@ -17,17 +17,17 @@ CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.11", "2.13"), "triton": ("3.6
 
 
 def note_versions(backends: Iterable[str]) -> None:
-    """Print a line on standard error for each package of backends that `notes` is about."""
+    """Print each note about the packages of these backends on standard error."""
     packages = {name for each in {*backends} for name in registry.runtime(each).packages}
     for line in notes(packages):
         print(f"note: {line}", file=sys.stderr)
 
 
 def notes(packages: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each installed package with a version outside `CHECKED`, and for a numpy
-    that the installed triton's interpreter fails with.
+    """Yield a sentence for each installed package whose version is not in `CHECKED`, and for a
+    numpy that breaks the interpreter of the installed triton.
 
-    A package that is run from a folder has no metadata, and is passed over.
+    A package run from a source folder has no metadata and is skipped.
     """
     found = {name: _version(name) for name in sorted(packages)}
     for name, (first, last) in CHECKED.items():
@@ -44,12 +44,12 @@ def notes(packages: Iterable[str]) -> Iterator[str]:
 
 
 def said(package: str) -> str:
-    """Return the versions of a package in `CHECKED`: the first to the last."""
+    """Return the tested range of a package's versions as text."""
     return " to ".join(dict.fromkeys(CHECKED[package]))
 
 
 def _version(package: str) -> tuple[int, ...]:
-    """Return the numbers of an installed version, none where it is not known."""
+    """Return the version numbers of an installed package, or () if unknown."""
     try:
         return _numbers(version(package).partition("+")[0])
     except PackageNotFoundError:
@@ -57,7 +57,7 @@ def _version(package: str) -> tuple[int, ...]:
 
 
 def _beyond(last: str) -> tuple[int, ...]:
-    """Return numbers that no version that begins with `last` is above."""
+    """Return a tuple greater than every version that begins with `last`."""
     return (*_numbers(last), sys.maxsize)
 
 

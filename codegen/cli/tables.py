@@ -1,4 +1,4 @@
-"""Tables on standard output, as wide as the terminal is, or as COLUMNS says."""
+"""Tables on standard output, as wide as the terminal or COLUMNS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Where nobody says how wide the paper is, as in a log.
+# The width where none is known, as in a log.
 LOG_WIDTH = 120
 WIDE = 120
 """Columns from which on tables say more."""
@@ -17,7 +17,7 @@ _COLOURS = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 
 def console() -> Console:
-    """Return where tables are printed."""
+    """Return the console that tables are printed on."""
     from rich.console import Console
 
     standard = Console()
@@ -27,15 +27,15 @@ def console() -> Console:
 
 
 def is_wide() -> bool:
-    """Return whether there is room for columns that are good to know."""
+    """Return whether there is room for optional columns."""
     return console().width >= WIDE
 
 
 def shown(verdict: str) -> str:
-    """Return a verdict in its colour."""
+    """Return a verdict with its colour."""
     return f"[{_COLOURS[verdict]}]{verdict}[/]"
 
 
 def ratio(moved: int, bound: int) -> str:
-    """Return bytes moved over the bound; nothing to move is the bound itself."""
+    """Return bytes moved over the bound; 1 if nothing moves."""
     return f"{moved / bound:.3f}" if bound else "1.000"

@@ -1,5 +1,5 @@
-"""`shardwright plan --compare` of a program: its bytes beside what XLA's and Shardy's own
-partitioners take."""
+"""`shardwright plan --compare` for a program: its bytes beside those of XLA's and Shardy's
+partitioners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_totals(program: Partitioned, description: ProgramDescription) -> None:
-    """Print a table of totals, and why some are not known."""
+    """Print a table of totals, and why some are unknown."""
     from rich.table import Table
 
     from shardwright.codegen.compile.totals import totals

@@ -1,4 +1,4 @@
-"""`shardwright verify`: run emitted modules against the oracle."""
+"""`shardwright verify`: run emitted modules and compare them with the oracle."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyCommand(FolderFlags):
-    """Run emitted modules against the oracle.
+    """Run emitted modules and compare their results with the oracle.
 
-    Runs here, without an accelerator; `--backends` says which modules. What flags describe is
-    emitted for it. Exit code 1 if a module fails, 2 if none could be run.
+    Runs without an accelerator; `--backends` selects modules. A reshard described by flags is
+    emitted first. Exit code 1 if a module fails, 2 if none could run.
 
     Example: shardwright verify generated --backends jax_xla
     """
@@ -49,7 +49,7 @@ class VerifyCommand(FolderFlags):
 
 
 def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> "tuple[Report, ...]":
-    """Return the reports on bundles, with a progress bar while they are made."""
+    """Verify the bundles with a progress bar and return the reports."""
     from shardwright.codegen import verify as verifier
 
     with bar("verifying") as show:
@@ -79,8 +79,8 @@ def _print(reports: "tuple[Report, ...]") -> None:
 
 
 def details(reports: "tuple[Report, ...]") -> list[str]:
-    """Return what reports say besides their verdicts, a line for each bundle whose modules say the
-    same; what modules that are right all have in common is said once, at the end."""
+    """Return details of the reports, one line per bundle whose modules agree; remarks common to all
+    correct modules come once, at the end."""
     said: dict[tuple[str, str], list[str]] = {}
     for report in reports:
         if report.detail:

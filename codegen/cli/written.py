@@ -1,4 +1,4 @@
-"""A file that an option names."""
+"""Write a file named by an option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.ir.errors import InputError
 
 
 def written(path: Path, text: str, option: str) -> None:
-    """Write what an option asks for, and say so."""
+    """Write the text to a file named by an option, and print its path."""
     from shardwright.codegen.emit.write import write_file
 
     check_writable(path, option)
@@ -22,7 +22,7 @@ def written(path: Path, text: str, option: str) -> None:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Raise InputError for a file that surely cannot be written."""
+    """Raise InputError for a path that clearly cannot be written."""
     if not path.parent.is_dir():
         raise _unwritable("no such folder", path, option)
     if path.is_dir():

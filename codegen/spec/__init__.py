@@ -1,1 +1,1 @@
-"""Input of users: descriptions, configs, groups, the manifest, other systems' shardings."""
+"""User input: descriptions, configs, groups, the manifest, and shardings of other systems."""

@@ -1,4 +1,4 @@
-"""Descriptions of collectives by name, as a [[collective]] table has them."""
+"""Descriptions of collectives by name, from a [[collective]] table."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ NEEDED = {"all_to_all": ("dim",), "permute": ("pairs",)}
 
 
 def describe_collective(given: Mapping[str, object]) -> Description:
-    """Return the description of the reshard that a collective is; other keys are a reshard's.
+    """Return the description of the reshard equal to a collective; its other keys are those of a
+    reshard.
 
-    An error names the key in `argument`; callers say where it stands.
+    An error names the key in `argument`; callers add its location.
     """
     kind = given.get("kind")
     if kind is not None and str(kind) not in KINDS:
@@ -67,7 +68,7 @@ def describe_collective(given: Mapping[str, object]) -> Description:
 
 
 def _check(given: Mapping[str, object]) -> None:
-    """Raise InputError for values that are not of the type of their key."""
+    """Raise InputError for a value of the wrong type."""
     tiled, dim, pairs = (given.get(key) for key in ("tiled", "dim", "pairs"))
     if tiled is not None and not isinstance(tiled, bool):
         raise InputError(
@@ -91,7 +92,7 @@ def _are_pairs(value: object) -> bool:
 
 
 def _sides(given: Mapping[str, object]) -> tuple[object, ...]:
-    """Return shape, dtype, source and axes, as a collective takes them."""
+    """Return shape, dtype, source and axes in the form that a collective takes."""
     for key in ("mesh", "dtype", "source"):
         if not isinstance(given[key], str):
             raise InputError(

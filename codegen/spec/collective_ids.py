@@ -1,9 +1,9 @@
-"""Collective ids: the numbers by which kernels on TPUs tell for whom they wait.
+"""Collective ids: the numbers by which TPU kernels identify the barrier they wait at.
 
-Kernels of one program must not share one. A bundle has four, of its two kernels at most and of
-those that move cotangents back; a group has eight, one for each width of elements, and as many for
-cotangents. Where nobody says the first of them it follows from what is moved, so that it stays when
-other operations come and go; a config gives another to those of its operations that would share it.
+Kernels of one program must not share an id. A bundle has four: two for its kernels and two for the
+kernels that move cotangents back. A group has eight: one per element width, and as many for
+cotangents. By default the first id is a hash of the operation, so it does not change when other
+operations come and go; a config resolves collisions between its operations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def bundle_id(description: Description) -> int:
 
 
 def matmul_id(description: MatmulDescription) -> int:
-    """Return the collective id of the kernel of a matmul; those of its cotangents follow."""
+    """Return the collective id of a matmul's kernel; the ids for its cotangents follow."""
     said = description.collective_id
     return _matmul_id(description) if said is None else said
 
@@ -47,12 +47,11 @@ def _matmul_id(description: MatmulDescription) -> int:
 
 
 def program_id(name: str, mesh: str) -> int:
-    """Return the collective id of the first kernel of a program; those of others follow."""
+    """Return the collective id of a program's first kernel; the others follow."""
     return _hashed(BUNDLE_IDS, ("program", name, mesh))
 
 
 def relayout_id(description: RelayoutDescription) -> int:
-    """Return the collective id of the kernel of a relayout."""
     moved = description.mesh, description.target_mesh, description.dtype, description.tensors
     return _hashed(BUNDLE_IDS, ("relayout", *moved, description.source, description.target))
 
@@ -71,12 +70,11 @@ def allocated(
     matmuls: Iterable[MatmulDescription] = (),
     relayouts: Iterable[RelayoutDescription] = (),
 ) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
-    """Return the operations of a config, those that would share a collective id with one before
-    them, or with a relayout, with another. Relayouts keep theirs. `folders`: of reshards that are
-    in the bundle of another.
+    """Return the operations of a config with collisions of collective ids resolved.
 
-    Raises InputError, argument "collective_id", for two that are said to have the same: `where` is
-    the name of the second.
+    A later operation gets another id; relayouts keep theirs. `folders` has the reshards that share
+    the bundle of another. Raises InputError, argument "collective_id", for two operations that
+    state the same id; `where` names the second.
     """
     bundles = {
         each.name: (each.collective_id, _bundle_id(each))
@@ -120,8 +118,8 @@ def _distinct(
     wanted: Mapping[str, tuple[int | None, int]],
     kept: Mapping[int, str] | None = None,
 ) -> dict[str, int]:
-    """Return the ids that are to be said: those that are, and those of names whose own, the second
-    number, another has; the next one then that is free. `kept`: ids that others have, and keep."""
+    """Return the ids to state: those already stated, and a free one for each name whose own id, the
+    second number, is taken. `kept` holds ids that must not change."""
     found: dict[str, int] = {}
     taken: dict[int, str] = dict(kept or {})
     for name, (said, _) in wanted.items():
@@ -159,7 +157,7 @@ def _twice(name: str, other: str, said: int) -> InputError:
 
 
 def _meet(backends: Iterable[str]) -> bool:
-    """Return whether modules have kernels that meet by collective ids."""
+    """Return whether the backends' kernels use collective ids."""
     return any(name in registry.NAMES and registry.contract(name).collective for name in backends)
 
 
@@ -173,7 +171,7 @@ def _group_id(group: Group, moved: Mapping[str, tuple[object, ...]]) -> int:
 
 
 def _hashed(among: range, what: object) -> int:
-    """Return one of the numbers, which follows from something."""
+    """Return a hash of the texts, below `among`."""
     digest = hashlib.sha256(repr(what).encode()).digest()
     found = among[int.from_bytes(digest[:8], "big") % len(among)]
     return found + len(INTERPRETERS_IDS) * (found in INTERPRETERS_IDS)

@@ -1,8 +1,8 @@
-"""The config: what one TOML file says, with those that it includes, of one folder of bundles.
+"""The config: a TOML file and the files it includes, for one folder of bundles.
 
-A file's tables come after those that it includes. Named meshes are the same for all files; what a
-table does not say is taken from its group, from the `[defaults]` of its file, then from those of
-the files that include it.
+A file's tables come after those of its includes. All files share the named meshes. A key missing
+from a table comes from its group, then from the `[defaults]` of its file, then from those of the
+including files.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True)
 class Origin:
-    """The tables that say an operation: its own, then those that it takes other keys from, of
-    which `shared` are the ones that it takes."""
+    """The tables that describe an operation: its own, then those it inherits the keys `shared`
+    from."""
 
     tables: tuple[Table, ...]
     shared: tuple[str, ...] = SHARED
 
     def fields(self) -> dict[str, Any]:
-        """Return the keys of the tables: all of the first, and the shared keys of the others."""
+        """Return all keys of the first table, and the shared keys of the others."""
         own, *others = self.tables
         found: dict[str, Any] = {}
         for table in reversed(others):
@@ -67,13 +67,13 @@ class Origin:
         return found | _values(own)
 
     def located(self, error: InputError) -> InputError:
-        """Return an error about a key, in the table that has it."""
+        """Return an error about a key, located in the table that has the key."""
         holders = (table for table in self.tables if error.argument in table.values)
         return next(holders, self.tables[0]).located(error)
 
 
 def _values(table: Table) -> dict[str, Any]:
-    """Return what a table says; a file that it names as a topology stands relative to its own."""
+    """Return the values of a table; a topology file is relative to the table's own file."""
     topology = table.values.get("topology")
     if not isinstance(topology, str) or not topology.endswith(".toml"):
         return dict(table.values)
@@ -82,11 +82,11 @@ def _values(table: Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Config:
-    """The operations and groups of one folder of bundles, `out`, and the tables that say each.
+    """The operations and groups of one output folder, and the tables that describe them.
 
-    `path` is the file, `root` its document; a manifest is read as a config that has no tables.
-    `folders`: the folder of each operation, by name, of those that are not in one of their own
-    name: operations that differ in name alone share the bundle of the first.
+    `path` is the file, `root` its document; a manifest is read as a config without tables.
+    `folders` has the folder of each operation whose folder is not its own name: operations that
+    differ only in name share the bundle of the first.
     """
 
     path: Path
@@ -104,7 +104,7 @@ class Config:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What there is a bundle of: reshards, matmuls, programs, relayouts, then models."""
+        """All operations with a bundle: reshards, matmuls, programs, relayouts, then models."""
         return (*self.reshards, *self.matmuls, *self.programs, *self.relayouts, *self.models)
 
     def folder(self, name: str) -> str:
@@ -112,7 +112,7 @@ class Config:
         return self.folders.get(name, name)
 
     def modules(self) -> dict[str, str]:
-        """Return the folder of every name."""
+        """Return the folder of each name."""
         return {name: self.folder(name) for name in self.names()}
 
     def names(self) -> tuple[str, ...]:
@@ -120,8 +120,10 @@ class Config:
         return (*(each.name for each in self.operations), *(each.name for each in self.groups))
 
     def select(self, names: Iterable[str], argument: str | None = None) -> Config:
-        """Return the config of some of the names, groups with their members. Raises InputError,
-        said of the argument, for a name that is not there."""
+        """Return the config restricted to some names, with the members of selected groups.
+
+        Raises InputError about the argument for an unknown name.
+        """
         wanted, known = set(names), self.names()
         for name in names:
             if name not in known:
@@ -137,7 +139,7 @@ class Config:
         return replace(self, groups=groups, **kept)
 
     def located(self, error: InputError, name: str | None = None) -> InputError:
-        """Return an error about a key of an operation, or of the file, with where it is said."""
+        """Return an error about a key of an operation or of the file, with its location."""
         if name is None:
             return error if self.root is None else self.root.located(error)
         if name in self.origins:
@@ -149,8 +151,7 @@ class Config:
 
 
 def find_config(start: Path = Path()) -> Path | None:
-    """Return the config of a folder: the file `shardwright.toml` in it or above it; None where
-    there is none."""
+    """Return the config of a folder: `shardwright.toml` in it or in a parent, or None."""
     folder = Path(os.path.abspath(start))
     for home in (folder, *folder.parents):
         if (home / FILE).is_file():
@@ -159,14 +160,14 @@ def find_config(start: Path = Path()) -> Path | None:
 
 
 def load_toml(path: str | Path) -> tuple[Description, ...]:
-    """Return the descriptions of a config, in its order."""
+    """Return the descriptions of a config in order."""
     return read_config(path).reshards
 
 
 def read_config(path: str | Path) -> Config:
-    """Return what a TOML file says. Keys of a table are the command line's flags with underscores.
+    """Return the config in a TOML file. Keys of a table are command-line flags with underscores.
 
-    Names differ from each other, in more than case. Raises InputError, located in the file.
+    Names must differ in more than case. Raises InputError, located in the file.
     """
     files = config_files(Path(path))
     meshes = _meshes(files)
@@ -214,7 +215,7 @@ def read_config(path: str | Path) -> Config:
 
 
 def shared(operations: Iterable[Operation]) -> dict[str, str]:
-    """Return the folders of operations that are as one before them but for the name: its name."""
+    """Return the folder of each operation that equals an earlier one but for its name."""
     firsts: dict[Operation, str] = {}
     folders = {
         each.name: firsts.setdefault(replace(each, name=""), each.name) for each in operations
@@ -226,7 +227,7 @@ _Said = tuple[Description, Origin]
 
 
 def _out(root: Table) -> Path:
-    """Return the folder of bundles; a file says it relative to itself."""
+    """Return the output folder, which is relative to the file."""
     out = root.values.get("out", OUT)
     if not isinstance(out, str):
         error = InputError("out is a text", argument="out", got=out, expected="a folder's path")
@@ -235,7 +236,7 @@ def _out(root: Table) -> Path:
 
 
 def _learned(root: Table) -> list[Path]:
-    """Return the files of learned layouts that a file names, which stand relative to it."""
+    """Return the files of learned layouts, which are relative to the config."""
     names = root.values.get("learned", [])
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         rule, expected = "learned layouts must be files", 'learned = ["server.toml"]'
@@ -245,7 +246,7 @@ def _learned(root: Table) -> list[Path]:
 
 
 def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
-    """Return the named meshes, in canonical text."""
+    """Return the named meshes in canonical text."""
     found: dict[str, str] = {}
     for file in files:
         table = file.root.one("mesh", "mesh")
@@ -268,7 +269,7 @@ def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
 
 
 def _reshards(file: ConfigFile, meshes: Mapping[str, str]) -> Iterator[_Said]:
-    """Yield the reshards of a file, then its collectives, which are reshards too."""
+    """Yield the reshards of a file, then its collectives as reshards."""
     for table in file.root.many("reshard", "reshard"):
         origin = Origin((table, *file.defaults))
         yield _described(origin, origin.fields(), meshes), origin
@@ -284,8 +285,8 @@ def _others(
     keys: tuple[str, ...],
     read: Callable[[Mapping[str, object]], AnOperation],
 ) -> Iterator[tuple[AnOperation, Origin]]:
-    """Yield the matmuls or relayouts of a file; what its defaults say of backends is of
-    reshards."""
+    """Yield the matmuls or relayouts of a file; `backends` in its defaults applies to reshards
+    only."""
     for table in file.root.many(what, what):
         origin = Origin((table, *file.defaults), tuple(key for key in keys if key != "backends"))
         yield _described(origin, origin.fields(), meshes, read), origin
@@ -294,7 +295,7 @@ def _others(
 def _programs(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ProgramDescription, Origin]]:
-    """Yield the programs of a file, whose modules are looked for in its folder."""
+    """Yield the programs of a file; their Python modules are searched for in its folder."""
     for table in file.root.many("program", "program"):
         origin = Origin((table, *file.defaults), SHARED_BY_PROGRAMS)
         described = _described(origin, origin.fields(), meshes, describe_program)
@@ -304,8 +305,8 @@ def _programs(
 def _models(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ModelDescription, Origin]]:
-    """Yield the models of a file, whose files of tensors and layouts are looked for in its folder;
-    rules may name meshes."""
+    """Yield the models of a file; files of tensors and layouts are relative to it, and rules may
+    name meshes."""
     keys = tuple(key for key in SHARED_BY_MODELS if key != "backends")
     for table in file.root.many("model", "model"):
         origin = Origin((table, *file.defaults), keys)
@@ -325,7 +326,7 @@ def _models(
 
 
 def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:
-    """Return a rule with the text of a mesh that it names."""
+    """Return a rule with its mesh name replaced by the mesh's text."""
     if not isinstance(said, Mapping) or "mesh" not in said:
         return said
     return {**said, "mesh": _mesh(f"{rule}, mesh", said["mesh"], meshes)}
@@ -345,7 +346,7 @@ def _described(
 
 
 def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
-    """Return the text of a named mesh, and what is none as it is."""
+    """Return the text of a named mesh, or the value unchanged."""
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
         return value
     if value not in meshes:
@@ -358,7 +359,7 @@ def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
 def _grouped(
     table: Table, file: ConfigFile, meshes: Mapping[str, str]
 ) -> tuple[Group, list[_Said]]:
-    """Return a group, and the reshards of the tensors that stand in its table."""
+    """Return a group, and the reshards of the tensors in its table."""
     try:
         if "members" in table.values:
             return Group.of(table.values), []
@@ -378,8 +379,8 @@ def _grouped(
 
 
 def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
-    """Return the reshard of a tensor of a group; the name of its bundle is the tensor's, with
-    underscores for what stands in no identifier: `layer0_wq` for `layer0.wq`."""
+    """Return the reshard of a tensor of a group. The bundle name replaces characters not allowed in
+    identifiers: `layer0_wq` for `layer0.wq`."""
     given = origin.fields()
     name = given.get("name")
     if name is None:
@@ -392,10 +393,10 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
 
 
 def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Origin]:
-    """Return where each is said, by its name; InputError for two of one name."""
+    """Return the origin of each name; InputError for a duplicate."""
     found: dict[str, tuple[str, Origin]] = {}
     for one, origin in said:
-        folder = one.name.casefold()  # as file systems have it that ignore case
+        folder = one.name.casefold()  # for file systems that ignore case
         if folder in found:
             other, before = found[folder]
             raise origin.located(_not_distinct(one.name, other, _in_two_groups(origin, before)))
@@ -404,7 +405,7 @@ def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Orig
 
 
 def _in_two_groups(*origins: Origin) -> bool:
-    """Return whether things are said among the tensors of groups, of which each has one."""
+    """Return whether two groups define the same tensor name."""
     groups = [each.tables[1] for each in origins if len(each.tables) > 1]
     said = all("tensors" in group.values for group in groups)
     return len(groups) == len(origins) and said and groups[0] != groups[-1]
@@ -430,7 +431,7 @@ def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
 def _check_members(
     group: Group, reshards: Mapping[str, Description], origins: Mapping[str, Origin]
 ) -> None:
-    """Raise InputError, located, for a member that is no reshard, or is on other devices."""
+    """Raise InputError, located, for a member that is not a reshard or is on other devices."""
     (table,) = origins[group.name].tables
     for member in group.members:
         if member not in reshards:

@@ -1,7 +1,7 @@
-"""Descriptions: what a user says about a reshard, in canonical text.
+"""Descriptions: a user's reshard and emission options, in canonical text.
 
-One description serves the command line, TOML files, the manifest and the command that an emitted
-module states for making it again. Its fields are the command line's flags with underscores.
+The command line, TOML files, the manifest and the regeneration command in an emitted module all use
+the same description. Its fields are the command line's flags with underscores.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
 """Numbers from which JAX's interpreter of TPU kernels takes those of its own semaphores. A kernel
 whose collective id is one of them would wait on a semaphore that something else signals."""
 
-# What modules import, themselves or by others: a folder of that name beside them would be taken in
-# its place. Nothing imports Python's own tests.
+# Names that modules import directly or indirectly: a bundle folder of that name would shadow them.
+# Python's own tests are never imported.
 IMPORTED = (sys.stdlib_module_names - {"test"}) | {
     *("jax", "jaxlib", "ml_dtypes", "numpy", "shardwright", "torch", "triton")
 }
@@ -48,11 +48,11 @@ OF_THE_ROOT = "MODULES", "_support", "load"
 class Description:
     """A named reshard and how it is to be emitted. Texts are canonical: equal means equal text.
 
-    `strategy` is what was asked for ("auto" stays "auto"), not what was chosen. `topology` and
-    `memory_limit` (bytes) are what it is chosen by. `gradient`: whether modules have derivatives,
-    where a backend asks. `single_file`: whether each module has its support modules in it.
-    `features`: what modules have besides, but for gradients. `collective_id`: that of kernels on
-    TPUs; None for one that follows from the rest.
+    `strategy` is as requested ("auto" stays "auto"); `topology` and `memory_limit` (bytes) decide
+    the choice. `gradient`: whether modules have derivatives, for backends where this is optional.
+    `single_file`: whether each module contains its support modules. `features`: optional parts of
+    modules other than gradients. `collective_id`: id of TPU kernels; None derives it from the other
+    fields.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Description:
         features: tuple[str, ...] = (),
         collective_id: int | None = None,
     ) -> Description:
-        """Return the description of a reshard; `describe` gives an equal one for any text of it."""
+        """Return the description of a reshard; `describe` gives an equal one for any text form."""
         source, target = reshard.source, reshard.target
         return Description(
             name=check_name(name),
@@ -110,12 +110,12 @@ class Description:
         )
 
     def reshard(self) -> Reshard:
-        """Return the reshard that is described."""
+        """Return the described reshard."""
         return _reshard(self.to_dict())
 
     @property
     def moved(self) -> tuple[object, ...]:
-        """What the reshard is, as `moved_by` has it."""
+        """The reshard in the canonical texts of `moved_by`."""
         return (
             *(self.mesh, self.target_mesh, self.shape, self.dtype),
             *(self.source, self.target, self.source_split, self.target_split),
@@ -123,12 +123,12 @@ class Description:
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """The backends whose modules import what support modules they have."""
+        """The backends whose modules import support modules."""
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without those that are None, False or no features;
-        `describe` reads them."""
+        """Return the fields for JSON without those that are None, False or empty; `describe` reads
+        them."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
             key: list(value) if isinstance(value, tuple) else value
@@ -137,12 +137,12 @@ class Description:
         }
 
     def lines(self) -> tuple[str, ...]:
-        """Return the fields as TOML has them, a line each."""
+        """Return the fields as lines of TOML."""
         return tuple(f"{key} = {toml_value(value)}" for key, value in self.to_dict().items())
 
     def command(self, out: str | None = None) -> str:
-        """Return the command line that emits this bundle again, quoted for a POSIX shell; `out`:
-        into this folder.
+        """Return the command that emits this bundle again, quoted for a POSIX shell, into folder
+        `out`.
 
         Where it would be too long for a shell or a reader, it takes the description from the
         manifest of the folder.
@@ -152,8 +152,7 @@ class Description:
         return line if len(line) <= LONGEST_COMMAND else listed_command(self.name)
 
     def _flags(self) -> list[str]:
-        """Return the flags whose values are not the defaults; the name last, beside where it
-        goes."""
+        """Return the flags with non-default values; the name last, before the output folder."""
         target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
         texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
@@ -179,9 +178,9 @@ _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
 
 def describe(given: Mapping[str, object]) -> Description:
-    """Return the description of fields as a user gives them: texts, or lists where TOML has lists.
+    """Return the description for a user's fields: texts, or lists as in TOML.
 
-    An error names the field in `argument`; callers say where the field stands.
+    An error names the field in `argument`; callers add its location.
     """
     for key in given:
         if key not in FIELDS:
@@ -206,25 +205,25 @@ def describe(given: Mapping[str, object]) -> Description:
 
 
 def kept_features(features: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
-    """Return the features that a description keeps: without gradients, which have a field of their
-    own, and with that of DTensors where placements describe the reshard."""
+    """Return the features kept in a description: without gradients, which are a field, and with
+    DTensor if placements describe the reshard."""
     placed = ("dtensor",) if reshard.placed else ()
     return tuple(sorted({*features, *placed} - {"gradient"}))
 
 
 def listed_command(name: str) -> str:
-    """Return the command line that emits a bundle again from the manifest of its folder."""
+    """Return the command that emits a bundle again from the manifest of its folder."""
     command = shlex.join(["shardwright", "emit", "manifest.json", "--name", name])
     return with_comment(command, "in the folder above this one")
 
 
 def with_comment(command: str, said: str) -> str:
-    """Return a command line with a comment, after the one that it may have."""
+    """Append a comment to a command line, after any existing comment."""
     return f"{command}{'; ' if '  # ' in command else '  # '}{said}"
 
 
 def moved_by(reshard: Reshard) -> tuple[object, ...]:
-    """Return what a reshard is, in canonical texts."""
+    """Return the canonical texts that identify a reshard."""
     source, target = reshard.source, reshard.target
     other = None if target.mesh == source.mesh else str(target.mesh)
     return (
@@ -234,7 +233,7 @@ def moved_by(reshard: Reshard) -> tuple[object, ...]:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a bundle, which Python must be able to import."""
+    """Return the name of a bundle, which must be importable by Python."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InputError(
             "the name of a bundle is a Python identifier",
@@ -281,7 +280,7 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
 
 
 def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
-    """Return the error with the whole text of its argument marked, where nothing is marked yet."""
+    """Mark the whole text of an error's argument if no part is marked yet."""
     text = texts.get(error.argument or "")
     if error.text is not None or not text:
         return error
@@ -289,12 +288,12 @@ def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
 
 
 def read_mesh(key: str, value: object) -> Mesh:
-    """Return the mesh of a text; a mistake in it is said of the key."""
+    """Parse a mesh; mistakes name `key`."""
     return parse_mesh(read_text(key, value), key)
 
 
 def read_shape(value: object) -> tuple[int, ...]:
-    """Return a shape from a list or a text."""
+    """Return a shape given as a list or text."""
     if isinstance(value, str):
         return parse_shape(value, "shape")
     if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
@@ -308,7 +307,7 @@ def read_shape(value: object) -> tuple[int, ...]:
 
 
 def read_backends(value: object) -> tuple[str, ...]:
-    """Return backends from a list or a text; whether they exist is for the emission to say."""
+    """Return backends given as a list or text; emission checks whether they exist."""
     if isinstance(value, str):
         return split_backends(value)
     if isinstance(value, list | tuple):
@@ -322,25 +321,24 @@ def read_backends(value: object) -> tuple[str, ...]:
 
 
 def split_backends(text: str) -> tuple[str, ...]:
-    """Return backends from `a,b`."""
+    """Split `a,b` into backends."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def in_order(backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of backends in the order of the registry, unknown ones last."""
+    """Sort backends into registry order, unknown ones last."""
     return tuple(sorted(backends, key=lambda name: (*NAMES, name).index(name)))
 
 
 def read_topology(value: object) -> str | None:
-    """Return the canonical text of a topology, so that a file's figures are in the description."""
+    """Return the canonical text of a topology, with a file's figures written out."""
     if value is None:
         return None
     return str(topology_of(read_text("topology", value)))
 
 
 def read_limit(value: object) -> int | None:
-    """Return bytes as an integer or its text; what the limit must allow is for the planner to
-    say."""
+    """Return bytes given as an integer or text; the planner checks whether the limit suffices."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value is None or (type(value) is int and value > 0):
@@ -354,7 +352,7 @@ def read_limit(value: object) -> int | None:
 
 
 def read_id(value: object, among: range) -> int | None:
-    """Return a collective id as an integer or its text; one of some numbers."""
+    """Return a collective id below `among`, given as an integer or text."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:
@@ -375,21 +373,21 @@ def read_id(value: object, among: range) -> int | None:
 
 
 def read_text(key: str, value: object) -> str:
-    """Return a text; InputError for what is none."""
+    """Return a text; InputError for any other type."""
     if isinstance(value, str):
         return value
     raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
 
 
 def read_switch(key: str, value: object) -> bool:
-    """Return true or false; InputError for what is neither."""
+    """Return a boolean; InputError for any other type."""
     if isinstance(value, bool):
         return value
     raise InputError(f"{key} is true or false", argument=key, got=value, expected="true or false")
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML has it; texts with double quotes are in single ones."""
+    """Return a value as TOML; single quotes enclose texts that contain double quotes."""
     if isinstance(value, str) and '"' in value and "'" not in value:
         return f"'{value}'"
     return json.dumps(value, ensure_ascii=False)
@@ -399,6 +397,7 @@ _SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', r
 
 
 def _short(mesh: str) -> str:
-    """Return `x=2,y=3` for `<["x"=2, "y"=3]>`; the mesh as it is where that form cannot say it."""
+    """Return `x=2,y=3` for `<["x"=2, "y"=3]>`, or the mesh unchanged if the short form cannot
+    express it."""
     match = _SHORT_MESH.fullmatch(mesh)
     return match[1].replace('"', "").replace(" ", "") if match else mesh

@@ -1,4 +1,4 @@
-"""Features: what modules have, where asked for, beside the functions that every bundle has."""
+"""Features: optional parts of modules beyond the functions that every bundle has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEATURES = {
 
 
 def read_features(value: object) -> tuple[str, ...]:
-    """Return the features in a list of names or a text with commas, each once, sorted."""
+    """Return sorted, distinct features from a list or a comma-separated text."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
         raise InputError(
@@ -37,8 +37,7 @@ def read_features(value: object) -> tuple[str, ...]:
 
 
 def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
-    """Return the text of a page on the features that a backend knows: those that its module has,
-    and those that it can have."""
+    """Return the page text on a backend's features: those the module has, and those available."""
     had = [name for name in known if name in {*features}]
     others = [name for name in known if name not in had]
     said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []

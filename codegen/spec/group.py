@@ -1,6 +1,6 @@
 """Groups: several bundles whose tensors move together, in one launch or one exchange.
 
-A group has a folder of its own, whose module takes those of its members from the folders beside it.
+The module in a group's folder imports its members' modules from the sibling folders.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ _KEYS = ("name", "members", "collective_id")
 
 @dataclass(frozen=True)
 class Group:
-    """The name of a group and those of the reshards that are its members, in its order.
+    """The name of a group and the names of its member reshards, in order.
 
-    `collective_id`: the first one of its kernels on TPUs; None for one that follows from what they
-    move.
+    `collective_id`: the first id of its TPU kernels; None derives it from the members.
     """
 
     name: str
@@ -34,7 +33,7 @@ class Group:
 
     @staticmethod
     def of(given: Mapping[str, object]) -> Group:
-        """Return a group from the keys of its table. Raises InputError, which names the key."""
+        """Return a group from its table. Raises InputError naming the key."""
         for key in given:
             if key not in _KEYS:
                 raise unknown("unknown key", key, _KEYS, key)
@@ -62,19 +61,19 @@ class Group:
         return listed_command(self.name)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the members as TOML has them, a line each, and the collective id that is said."""
+        """Return the members as TOML, one a line, and the collective id if stated."""
         members = ("members = [", *(f'  "{member}",' for member in self.members), "]")
         said = () if self.collective_id is None else (f"collective_id = {self.collective_id}",)
         return (*members, *said)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the group as JSON has it, without its name."""
+        """Return the group for JSON without its name."""
         said = {} if self.collective_id is None else {"collective_id": self.collective_id}
         return {"members": list(self.members), **said}
 
 
 def group_name(given: Mapping[str, object]) -> str:
-    """Return the name of a group from the keys of its table."""
+    """Return the name of a group from its table."""
     name = given.get("name")
     if not isinstance(name, str):
         raise InputError("a group has a name", argument="name", expected="a text in quotes")
@@ -82,8 +81,8 @@ def group_name(given: Mapping[str, object]) -> str:
 
 
 def check_devices(reshards: Mapping[str, Reshard]) -> None:
-    """Raise InputError, argument "members", unless all are on the same devices; `where` is then
-    the name of the first that is not, and its side, "source" or "target"."""
+    """Raise InputError, argument "members", unless all members are on the same devices. `where` is
+    then the first other member and its side, "source" or "target"."""
     first_name, first = next(iter(reshards.items()))
     for name, reshard in reshards.items():
         for side in ("source", "target"):
@@ -105,7 +104,7 @@ def _short(ids: list[int]) -> str:
 
 
 def read_group(given: Mapping[str, object], name: str, path: Path) -> Group:
-    """Return a group from the keys that a manifest has of it."""
+    """Return a group from its entry in a manifest."""
     try:
         return Group.of({"name": name, **given})
     except InputError as error:

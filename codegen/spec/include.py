@@ -1,4 +1,4 @@
-"""The files of a config: the one that is asked for, after those that it includes."""
+"""The files of a config: all includes, then the file itself."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """One file; `defaults`: its own, then those of the files that include it."""
+    """One file; `defaults` has its own, then those of the files that include it."""
 
     root: Table
     defaults: tuple[Table, ...]
 
 
 def config_files(path: Path) -> tuple[ConfigFile, ...]:
-    """Return a file of tables, last, and those that it includes. Raises InputError, located, for
-    one that cannot be read, is included twice or includes itself, and for tables that are not
-    known."""
+    """Return the parsed includes of a file, then the file. Raises a located InputError for an
+    unreadable file, a repeated or recursive include, and an unknown table."""
     return tuple(_files(path, (), (), set()))
 
 
@@ -67,7 +66,7 @@ def _defaults(root: Table) -> Table | None:
 
 
 def _included(root: Table) -> list[str]:
-    """Return the paths that a file includes, as it says them."""
+    """Return the paths under `include`, as written."""
     listed = root.values.get("include", [])
     if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
         return listed
@@ -81,7 +80,7 @@ def _included(root: Table) -> list[str]:
 
 
 def _check_included(root: Table, path: Path, way: tuple[Path, ...], seen: set[Path]) -> None:
-    """Raise InputError for a file that is not there, or that was taken already."""
+    """Raise InputError for an include that is missing or already read."""
     rule, got, expected = "", str(path), ""
     steps = [_absolute(each) for each in way]
     if _absolute(path) in steps:

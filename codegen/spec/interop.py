@@ -1,7 +1,7 @@
-"""Shardings to those of jax, which is not imported before a conversion needs it.
+"""Convert shardings to those of jax, which is imported at the first conversion.
 
 The device ids of a mesh are the `id`s of jax devices. `ir/jax_specs.py` and
-`ir/torch_placements.py` have the other direction.
+`ir/torch_placements.py` convert in the other direction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
 
     `devices` (all of jax's by default) are found by their `id`. Where sub-axes are used, the jax
     mesh is refined: axis `x` becomes axes `x:(1)2`, `x:(2)2` over the same devices in the same
-    order. Openness, priorities and explicit replication have no counterpart and are left out.
+    order. Openness, priorities and explicit replication have no counterpart in jax and are dropped.
     """
     jax = _imported("jax", "jax", "jax")
     numpy = importlib.import_module("numpy")
@@ -47,7 +47,7 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
     grid = numpy.empty(sharding.mesh.size, dtype=object)
     grid[:] = [_device(by_id, wanted) for wanted in sharding.mesh.device_ids]
     unreduced = frozenset(_names(sharding.mesh, sharding.unreduced, pieces))
-    kinds = jax.sharding.AxisType  # jax wants unreduced axes to be explicit ones
+    kinds = jax.sharding.AxisType  # jax requires unreduced axes to be explicit
     mesh = jax.sharding.Mesh(
         grid.reshape([size for _, size in refined.axes]),
         refined.names,
@@ -62,19 +62,19 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
 
 
 def _axis_name(ref: AxisRef) -> str:
-    """Return what the jax mesh calls a piece of an axis: `x`, or `x:(1)2` if it is a sub-axis."""
+    """Return the jax mesh's name for a piece of an axis: `x`, or `x:(1)2` for a sub-axis."""
     return str(ref).replace('"', "")
 
 
 def _names(mesh: Mesh, refs: Iterable[AxisRef], pieces: Sequence[AxisRef]) -> tuple[str, ...]:
-    """Return the names of the pieces that references are made of, major to minor."""
+    """Return the names of the pieces of references, major to minor."""
     return tuple(
         _axis_name(piece) for ref in refs for piece in pieces if contains(ref, piece, mesh.sizes)
     )
 
 
 def _entry(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
-    """Return an entry of a PartitionSpec in the form jax itself prefers."""
+    """Return a PartitionSpec entry in jax's preferred form."""
     return names if len(names) > 1 else names[0] if names else None
 
 
@@ -90,7 +90,7 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
 
 
 def _imported(module: str, package: str, extra: str) -> Any:
-    """Return a module of an optional package; an InputError that names the extra if it is
+    """Import a module of an optional package; raise InputError naming the extra if it is
     missing."""
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""The manifest of a folder of bundles: each bundle's description, and a hash of each file."""
+"""The manifest of a folder of bundles: the description of each bundle, and a hash of each file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Entry:
-    """One bundle: what it was emitted from, the sha256 of each of its files, by file name, and
-    the other names that it has."""
+    """A bundle's description, the sha256 of each of its files by name, and its other names."""
 
     description: Operation
     hashes: tuple[tuple[str, str], ...]
@@ -43,19 +42,19 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the bundle, that of its folder first."""
+        """All names of the bundle, its folder's name first."""
         return (self.description.name, *self.also)
 
     @staticmethod
     def of(description: Operation, files: Mapping[str, str], also: Iterable[str] = ()) -> Entry:
-        """Return the entry of a bundle with these texts."""
+        """Return the entry of a bundle with these file texts."""
         hashes = tuple((name, sha256(files[name])) for name in sorted(files))
         return Entry(description, hashes, tuple(sorted(also)))
 
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """One group: its members, and the sha256 of each of its files, by file name."""
+    """A group's members, and the sha256 of each of its files by name."""
 
     group: Group
     hashes: tuple[tuple[str, str], ...]
@@ -67,25 +66,25 @@ class GroupEntry:
 
     @staticmethod
     def of(group: Group, files: Mapping[str, str]) -> GroupEntry:
-        """Return the entry of a group with these texts."""
+        """Return the entry of a group with these file texts."""
         return GroupEntry(group, tuple((name, sha256(files[name])) for name in sorted(files)))
 
 
 @dataclass(frozen=True)
 class SupportEntry:
-    """The support modules: the version of those of each backend, the sha256 of each file."""
+    """The support modules: the version for each backend, and the sha256 of each file."""
 
     versions: tuple[tuple[str, str], ...] = ()
     hashes: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(versions: Mapping[str, str], files: Mapping[str, str]) -> SupportEntry:
-        """Return the entry of support modules with these texts."""
+        """Return the entry of support modules with these file texts."""
         hashes = tuple((name, sha256(files[name])) for name in sorted(files))
         return SupportEntry(tuple(sorted(versions.items())), hashes)
 
     def fault(self, root: Path) -> str:
-        """Return what is wrong with the files below a root, or the empty string."""
+        """Return the first mismatch between the entry and the files below a root, or ""."""
         for name, recorded in self.hashes:
             path = root / SUPPORT / name
             if not path.is_file():
@@ -99,8 +98,8 @@ class SupportEntry:
 class Manifest:
     """The bundles of a folder and their groups, both sorted by name, and the support modules.
 
-    `config`: the config of the folder, relative to it; None if flags described the bundles.
-    `package`: the hash of each file of the folder itself.
+    `config`: path of the config relative to the folder; None if flags described the bundles.
+    `package`: hashes of the files in the folder itself.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -110,21 +109,20 @@ class Manifest:
     package: tuple[tuple[str, str], ...] = ()
 
     def supported(self) -> tuple[str, ...]:
-        """Return the backends whose support modules some module imports."""
+        """Return the backends with an imported support module."""
         descriptions = (entry.description for entry in self.entries)
         return supported(descriptions, grouped=bool(self.groups))
 
     def multiplied(self) -> bool:
-        """Return whether any bundle is of a matmul."""
+        """Return whether any bundle is a matmul."""
         return multiplied(entry.description for entry in self.entries)
 
     def modelled(self) -> bool:
-        """Return whether any bundle is of a model."""
+        """Return whether any bundle is a model."""
         return modelled(entry.description for entry in self.entries)
 
     def folders(self) -> dict[str, tuple[str, ...]]:
-        """Return the files of every folder, by name: those of the bundles, of the groups, and the
-        support modules."""
+        """Return the files of every folder by name: bundles, groups and support modules."""
         pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
         pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
         pairs += [(SUPPORT, self.support.hashes)] if self.support.hashes else []
@@ -135,16 +133,16 @@ class Manifest:
         return tuple(entry.description.name for entry in self.entries)
 
     def entry(self, name: str) -> Entry | None:
-        """Return the entry of a bundle by one of its names, if there is one."""
+        """Return the entry of a bundle by any of its names, or None."""
         return next((entry for entry in self.entries if name in entry.names), None)
 
     def modules(self) -> dict[str, str]:
-        """Return the folder of every bundle and group, by name."""
+        """Return the folder of every bundle and group by name."""
         found = {name: entry.names[0] for entry in self.entries for name in entry.names}
         return found | {entry.group.name: entry.group.name for entry in self.groups}
 
     def members(self, group: Group) -> tuple[Description, ...]:
-        """Return the descriptions of the members of a group, each with the member's name."""
+        """Return the descriptions of a group's members, each under the member's name."""
         entries = ((name, self.entry(name)) for name in group.members)
         return tuple(
             replace(found.description, name=name)
@@ -153,8 +151,7 @@ class Manifest:
         )
 
     def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
-        """Return this manifest with entries added, or put in the place of those of the same
-        name."""
+        """Return this manifest with entries added or replaced."""
         new = {name for entry in entries for name in entry.names}
         new |= {each.group.name for each in groups}
         kept = (
@@ -172,7 +169,7 @@ class Manifest:
         )
 
     def only(self, names: Iterable[str]) -> Manifest:
-        """Return this manifest without the bundles and groups of other names."""
+        """Return this manifest restricted to these bundles and groups."""
         kept = set(names)
         return replace(
             self,
@@ -181,7 +178,7 @@ class Manifest:
         )
 
     def to_json(self) -> str:
-        """Return the text of the file: a line for each description, and for each hash."""
+        """Return the text of the file: one line per description and per hash."""
         bundles = {
             entry.description.name: {
                 "description": _Line(_without_name(entry.description.to_dict())),
@@ -209,13 +206,13 @@ class Manifest:
 
 @dataclass(frozen=True)
 class _Line:
-    """An object of JSON that takes one line."""
+    """A JSON object written on one line."""
 
     fields: dict[str, Any]
 
 
 def _json(value: object, indent: str = "") -> str:
-    """Return JSON in which objects have an entry a line, and lists take one."""
+    """Return JSON with one line per entry of an object; lists take one line."""
     match value:
         case _Line():
             return json.dumps(value.fields)
@@ -228,18 +225,18 @@ def _json(value: object, indent: str = "") -> str:
 
 
 def sha256(text: str) -> str:
-    """Return the hash of a file's bytes, in hexadecimal."""
+    """Return the hexadecimal sha256 of a text in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_manifest(root: Path) -> Manifest:
-    """Return the manifest of a folder; an empty one where there is no file."""
+    """Return the manifest of a folder, empty if there is no file."""
     path = root / FILE
     return _read(path) if path.exists() else Manifest()
 
 
 def listing(path: Path) -> Config:
-    """Return what a manifest file lists, of the folder that it stands in."""
+    """Parse a manifest file, relative to its folder."""
     found = _read(path)
     every = [replace(each.description, name=name) for each in found.entries for name in each.names]
     reshards = tuple(each for each in every if isinstance(each, Description))
@@ -263,19 +260,18 @@ def listing(path: Path) -> Config:
 
 
 def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str, ...]:
-    """Return the backends whose support modules the modules of bundles, and of groups if there
-    are any, import."""
+    """Return the backends whose support modules are imported by bundles or groups."""
     listed = ((each.backends if grouped else each.supported) for each in descriptions)
     return tuple(sorted({backend for backends in listed for backend in backends}))
 
 
 def multiplied(descriptions: Iterable[Operation]) -> bool:
-    """Return whether any bundle is of a matmul."""
+    """Return whether any bundle is a matmul."""
     return any(isinstance(each, MatmulDescription) for each in descriptions)
 
 
 def modelled(descriptions: Iterable[Operation]) -> bool:
-    """Return whether any bundle is of a model."""
+    """Return whether any bundle is a model."""
     return any(isinstance(each, ModelDescription) for each in descriptions)
 
 

@@ -1,4 +1,4 @@
-"""Descriptions of matmuls, as a [[matmul]] table has them."""
+"""Descriptions of matmuls, from a [[matmul]] table."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ REQUIRED = ("name", "mesh", "dtype", "lhs", "rhs", "out")
 
 @dataclass(frozen=True)
 class MatmulDescription:
-    """A named matmul and how it is to be emitted. Texts are canonical: equal means equal text.
+    """A named matmul and its emission options. Texts are canonical: equal means equal text.
 
-    `lhs_shape`, `lhs` and so on: shapes and shardings. `topology` is what the plan is chosen by;
-    `loop` what was asked for. `gradient`: whether modules have derivatives. `single_file`: whether
-    each module has its support modules in it. `collective_id`: that of kernels on TPUs; None for
-    one that follows from the rest.
+    `lhs_shape`, `lhs` and so on: shapes and shardings. The plan is chosen for `topology`; `loop` is
+    as requested. `gradient`: whether modules have derivatives. `single_file`: whether each module
+    contains its support modules. `collective_id`: id of TPU kernels; None derives it from the other
+    fields.
     """
 
     name: str
@@ -72,8 +72,8 @@ class MatmulDescription:
         single_file: bool = False,
         collective_id: int | None = None,
     ) -> MatmulDescription:
-        """Return the description of a matmul; `describe_matmul` gives an equal one for any text of
-        it."""
+        """Return the description of a matmul; `describe_matmul` gives an equal one for any text
+        form."""
         return MatmulDescription(
             name=check_name(name),
             mesh=str(matmul.mesh),
@@ -93,17 +93,17 @@ class MatmulDescription:
         )
 
     def matmul(self) -> Matmul:
-        """Return the matmul that is described."""
+        """Return the described matmul."""
         lhs, rhs = (self.lhs_shape, self.lhs), (self.rhs_shape, self.rhs)
         return Matmul(self.dtype, lhs, rhs, self.out, self.out_dtype, mesh=self.mesh)
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """The backends whose modules import what support modules they have."""
+        """The backends whose modules import support modules."""
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a [[matmul]] table has them, without those that are the default."""
+        """Return the fields of a [[matmul]] table without defaults."""
         found: dict[str, Any] = {
             "name": self.name,
             "mesh": self.mesh,
@@ -120,7 +120,7 @@ class MatmulDescription:
         return found
 
     def lines(self) -> tuple[str, ...]:
-        """Return the fields as TOML has them, a line each."""
+        """Return the fields as lines of TOML."""
         return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
 
     def command(self) -> str:
@@ -145,14 +145,14 @@ Operation = (
 
 
 def _inline(value: object) -> str:
-    """Return a value as TOML has it in a line."""
+    """Return a value as inline TOML."""
     if not isinstance(value, dict):
         return toml_value(value)
     return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
 
 
 def describe_operation(given: Mapping[str, object]) -> Operation:
-    """Return the description of fields as a manifest has them."""
+    """Return the description for the fields in a manifest."""
     if "function" in given:
         return describe_program(given)
     if "tensors" in given:
@@ -161,9 +161,9 @@ def describe_operation(given: Mapping[str, object]) -> Operation:
 
 
 def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
-    """Return the description of fields as a user gives them: texts, or lists where TOML has lists.
+    """Return the description for a user's fields: texts, or lists as in TOML.
 
-    An error names the field in `argument`; callers say where the field stands.
+    An error names the field in `argument`; callers add its location.
     """
     for key in given:
         if key not in FIELDS:

@@ -1,4 +1,4 @@
-"""Descriptions of models, as a [[model]] table has them."""
+"""Descriptions of models, from a [[model]] table."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ Said: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A named model: its tensors, rules at both ends, and bytes in flight. Tensors and rules are by
-    name or glob, their values as JSON."""
+    """A named model: its tensors, the rules of both sides, and bytes in flight. Tensors and rules
+    are keyed by name or glob, with values in JSON."""
 
     name: str
     mesh: str
@@ -70,17 +70,16 @@ class ModelDescription:
         )
 
     def model(self) -> Model:
-        """Return the tensors."""
         return Model(_values(self.tensors))
 
     def rules(self) -> tuple[Rules, Rules]:
-        """Return the rules of source and target."""
+        """Return the source rules and the target rules."""
         target_mesh = self.mesh if self.target_mesh is None else self.target_mesh
         return Rules(self.mesh, _values(self.source)), Rules(target_mesh, _values(self.target))
 
     @property
     def devices(self) -> int:
-        """How many devices the meshes of its rules have."""
+        """The number of devices in the meshes of its rules."""
         meshes = {
             mesh
             for side in self.rules()
@@ -95,14 +94,14 @@ class ModelDescription:
         return self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a [[model]] table has them, without those that are None."""
+        """Return the fields of a [[model]] table without those that are None."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found |= {key: _values(found[key]) for key in ("tensors", "source", "target")}
         found["backends"] = list(self.backends)
         return {key: value for key, value in found.items() if value is not None}
 
     def lines(self) -> tuple[str, ...]:
-        """Return the fields as TOML has them, a line each."""
+        """Return the fields as lines of TOML."""
         return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
 
     def command(self) -> str:
@@ -115,7 +114,7 @@ def _values(said: Said) -> dict[str, Any]:
 
 
 def _inline(value: object) -> str:
-    """Return a value as TOML has it in a line."""
+    """Return a value as inline TOML."""
     if not isinstance(value, dict):
         return str(value).lower() if isinstance(value, bool) else toml_value(value)
     keys = (key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key) for key in value)
@@ -124,7 +123,7 @@ def _inline(value: object) -> str:
 
 
 def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescription:
-    """Return the description of fields as a user gives them; files are relative to `home`.
+    """Return the description for a user's fields; file paths are relative to `home`.
 
     An error names the field in `argument`.
     """
@@ -139,7 +138,7 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
     rules: list[Said] = []
     for number, key in enumerate(("source", "target")):
         side = _side(key, given[key], home)
-        if isinstance(side, Stored):  # as learned, with a mesh of its own
+        if isinstance(side, Stored):  # a learned layout has its own mesh
             meshes[number] = side.mesh
             rules.append(_rules(Rules.of(side, key), key))
         else:
@@ -171,7 +170,7 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
 
 
 def _tensors(given: object, dtype: object, home: Path) -> Said:
-    """Return the tensors of a table, of a file of TOML or of safetensors, or of a folder."""
+    """Return the tensors in a table, a TOML or safetensors file, or a folder."""
     if isinstance(given, str):
         return _read(home / given, dtype)
     if not isinstance(given, Mapping) or not given:
@@ -210,7 +209,7 @@ def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
 
 
 def _named(argument: str, make: Callable[[], Model]) -> Model:
-    """Return a model, mistakes in it said of an argument."""
+    """Return a model; mistakes name the argument."""
     try:
         return make()
     except InputError as error:
@@ -218,7 +217,7 @@ def _named(argument: str, make: Callable[[], Model]) -> Model:
 
 
 def _side(key: str, given: object, home: Path) -> Mapping[str, Any] | Stored:
-    """Return the rules of a side, or a stored layout from a file, as `learn` writes it."""
+    """Return the rules of a side, or the stored layout in a file written by `learn`."""
     if isinstance(given, str):
         return Stored.read(home / given) if given.endswith(".toml") else {"*": given}
     if isinstance(given, Mapping) and given:
@@ -239,7 +238,7 @@ def _ruled(mesh: Mesh, given: Mapping[str, Any], argument: str) -> Rules:
 
 
 def _within(error: InputError, argument: str) -> InputError:
-    """Return a mistake in a table, said of the key of the table."""
+    """Return a mistake inside a table as one of the table's key."""
     return InputError(
         f"{error.argument}: {error.rule}" if error.argument else error.rule,
         argument=argument,
@@ -251,7 +250,7 @@ def _within(error: InputError, argument: str) -> InputError:
 
 
 def _rules(side: Rules, argument: str) -> Said:
-    """Return rules as JSON, in canonical form. Raises InputError for one that is none."""
+    """Return rules as canonical JSON. Raises InputError for an invalid rule."""
     return tuple((rule.glob.text, json.dumps(_rule(rule, argument))) for rule in side.rules)
 
 

@@ -1,4 +1,4 @@
-"""Paths of bundles on disk: a root, a bundle in it, or a group."""
+"""Paths of bundles on disk: a root, a bundle below it, or a group."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shardwright.ir.errors import InputError
 
 
 def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the root folder and the names of the bundles that a path means: a root, one bundle,
-    or the members of a group."""
+    """Return the root folder and the bundle names for a path: a root, one bundle, or the members of
+    a group."""
     folder = Path(os.path.abspath(path))
     if (folder / FILE).is_file():
         return folder, read_manifest(folder).names()
@@ -35,7 +35,7 @@ def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def _refuse_without_manifest(folder: Path, path: str) -> None:
-    """Raise InputError if a root, or one bundle, is complete but for the manifest."""
+    """Raise InputError if a root or bundle lacks only the manifest."""
     root = folder.parent if (folder / PLAN).is_file() else folder
     bundles = sorted(plan.parent.name for plan in root.glob(f"*/{PLAN}"))
     if bundles and not (root / FILE).is_file():
@@ -48,8 +48,7 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
 
 
 def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Operation]:
-    """Return the descriptions of the bundles at roots and bundle folders, by root and name, each
-    once.
+    """Return the descriptions of the bundles at these paths by root and name, without duplicates.
 
     Raises InputError as `located` does.
     """
@@ -59,13 +58,13 @@ def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Operation]:
         manifest = read_manifest(root)
         for name in names:
             entry = manifest.entry(name)
-            assert entry is not None  # `located` took the names from the manifest
+            assert entry is not None  # `located` read the names from the manifest
             found[root, name] = entry.description
     return found
 
 
 def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
-    """Return the groups at roots and group folders, by root and name, each once. Raises as
+    """Return the groups at these paths by root and name, without duplicates. Raises as
     `located`."""
     found: dict[tuple[Path, str], Group] = {}
     for path in paths:

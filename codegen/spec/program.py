@@ -1,4 +1,4 @@
-"""Descriptions of programs, as a [[program]] table has them."""
+"""Descriptions of programs, from a [[program]] table."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 class ProgramDescription:
     """A named program and how it is to be partitioned.
 
-    `function`, `arguments` and, if they are no text, the shardings name what stands in a module of
-    the user's: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
-    them. `topology`: what communications are priced on. `budget`: the most bytes that a device may
-    receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the folder that modules
-    are looked for in, which says nothing of the program.
+    `function`, `arguments` and, unless given as text, the shardings name objects in a user's
+    module: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
+    them. `topology`: the hardware on which communication is priced. `budget`: most bytes that a
+    device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the folder
+    to import modules from; not part of the program.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ProgramDescription:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """No backend's modules are emitted: a program's stands alone."""
+        """Always empty: a program's module is not tied to a backend."""
         return ()
 
     @property
@@ -75,7 +75,7 @@ class ProgramDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a [[program]] table has them, without those that are the default."""
+        """Return the fields of a [[program]] table without defaults."""
         given = ((each, getattr(self, each.name)) for each in fields(self) if each.compare)
         listed = (
             (each, list(value) if isinstance(value, tuple) else value)
@@ -85,12 +85,12 @@ class ProgramDescription:
         return {each.name: value for each, value in listed}
 
     def lines(self) -> tuple[str, ...]:
-        """Return the fields as TOML has them, a line each."""
+        """Return the fields as lines of TOML."""
         return tuple(f"{key} = {toml_value(value)}" for key, value in self.to_dict().items())
 
 
 def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDescription:
-    """Return the description of fields as a user gives them; an error names the field."""
+    """Return the description for a user's fields; errors name the field."""
     for key in given:
         if key not in FIELDS:
             raise unknown("unknown key", key, FIELDS, key)
@@ -132,15 +132,15 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
 
 
 def check_choice(key: str, given: object) -> None:
-    """Raise InputError unless what is given for a key is one of its choices."""
+    """Raise InputError unless the value of a key is one of its choices."""
     choices, rule = CHOICES[key]
     if given not in choices:
         raise InputError(rule, argument=key, got=given, expected=one_of(choices))
 
 
 def check_kernels(given: object, topology: object) -> tuple[str, ...]:
-    """Return whose kernels a program may have. Raises InputError for others, where there is no
-    topology to choose them by, and where that is of GPUs."""
+    """Return the allowed kernels of a program. Raises InputError for an unknown kind, if no
+    topology is given to choose them, or if the topology is of GPUs."""
     listed = tuple(given) if isinstance(given, tuple | list) else (given,)
     if any(each not in OVERLAPPING for each in listed):
         raise InputError(
@@ -167,7 +167,7 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
 
 
 def _bytes(key: str, given: object) -> int | None:
-    """Return bytes that are given as an integer or as a text: 64MiB."""
+    """Return bytes given as an integer or a text: 64MiB."""
     if given is None or (type(given) is int and given >= 0):
         return given
     match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None

@@ -1,4 +1,4 @@
-"""Functions of the user's, by where they stand: MODULE:NAME."""
+"""References to Python objects of the user: MODULE:NAME."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def named(
     where: str = "the folder of the config",
     home: str = "",
 ) -> Any:
-    """Return what stands in a module under a name; InputError if it cannot be imported.
+    """Import the object that a reference names; InputError if that fails.
 
-    `rule`: what the reference must be. `home`: the folder in which modules are looked for first, by
-    default this one. `where`: how an error calls it.
+    `rule`: the requirement stated in errors. `home`: the folder searched first, by default the
+    current one. `where`: the name used in errors.
     """
     module, _, name = reference.partition(":")
     sys.path.insert(0, home)
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the module raises
+    except Exception as error:  # a user's module may raise anything
         raise InputError(
             rule,
             argument=argument,
@@ -37,7 +37,7 @@ def named(
 
 
 def loader(reference: str, argument: str, home: str = "") -> Any:
-    """Return a loader by MODULE:FUNCTION, the module in a folder, by default this one, or
-    installed."""
+    """Import a loader given as MODULE:FUNCTION, from a folder (by default the current one) or an
+    installed package."""
     rule, where = "a loader must be there to be imported", home or "this folder"
     return named(reference, argument, rule, where, home)

@@ -1,4 +1,4 @@
-"""Descriptions of relayouts, as a [[relayout]] table has them."""
+"""Descriptions of relayouts, from a [[relayout]] table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Texts: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class RelayoutDescription:
-    """A named relayout: logical tensors of one dtype, and the layouts of buffers on both sides."""
+    """A named relayout: logical tensors of one dtype, and the buffer layouts on both sides."""
 
     name: str
     mesh: str
@@ -61,22 +61,22 @@ class RelayoutDescription:
         )
 
     def relayout(self) -> Relayout:
-        """Return the relayout that is described."""
+        """Return the described relayout."""
         return _relayout(self.to_dict())
 
     @property
     def devices(self) -> int:
-        """How many devices there are on both sides."""
+        """The number of devices on both sides."""
         meshes = (self.mesh, self.target_mesh or self.mesh)
         return len({each for mesh in meshes for each in Mesh.parse(mesh).device_ids})
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """No support modules are imported: each module stands alone."""
+        """No support modules are imported: each module is self-contained."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a [[relayout]] table has them, without those that are None."""
+        """Return the fields of a [[relayout]] table without those that are None."""
         found: dict[str, Any] = {"name": self.name, "mesh": self.mesh}
         found |= {} if self.target_mesh is None else {"target_mesh": self.target_mesh}
         return found | {
@@ -88,7 +88,7 @@ class RelayoutDescription:
         }
 
     def lines(self) -> tuple[str, ...]:
-        """Return the fields as TOML has them, a line each."""
+        """Return the fields as lines of TOML."""
         return tuple(f"{key} = {_inline(value)}" for key, value in self.to_dict().items())
 
     def command(self) -> str:
@@ -101,7 +101,7 @@ def _texts(stored: Stored) -> Texts:
 
 
 def _inline(value: object) -> str:
-    """Return a value as TOML has it in a line."""
+    """Return a value as inline TOML."""
     if not isinstance(value, dict):
         return toml_value(value)
     keys = (key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key) for key in value)
@@ -110,7 +110,7 @@ def _inline(value: object) -> str:
 
 
 def describe_relayout(given: Mapping[str, object]) -> RelayoutDescription:
-    """Return the description of fields as a user gives them; an error names the field."""
+    """Return the description for a user's fields; errors name the field."""
     for key in given:
         if key not in FIELDS:
             raise unknown("unknown key", key, FIELDS, key)
@@ -145,7 +145,7 @@ def _relayout(given: Mapping[str, Any]) -> Relayout:
 def _stored(
     side: str, mesh: object, tensors: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Stored:
-    """Return the stored layout of a side; parts in a list are stacked along dimension 0."""
+    """Return the stored layout of a side; a list of parts is stacked along dimension 0."""
     said = given[side]
     if isinstance(said, str):
         said = {"": said}

@@ -1,7 +1,7 @@
-"""TOML files as tables that know where they stand, so that a mistake is shown in the file.
+"""TOML files as tables that record their position, so that errors can point into the file.
 
-tomllib tells values only. Statements are looked for in texts that it has accepted, which takes no
-more than to skip strings and comments and to count brackets.
+tomllib returns values without positions. Statements are located in text that tomllib has accepted,
+so it suffices to skip strings and comments and to count brackets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from shardwright.ir.errors import InputError, Span
 
 _TOKEN = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}' + r"|'''.*?'{3,5}"  # a text of several lines may end in its quote
+    # a multi-line string may end in its own quote character
+    r'"""(?:\\.|[^\\])*?"{3,5}' + r"|'''.*?'{3,5}"
     r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
     r"|\#[^\n]*|[\[\]{},\n]",
     re.DOTALL,
@@ -29,9 +30,9 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 @dataclass(frozen=True)
 class TablePlace:
-    """Where a table stands: its header, or all of it where it is in line; the spans of its entries
-    and of their values, by key; for a whole document, which has no span, the tables under headers,
-    by their name."""
+    """The position of a table: its header, or its whole text if inline; the spans of its entries
+    and their values, by key; for a whole document, which has no span, the tables under headers, by
+    name."""
 
     span: Span | None
     entries: Mapping[str, tuple[Span, Span]] = field(default_factory=dict)
@@ -40,8 +41,8 @@ class TablePlace:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a file. `what` is the word for it in messages, "" for the document itself; `place`
-    is None where it was not found."""
+    """A table of a file. `what` is its name in messages, "" for the document; `place` is None if
+    the position is unknown."""
 
     path: Path
     text: str
@@ -50,7 +51,7 @@ class Table:
     place: TablePlace | None
 
     def many(self, key: str, what: str) -> tuple[Table, ...]:
-        """Return the tables of the array at a key: under headers, or in line.
+        """Return the tables of the array at a key, under headers or inline.
 
         Raises InputError if something else is there.
         """
@@ -65,7 +66,7 @@ class Table:
         return tuple(Table(self.path, self.text, what, each, place) for each, place in pairs)
 
     def one(self, key: str, what: str) -> Table | None:
-        """Return the table at a key, or None; InputError if it is no table."""
+        """Return the table at a key, or None; InputError for any other value."""
         if key not in self.values:
             return None
         value, places = self.values[key], self._places(key)
@@ -87,7 +88,7 @@ class Table:
         return tuple(_inline(bare, span) for span in listed if bare[span[0]] == "{")
 
     def located(self, error: InputError) -> InputError:
-        """Return an error about a key with the file, line and table before it, and a caret in the
+        """Return an error about a key prefixed with file, line and table, with a caret into the
         file."""
         key, name = error.argument or "", self.values.get("name")
         is_named = isinstance(name, str) and bool(self.what) and key != "name"
@@ -101,8 +102,8 @@ class Table:
         return error.within(self.text, span, where)
 
     def _span(self, error: InputError, key: str, place: TablePlace) -> Span | None:
-        """Return the span of the key where that is what was got; of the offending part of the
-        value, if that stands in the file as it is; else of the whole entry, or of the table."""
+        """Return the most precise span known: the key, the offending part of the value, the whole
+        entry, or the table."""
         if key not in place.entries:
             return place.tables[key][0].span if key in place.tables else place.span
         entry, (start, end) = place.entries[key]
@@ -125,8 +126,8 @@ def _form(table: Table, key: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, without a byte-order mark. Raises InputError if the file
-    cannot be read."""
+    """Return the text of a file without a byte-order mark. Raises InputError if it cannot be
+    read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -140,8 +141,7 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> Table:
-    """Return the document of a TOML file. Raises InputError for one that cannot be read or is
-    none."""
+    """Parse a TOML file. Raises InputError if it cannot be read or is not TOML."""
     text = read_text(path)
     try:
         values = tomllib.loads(text)
@@ -161,7 +161,7 @@ def _not_toml(path: Path, text: str, message: str) -> InputError:
 
 
 def _bare(text: str) -> str:
-    """Return the text with spaces in place of comments."""
+    """Return the text with comments replaced by spaces."""
     return _TOKEN.sub(lambda m: " " * len(m[0]) if m[0][0] == "#" else m[0], text)
 
 
@@ -187,14 +187,13 @@ def _inline(bare: str, span: Span) -> TablePlace:
 
 
 def _entry(bare: str, span: Span) -> dict[str, tuple[Span, Span]]:
-    """Return the spans of a statement `key = value` and of its value, by the key."""
+    """Return the spans of a statement `key = value` and of its value, by key."""
     key = _KEY.match(bare, *span)
     return {} if key is None else {key[1].strip("\"'"): (span, (key.end(), span[1]))}
 
 
 def _parts(bare: str, span: Span, separator: str) -> Iterator[Span]:
-    """Yield the spans between separators that stand in no brackets and no text, but for those with
-    nothing in them."""
+    """Yield the non-empty spans between separators outside brackets and strings."""
     depth, start, marks = 0, span[0], []
     for token in _TOKEN.finditer(bare, *span):
         mark = token[0]
