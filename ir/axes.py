@@ -2,7 +2,7 @@
 
 An axis reference is a full axis `"x"`, or a sub-axis `"x":(m)k`: reshape the axis of size n to
 `[m, k, n/(m*k)]` and take the middle. A sub-axis therefore lies between its pre-size `m` and its
-next pre-size `m*k` on the line of divisors of n, and everything here is about those two borders.
+next pre-size `m*k` on the line of divisors of n, and this module works with those two borders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class AxisRef:
     """A full axis (`pre` and `size` None) or the sub-axis `"name":(pre)size`."""
 
     name: str
-    pre: int | None = None  # product of the sizes of what is major to it, at least 1
+    pre: int | None = None  # product of the sizes of the parts major to it, at least 1
     size: int | None = None  # greater than 1
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ def merged(refs: Iterable[AxisRef], sizes: Mapping[str, int]) -> tuple[AxisRef, 
 
 
 def _joined(a: AxisRef, b: AxisRef, size: int) -> AxisRef | None:
-    """Return two references as one if `b` begins where `a` ends (a full axis has no neighbours)."""
+    """Return two references as one if `b` begins where `a` ends; a full axis has no neighbours."""
     if a.name != b.name or a.pre is None or b.pre is None:
         return None
     (low, middle), (start, high) = borders(a, size), borders(b, size)

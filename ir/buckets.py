@@ -1,4 +1,4 @@
-"""Buckets: what travels at once of a model, filled with tensors and pieces of them in order."""
+"""Buckets: the units of transfer of a model, filled in order with tensors and pieces of tensors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ALIGN, DIGEST = 8, 8
 
 
 class Buckets(NamedTuple):
-    """Of each member the number of its pieces, the ends of buckets among all pieces, and the bytes
-    of the largest bucket on any device."""
+    """For each member the number of its pieces; the ends of the buckets among all pieces; and the
+    bytes of the largest bucket on any device."""
 
     pieces: tuple[int, ...]
     ends: tuple[int, ...]
@@ -24,8 +24,8 @@ class Buckets(NamedTuple):
 
 
 class Filling:
-    """Fills buckets with pieces of members, in order, so that no device has more than half the
-    limit in flight."""
+    """Fills buckets with pieces of members in order, keeping at most half the limit in flight on
+    each device."""
 
     def __init__(
         self, kinds: Kinds, flows: ModelFlows, devices: tuple[int, ...], limit: int
@@ -37,7 +37,7 @@ class Filling:
         self.cut: dict[Share, int] = {}
         self.load = np.zeros(len(index), dtype=np.int64)
         self.pending: list[tuple[ModelMember, Flow]] = []
-        self.bound = 0  # at least what any device has, with what is pending
+        self.bound = 0  # upper bound for any device, pending pieces included
         self.ends: list[int] = []
         self.largest = 0
 
@@ -56,7 +56,7 @@ class Filling:
         return Buckets(tuple(pieces), tuple(self.ends), self.largest)
 
     def _fits(self, member: ModelMember, flow: Flow) -> bool:
-        """Take a piece into the bucket if there is room for it."""
+        """Add a piece to the bucket if it fits."""
         most = _most(flow)
         if self.bound + most > self.half:
             self._settle()
@@ -89,7 +89,7 @@ class Filling:
         self.bound = 0
 
     def _staged(self, moving: Share) -> Flow:
-        """Return the bytes of the messages of a piece, with digests and what aligns them."""
+        """Return the bytes of a piece's messages, including digests and alignment."""
         if moving not in self.staged:
             pairs = self.flows.pairs(moving)
             pairs = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
@@ -97,7 +97,7 @@ class Filling:
         return self.staged[moving]
 
     def _count(self, moving: Share, member: ModelMember) -> int:
-        """Return into how few pieces a member is cut so that each fits into a bucket."""
+        """Return the fewest pieces of a member that each fit into a bucket."""
         if moving not in self.cut:
             count = max(-(-_most(self._staged(moving)) // self.half), 1) if self.half else 1
             longest = max((r.elements for r in self.flows.relays[moving.kind].relays), default=1)
@@ -125,5 +125,5 @@ class Filling:
 
 
 def _most(flow: Flow) -> int:
-    """Return the bytes of a piece on a device, at most."""
+    """Return the largest number of bytes of a piece on any device."""
     return int(flow.sent.max(initial=0) + flow.received.max(initial=0))

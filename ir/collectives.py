@@ -1,15 +1,15 @@
-"""Collectives by name: from a sharding and axes to the reshard that each of them is.
+"""Collectives by name: the reshard equal to each, from a sharding and axes.
 
-    all_gather       A[I_X, J]          -> A[I, J]      axes leave a dimension that they split last
-    reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    terms along axes are reduced, and split
+    all_gather       A[I_X, J]          -> A[I, J]      minor-most axes of a dimension leave
+    reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    terms along axes are reduced, then split
     all_reduce       A[I, J] {U_X}      -> A[I, J]      terms along axes are reduced
-    all_to_all       A[I_X, J]          -> A[I, J_X]    axes go from one dimension to another
+    all_to_all       A[I_X, J]          -> A[I, J_X]    axes move from one dimension to another
     slice            A[I, J]            -> A[I_X, J]    axes split a dimension further
-    permute          A[I_X, J] on X     -> A[I_X, J]    shards go along an axis
+    permute          A[I_X, J] on X     -> A[I_X, J]    shards move along an axis
 
-A tiled collective of `jax.lax` on shards is the reshard. One that is not tiled has a dimension of
-its own for the devices along the axes, as long as they are many: the reshard has that too, and of
-its shards, in which it has one element, it is inserted or dropped by the caller.
+A tiled collective of `jax.lax` on shards equals the reshard. An untiled one has an extra dimension
+with one element per device along the axes; the reshard has it too, and the caller inserts or drops
+this dimension of size 1 in the shards.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Pairs = Iterable[tuple[int, int]]
 def all_gather(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard after which devices along `axes` have what all of them had.
+    """Return the reshard after which each device along `axes` has the shards of all of them.
 
-    `dim`: where shards that are not tiled are stacked; a tensor of such is one that `axes` alone
-    split along a dimension, cut there into shards. Raises InputError for axes that do not split a
-    dimension last, and for shards to stack of which some are short.
+    `dim`: where untiled shards are stacked; for these, `axes` alone must split the dimension.
+    Raises InputError for axes that are not the minor-most of a dimension, and for shards of unequal
+    size if they are to be stacked.
     """
     shape, refs = tuple(shape), _refs(source, axes)
     here = _split_by(source, refs)
@@ -64,10 +64,11 @@ def all_gather(
 def reduce_scatter(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard after which terms along `axes` are reduced, and these split dimension
-    `dim` further; one that is not tiled has as many elements there as there are terms.
+    """Return the reshard that reduces terms along `axes` and splits dimension `dim` further by
+    them; untiled, that dimension has one element per term.
 
-    Raises InputError for axes that are not unreduced, or another number of elements.
+    Raises InputError for axes that are not unreduced, or if an untiled dimension has another
+    extent.
     """
     shape, refs = tuple(shape), _refs(source, axes)
     here = _dim(dim, len(shape))
@@ -77,7 +78,7 @@ def reduce_scatter(
 
 
 def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshard:
-    """Return the reshard after which terms along `axes` are reduced, on every device along them.
+    """Return the reshard that reduces terms along `axes` on every device along them.
 
     Raises InputError for axes that are not unreduced.
     """
@@ -87,10 +88,10 @@ def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshar
 def all_to_all(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard after which `axes` split dimension `dim` last, and no longer another; one
-    that is not tiled has as many elements there as there are devices along them.
+    """Return the reshard that moves `axes` from another dimension to the minor-most place of
+    dimension `dim`; untiled, `dim` has one element per device along them.
 
-    Raises InputError for axes that do not split another dimension last.
+    Raises InputError for axes that are not the minor-most of another dimension.
     """
     shape, refs = tuple(shape), _refs(source, axes)
     here, there = _split_by(source, refs), _dim(dim, len(shape))
@@ -107,18 +108,18 @@ def all_to_all(
 
 
 def slice(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0) -> Reshard:
-    """Return the reshard after which `axes`, along which devices are replicas, split dimension
-    `dim` further."""
+    """Return the reshard that splits dimension `dim` further by `axes`, along which devices are
+    replicas."""
     shape, refs = tuple(shape), _refs(source, axes)
     here = _dim(dim, len(shape))
     return _to(shape, dtype, source, {here: (*source.dims[here].axes, *refs)})
 
 
 def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pairs) -> Reshard:
-    """Return the reshard after which what the device of coordinate i along one axis had is on that
-    of coordinate j, for each of the pairs (i, j).
+    """Return the reshard that moves the shard at coordinate i along one axis to coordinate j, for
+    each pair (i, j).
 
-    Raises InputError unless every coordinate stands once on either side.
+    Raises InputError unless every coordinate occurs once on each side.
     """
     mesh, (ref, *more) = source.mesh, _refs(source, axes)
     size, moves = mesh.full_size(ref), sorted((int(i), int(j)) for i, j in pairs)
@@ -147,7 +148,7 @@ def _to(
     dims: dict[int, Refs],
     unreduced: Refs | None = None,
 ) -> Reshard:
-    """Return the reshard to other axes of some dimensions, and to these unreduced axes."""
+    """Return the reshard that changes the axes of some dimensions and the unreduced axes."""
     after = tuple(
         replace(dim, axes=dims[k], priority=dim.priority if dims[k] or dim.open else None)
         if k in dims
@@ -202,7 +203,7 @@ def _one_each(extent: int, count: int, tiled: bool) -> None:
 
 
 def _split_by(source: Sharding, refs: Refs) -> int:
-    """Return the dimension that axes split last, all of them in their order."""
+    """Return the dimension whose minor-most axes are these, in order."""
     for here in range(source.rank):
         if _left(source, here, refs) is not None:
             return here
@@ -221,8 +222,8 @@ def _without(source: Sharding, here: int, refs: Refs) -> Refs:
 
 
 def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
-    """Return what is left of the axes of a dimension without these at its end; None if they are
-    not there."""
+    """Return the axes of a dimension without these at its end, or None if it does not end in
+    them."""
     left = list(source.dims[here].axes)
     for ref in reversed(refs):
         if not left or left[-1].name != ref.name:
@@ -238,7 +239,7 @@ def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
 
 
 def _less(source: Sharding, refs: Refs) -> Refs:
-    """Return unreduced axes without these. Raises InputError for one that is not unreduced."""
+    """Return the unreduced axes without these. Raises InputError for one that is not unreduced."""
     for ref in refs:
         if ref not in source.unreduced:
             raise InputError(

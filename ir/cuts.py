@@ -7,15 +7,14 @@ Every formula is written once, over Python integers, numpy arrays and sympy expr
     balanced       q, r = divmod(K, N); begins at s*q + min(s, r)
                    owner of i: max(i floordiv (q+1), (i - r) floordiv q)
     nested         chunk K over k_1, then that chunk over k_2, ...    (torch DTensor)
-    listed         boundaries as a table               owner of i: how many inner ones are <= i
+    listed         boundaries as a table               owner of i: inner boundaries <= i, counted
     cover(B)       the blocks that another cut's shard [lo, hi) touches: [lo floordiv B, hi ceildiv
                    B); shards may overlap
-    window         a part of a cut dimension, from an offset: the other cut's interval, less the
-                   offset, clamped
+    window         a range of a cut dimension: the other cut's interval minus the offset, clamped
 
-Why the owner of a balanced cut is a maximum: below r*(q+1) shards have q + 1 elements, so the first
-term is the shard and the second at most that; above, each of the first r shards has one element
-more than q, so that i - r counts in shards of q, and the first term is at most that.
+Why the owner of a balanced cut is a maximum: below element r*(q+1) all shards have q + 1 elements,
+so the first term is the owner and the second is at most that. Above, the first r shards have one
+extra element each, so i - r counts in shards of q, and the first term is at most that.
 
 Shards that meet a range [lo, hi) are those from the owner of lo to the owner of hi - 1. Two sized
 cuts repeat every lcm(S, T) elements. Their widths are multiples of gcd(S, T) where their offsets
@@ -47,19 +46,19 @@ from shardwright.ir.algebra.index import (
     weights,
 )
 
-# Names an intermediate value where that makes emitted code readable; the identity elsewhere.
+# Names an intermediate value in emitted code; the identity elsewhere.
 Let = Callable[[str, Value], Value]
 Pair: TypeAlias = tuple[Value, Value]
 
 
 def unnamed(_name: str, value: Value) -> Value:
-    """Return an intermediate value as it is."""
+    """Return an intermediate value unchanged."""
     return value
 
 
 @dataclass(frozen=True)
 class _OneCut(ABC):
-    """What all cuts answer; `extent`: K, `parts`: N. Both may be symbols."""
+    """The interface of all cuts; `extent` is K, `parts` is N. Both may be symbols."""
 
     extent: int
     parts: int
@@ -70,7 +69,7 @@ class _OneCut(ABC):
 
     @abstractmethod
     def owner(self, element: Value, let: Let = unnamed) -> Value:
-        """Return the shard that has an element; of several, the first."""
+        """Return the shard that has an element; the first if there are several."""
 
     @property
     def step(self) -> int | None:
@@ -79,16 +78,16 @@ class _OneCut(ABC):
 
     @property
     def phase(self) -> int:
-        """How many elements before the dimension a repeating cut begins."""
+        """How far before the dimension a repeating cut begins, in elements."""
         return 0
 
     def locate(self, element: Value, let: Let = unnamed) -> Pair:
-        """Return the shard that has an element, and the element's number in it."""
+        """Return the shard that has an element, and the element's index in the shard."""
         shard = self.owner(element, let)
         return shard, element - self.interval(shard, let)[0]
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> Pair:
-        """Return first and last shard that may meet the range [low, high); a superset if it is
+        """Return the first and last shard that may meet the range [low, high); a superset if it is
         empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
@@ -165,7 +164,7 @@ class Balanced(_OneCut):
 
 @dataclass(frozen=True)
 class Nested(_OneCut):
-    """torch's chunks of chunks; `levels`: into how many each level cuts, outermost first."""
+    """torch's chunks of chunks; `levels`: the number of chunks at each level, outermost first."""
 
     levels: tuple[int, ...]
 
@@ -197,8 +196,7 @@ class Nested(_OneCut):
 
 @dataclass(frozen=True)
 class Listed(_OneCut):
-    """Shards between boundaries that follow no rule; `bounds`: ascending, N + 1 of them, from 0 to
-    K."""
+    """Shards between irregular boundaries; `bounds`: N + 1 ascending values from 0 to K."""
 
     bounds: tuple[int, ...]
 
@@ -232,7 +230,7 @@ class Cover(_OneCut):
 
 @dataclass(frozen=True)
 class WindowCut(_OneCut):
-    """A part of a dimension that another cut divides, from `start` on."""
+    """A range of a dimension that another cut divides, from `start` on."""
 
     whole: Cut
     start: int
@@ -255,7 +253,7 @@ Cut: TypeAlias = Sized | Balanced | Nested | Listed | Cover | WindowCut
 
 
 def flat(extent: int, parts: int) -> Sized:
-    """Return the cut into equal chunks, the last ones short: sized, with S = K ceildiv N."""
+    """Return the flat cut: equal chunks of K ceildiv N elements, the last ones short."""
     return Sized(extent, parts, ceil_div(extent, parts))
 
 

@@ -1,4 +1,4 @@
-"""Where the tensors of a rule are: a mesh, or positions along some of its axes."""
+"""Device places: where a rule stores its tensors, on a mesh or at positions along some axes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OPERATORS: dict[type, Any] = {
 
 
 def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> int:
-    """Return the value of arithmetic of integers and holes, `$1` the first one.
+    """Return the value of integer arithmetic with holes; `$1` is the first hole.
 
     >>> evaluated("$2 // 4", ("7", "13"), "at", "")
     3
@@ -81,8 +81,7 @@ def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> i
 
 
 def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
-    """Return the devices of a mesh at some positions along axes; an axis of one position is
-    gone."""
+    """Return the submesh at some positions along axes; an axis with one position is dropped."""
     axes = dict(mesh.axes)
     ids = np.array(mesh.device_ids, dtype=np.int64).reshape(list(axes.values()))
     for axis, places in chosen.items():

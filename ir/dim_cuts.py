@@ -1,4 +1,4 @@
-"""How one stored dimension of a part is cut, and which device has which shard.
+"""How one stored dimension of a part is cut, and which device has each shard.
 
 `DimCut` is the cut as written (`ir/parts.py` has the text form); `BoundCut` is the cut on a mesh,
 as closed forms of a mesh position.
@@ -24,15 +24,16 @@ _COUNTS = {"flat": (0, 0), "sized": (1, 2), "balanced": (0, 0), "nested": (0, 0)
 
 @dataclass(frozen=True)
 class DimCut:
-    """One stored dimension of a part: the axes that cut it, how, and who has which shard."""
+    """One stored dimension of a part: the axes that cut it, the cut rule, and the owner of each
+    shard."""
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     rule: Rule = "flat"
-    numbers: tuple[int, ...] = ()  # of the rule, as in its text
-    into: int | None = None  # shards; by default one for each position along the axes
-    reversed: bool = False  # position c has the shard before the last c ones
-    table: tuple[int | None, ...] | None = None  # of each position along the axes its shard
-    window: tuple[int, int] | None = None  # the elements that are stored, half-open
+    numbers: tuple[int, ...] = ()  # numbers of the rule, as in its text
+    into: int | None = None  # number of shards; by default one for each position along the axes
+    reversed: bool = False  # position c has shard `shards - 1 - c`
+    table: tuple[int | None, ...] | None = None  # the shard of each position along the axes
+    window: tuple[int, int] | None = None  # the stored elements, half-open
 
     def __post_init__(self) -> None:
         least, most = _COUNTS.get(self.rule, (2, len(self.numbers)))
@@ -85,7 +86,7 @@ class DimCut:
         return self == DimCut()
 
     def bind(self, extent: int, mesh: Mesh) -> BoundCut:
-        """Return the cut of a dimension of an extent on a mesh; InputError if it has none."""
+        """Return the cut of a dimension of this extent on a mesh; InputError if impossible."""
         start, stop = self.window or (0, extent)
         if not 0 <= start < stop <= extent:
             raise InputError(
@@ -102,7 +103,7 @@ class DimCut:
         return BoundCut(start, merge_digits(axes), cut, self.reversed, table, pads)
 
     def digits(self, mesh: Mesh) -> tuple[Digit, ...]:
-        """Return the digits of a mesh position that its axes are, major to minor."""
+        """Return the digits of a mesh position along the axes, major to minor."""
         found = []
         for place, ref in enumerate(self.axes):
             with placed("axes", place):
@@ -202,12 +203,12 @@ def _called(name: str, arguments: tuple[object, ...]) -> str:
 class BoundCut:
     """A cut of one dimension on a mesh: closed forms of a mesh position."""
 
-    start: int  # of the elements that are stored, in the dimension
+    start: int  # first stored element of the dimension
     digits: tuple[Digit, ...]
     cut: Cut
     reversed: bool = False
-    table: tuple[int, ...] | None = None  # -1: none
-    pads: int | None = None  # elements that every device stores
+    table: tuple[int, ...] | None = None  # -1 for no shard
+    pads: int | None = None  # number of elements that every device stores
 
     def shard(self, position: Value) -> Value:
         """Return the shard of a mesh position; -1 for none."""

@@ -1,4 +1,4 @@
-"""Objects that a notebook shows as a picture."""
+"""Objects that notebooks display as a picture."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ class Drawn:
     """An object that `sw.html` draws; notebooks call `_repr_html_` of the last value of a cell."""
 
     def _repr_html_(self) -> str:
-        # The package loads `html` when it is first used: data does not depend on pictures.
+        # Loaded on first use, because data does not depend on pictures.
         return str(import_module("shardwright").html(self))

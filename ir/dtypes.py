@@ -1,4 +1,4 @@
-"""The element types a tensor may have, their sizes in bytes, and what else they are called."""
+"""The element types of tensors, their sizes in bytes, and their other names."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ _NAME = re.compile(r"\s*(?:(?:torch|numpy|np|jax\.numpy|jnp|ml_dtypes)\.)?(\w+)\
 
 
 def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
-    """Return the name of an element type, which is given as its name, a short one, or a dtype of
+    """Return the canonical name of an element type given as a name, a short name, or a dtype of
     numpy, jax or torch.
 
-    `known`: the names there are. Raises InputError for any other, also for `float` and `int`, which
-    numpy and jax have of different widths.
+    `known`: the allowed names. Raises InputError for any other, and for `float` and `int`, whose
+    widths differ between numpy and jax.
 
     >>> dtype_of("bf16"), dtype_of("torch.float16"), dtype_of(np.dtype("int8"))
     ('bfloat16', 'float16', 'int8')
@@ -89,12 +89,12 @@ def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
 
 
 def itemsize(dtype: object) -> int:
-    """Return bytes an element of `dtype` takes; an unknown name is an InputError."""
+    """Return the bytes of an element of `dtype`; InputError for an unknown name."""
     return SIZES[dtype_of(dtype, SIZES)]
 
 
 def _name(given: object) -> str:
-    """Return the name of a dtype, or "" if it is none."""
+    """Return the name of a dtype, or "" if it is not a dtype."""
     if not isinstance(given, str) and is_a(given, TORCH_DTYPE):
         given = str(given)
     if isinstance(given, str):
@@ -110,7 +110,7 @@ def _name(given: object) -> str:
 
 
 def _of_class(given: type) -> object:
-    """Return the dtype of a class of numpy, ml_dtypes or jax; None for one that has none, as
+    """Return the dtype of a class of numpy, ml_dtypes or jax, or None if it has none, as
     `np.floating`."""
     if not issubclass(given, np.generic):
         return getattr(given, "dtype", None)
@@ -122,8 +122,8 @@ def _of_class(given: type) -> object:
 
 
 def neutral(dtype: str, operator: str) -> float | int:
-    """Return what leaves any other value as it is under `sum`, `max` or `min`: zero, or the lowest
-    or the highest value of the dtype.
+    """Return the neutral element of `sum`, `max` or `min`: zero, or the lowest or highest value of
+    the dtype.
 
     >>> neutral("int8", "max"), neutral("float32", "min"), neutral("float8_e4m3fn", "max")
     (-128, inf, -448)
@@ -131,7 +131,7 @@ def neutral(dtype: str, operator: str) -> float | int:
     if operator == "sum":
         return 0
     sign = -1 if operator == "max" else 1
-    if is_floating(dtype):  # the last one has no infinity
+    if is_floating(dtype):  # float8_e4m3fn has no infinity
         return sign * (448 if dtype == "float8_e4m3fn" else math.inf)
     if dtype == "bool":
         return int(operator == "min")
@@ -140,6 +140,5 @@ def neutral(dtype: str, operator: str) -> float | int:
 
 
 def is_floating(dtype: str) -> bool:
-    """Return whether elements are floating-point numbers, so that functions of them have
-    derivatives."""
+    """Return whether elements are floating-point numbers, so that derivatives exist."""
     return "float" in dtype

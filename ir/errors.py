@@ -22,20 +22,20 @@ from shardwright.ir.foreign import door
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
 
-WIDTH = 100  # columns of an offending line that are shown
-LONGEST_VALUE = 200  # characters of a value that are shown
-LONGEST_EXPECTED = 1000  # characters of what was expected that are shown
+WIDTH = 100  # columns shown of an offending line
+LONGEST_VALUE = 200  # characters shown of a value
+LONGEST_EXPECTED = 1000  # characters shown of an expectation
 
 
 class InternalError(RuntimeError):
-    """Something we promised did not hold: a bug of Shardwright's, not a mistake of the user's."""
+    """A broken promise of Shardwright's: our bug, not a mistake of the user's."""
 
 
 class InputError(ValueError):
     """A user's mistake: the rule it breaks, what was given, what was expected.
 
-    `text` and `span` locate the mistake in what the user wrote; `where` names the offending part
-    of a structure (as `("dims", 1, "axes", 0)`), so that whoever parsed it can find its span.
+    `text` and `span` locate the mistake in the user's text; `where` names the offending part of a
+    structure (such as `("dims", 1, "axes", 0)`), so that the parser can find its span.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class InputError(ValueError):
         return self._with(text=text, span=span, argument=argument or self.argument)
 
     def named(self, argument: str | None) -> InputError:
-        """Return the same error, said of an argument (a flag, a key, a parameter)."""
+        """Return the same error about a named argument (a flag, a key, a parameter)."""
         return self._with(text=self.text, span=self.span, argument=argument or self.argument)
 
     def _with(self, text: str | None, span: Span | None, argument: str | None) -> InputError:
@@ -94,7 +94,7 @@ class InputError(ValueError):
 
 
 def _rebuilt(state: dict[str, object]) -> InputError:
-    """Return an error as it was before it travelled between processes."""
+    """Rebuild an error that was pickled between processes."""
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
@@ -102,7 +102,7 @@ def _rebuilt(state: dict[str, object]) -> InputError:
 
 @contextlib.contextmanager
 def placed(*where: Hashable) -> Iterator[None]:
-    """Say of an InputError of the body that its place lies within this one."""
+    """Prefix the place of an InputError raised in the body."""
     try:
         yield
     except InputError as error:
@@ -154,8 +154,7 @@ def underlined(text: str, span: Span | None) -> list[str]:
 
 
 def _clipped(line: str, begin: int) -> tuple[str, int]:
-    """Return at most WIDTH columns of a line around column `begin`, and the column they start
-    at."""
+    """Return at most WIDTH columns of a line around column `begin`, and their first column."""
     offset = max(0, min(begin - WIDTH // 3, len(line) - WIDTH))
     return line[offset : offset + WIDTH], offset
 
@@ -166,8 +165,8 @@ def _short(value: object, most: int = LONGEST_VALUE) -> str:
 
 
 def install(extra: str) -> str:
-    """Return how to install an extra: from a checkout, since an index may have another package of
-    this name."""
+    """Return the command that installs an extra, from a checkout because an index may have another
+    package of this name."""
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
 
@@ -176,7 +175,7 @@ MOST_LISTED = 40
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return `one of a, b, c` for the `expected` line; the choice itself if there is one."""
+    """Return `one of a, b, c` for the `expected` line, or the only choice."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"
@@ -193,9 +192,9 @@ def unknown(
     argument: str | None = None,
     expected: str | None = None,
 ) -> InputError:
-    """Return the error for a name that is none of the choices, with the one that is nearly it.
+    """Return the error for an unknown name, suggesting the closest choice.
 
-    `expected`: what to say in place of all choices.
+    `expected` replaces the list of all choices.
     """
     listed = tuple(choices)
     expected = one_of(listed) if expected is None else expected
@@ -203,6 +202,6 @@ def unknown(
 
 
 def suggested(got: str, choices: Iterable[str]) -> str:
-    """Return the end of a rule that names the choice most like what was given, if one is."""
+    """Return a suffix that suggests the closest choice, or ""."""
     near = difflib.get_close_matches(got, tuple(choices), 1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,8 +1,8 @@
-"""An exchange: two layouts, the devices they share, and the rule that names the sending holder.
+"""An exchange: two layouts, the devices they share, and the rule that picks the sending holder.
 
 Positions number the devices of one mesh, row-major; `rank` numbers the sorted union of the device
 ids of both meshes. A receiver that already holds a tile copies locally. Otherwise the holder that
-sends is a closed form of the receiver's position, so that both ends compute it alone:
+sends is a closed form of the receiver's position, so both ends compute it independently:
 
     own     the holder whose free digits are the receiver's own (both meshes in one device order)
     turns   a tile is cut into P pieces along one dimension; with R holders and q the number of the
@@ -10,9 +10,9 @@ sends is a closed form of the receiver's position, so that both ends compute it 
             q mod (R/P) + (R/P) * ((j + q floordiv (R/P) + b) mod P),
             b the target shard index along the cut dimension
 
-Where terms are reduced, they are numbered along the first hidden dimension, of which a source shard
-has one and a target shard all: the exchange brings every term of its shard to a receiver, which
-reduces them as they come, in the order of their numbers.
+Terms to be reduced are numbered along the first hidden dimension: a source shard has one of them, a
+target shard all. The exchange brings every term of a shard to its receiver, which reduces them in
+the order of their numbers.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class HolderRule:
-    """Which holder sends: `own`, or `turns` with `pieces` cut along dimension `cut`.
+    """The rule that picks the sending holder: `own`, or `turns` with `pieces` cut along dimension
+    `cut`.
 
     Pieces are cut at multiples of `unit` from the start of their tile; it divides every width, so
-    that pieces are as well aligned as the tile is.
+    pieces are aligned as well as the tile.
     """
 
     kind: Literal["own", "turns"] = "own"
@@ -48,8 +49,8 @@ class HolderRule:
 
 @dataclass(frozen=True)
 class Exchange(Once):
-    """All transfers of a reshard at once, in closed form. `operator`: by which receivers reduce the
-    terms of the first hidden dimension; None if they keep values as they come."""
+    """All transfers of a reshard at once, in closed form. `operator` reduces the terms of the first
+    hidden dimension; None keeps values."""
 
     source: Layout
     target: Layout
@@ -60,12 +61,11 @@ class Exchange(Once):
     def of(reshard: Reshard, rule: HolderRule) -> Exchange:
         """Return the exchange of a reshard under a holder rule.
 
-        Axes that stay unreduced are the same by name: hidden dimensions of both sides in the order
-        of the source's mesh, so that the term at a coordinate stays the one at that coordinate.
-        Along a new one the source's hidden dimension has one element, the target's one a device, so
-        that the device of coordinate 0 alone lacks a value; transposed, it is the other way round.
-        Axes that are reduced are one hidden dimension, the first: their terms, which the source
-        splits and the target does not.
+        Axes that stay unreduced are matched by name and become hidden dimensions of both sides, in
+        the order of the source's mesh, so a term keeps its coordinate. Along a new unreduced axis
+        the source's hidden dimension has one element and the target's has one per device, so only
+        the device of coordinate 0 needs a value; transposed, the roles swap. All reduced axes
+        together form the first hidden dimension, which the source splits and the target does not.
         """
         hidden = _hidden(reshard)
         return Exchange(
@@ -77,19 +77,19 @@ class Exchange(Once):
 
     @cached_property
     def dims(self) -> tuple[DimTiles, ...]:
-        """Per dimension how both sides split it."""
+        """For each dimension, the splits of both sides."""
         pairs = zip(self.source.dims, self.target.dims, strict=True)
         return tuple(DimTiles(source, target) for source, target in pairs)
 
     @property
     def terms(self) -> int:
-        """How many terms are reduced to one value; 1 if none are."""
+        """The number of terms reduced to one value; 1 without reduction."""
         return 1 if self.operator is None else self.dims[0].source.extent
 
     @property
     def new(self) -> int:
-        """How many of the hidden dimensions, the last ones, number terms of which the first alone
-        has the value that the source has."""
+        """The number of trailing hidden dimensions whose first term alone has the source's
+        value."""
         hidden = self.source.hidden
         grows = (dim.target.extent > dim.source.extent for dim in self.dims[:hidden])
         return next((hidden - place for place, found in enumerate(grows) if found), 0)
@@ -105,8 +105,8 @@ class Exchange(Once):
         return np.union1d(ids_of(self.source.mesh), ids_of(self.target.mesh))
 
     def source_position_of(self, target_position: np.ndarray) -> np.ndarray:
-        """Return where the devices at target positions stand in the source mesh, -1 if they do
-        not."""
+        """Return the source mesh positions of the devices at target positions, -1 for a device
+        outside the source mesh."""
         if self.same_order:
             return target_position
         return positions_of(self.source.mesh, ids_of(self.target.mesh)[target_position])
@@ -135,7 +135,7 @@ class Exchange(Once):
         return turn + holders * mod(piece + shift, pieces)
 
     def piece(self, width: Value, piece: Value) -> tuple[Value, Value]:
-        """Return the range of a piece within a range of `width`: widths differ by at most one
+        """Return a piece's range within a range of `width`; widths of pieces differ by at most one
         unit."""
         pieces, unit = self.rule.pieces, self.rule.unit
         step, extra = floor_div(width, unit * pieces), mod(floor_div(width, unit), pieces)
@@ -147,8 +147,8 @@ Hidden = tuple[HiddenDim, ...]
 
 
 def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
-    """Return the hidden dimensions of source and target: the terms that are reduced, then what
-    stays unreduced, then what one side has."""
+    """Return the hidden dimensions of source and target: terms to reduce, axes that stay unreduced,
+    then axes unreduced on one side."""
     fate, meshes = reshard.fate, (reshard.source.mesh, reshard.target.mesh)
     first, second = (tuple(HiddenDim.of((ref,), mesh) for ref in fate.kept) for mesh in meshes)
     if reshard.transposed:
@@ -171,7 +171,7 @@ def ids_of(mesh: Mesh) -> np.ndarray:
 
 
 def positions_of(mesh: Mesh, ids: np.ndarray) -> np.ndarray:
-    """Return the positions of device ids in a mesh, -1 for ids that are not in it."""
+    """Return the mesh positions of device ids, -1 for ids outside the mesh."""
     own = ids_of(mesh)
     order = np.argsort(own)
     slot = np.minimum(np.searchsorted(own[order], ids), own.size - 1)
@@ -186,5 +186,5 @@ def same_devices(a: Mesh, b: Mesh) -> bool:
 
 
 def same_ids(a: Mesh, b: Mesh) -> bool:
-    """Return whether two meshes have the same devices, in whatever order."""
+    """Return whether two meshes have the same devices in any order."""
     return same_devices(a, b) or bool(np.array_equal(np.sort(ids_of(a)), np.sort(ids_of(b))))

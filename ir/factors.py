@@ -1,4 +1,5 @@
-"""Factors: a logical dimension seen as several, stored in another order: `(g h) d -> h g d`."""
+"""Factors: a logical dimension viewed as several and stored in another order: `(g h) d -> h g
+d`."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ class FactorAxis(NamedTuple):
 class Factors:
     """A reshape of every logical dimension into factors, and their order as stored."""
 
-    before: tuple[tuple[tuple[str, int | None], ...], ...]  # of each dimension, major to minor
-    after: tuple[tuple[str, ...], ...]  # of each stored dimension
+    before: tuple[tuple[tuple[str, int | None], ...], ...]  # for each dimension, major to minor
+    after: tuple[tuple[str, ...], ...]  # for each stored dimension
 
     def __post_init__(self) -> None:
         names = [name for group in self.before for name, _ in group]
@@ -45,7 +46,8 @@ class Factors:
             )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[tuple[FactorAxis, ...], ...]:
-        """Return the factors of each stored dimension; neighbours that were so before are one."""
+        """Return the factors of each stored dimension, merging those that were already
+        neighbours."""
         if len(self.before) != len(shape):
             raise InputError(
                 "there must be one group of factors for each dimension of the tensor",

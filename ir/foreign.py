@@ -1,6 +1,6 @@
-"""Values of jax and torch, known by the classes that these offer, of which none is imported.
+"""Values of jax and torch, recognised by class name without importing either package.
 
-Where the module of a class is not imported, no value can be of it.
+If the module of a class is not imported, no value can be an instance of it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _DOORS = (
 
 
 def is_a(value: object, *paths: str) -> bool:
-    """Return whether a value is of one of some classes, named by module and name."""
+    """Return whether a value is an instance of a class given by module and name."""
     return any(isinstance(value, found) for path in paths for found in _class(path))
 
 
 def door(value: object, wanted: Iterable[str]) -> str | None:
-    """Return how a value of jax or torch becomes one of the types that are wanted."""
+    """Return the hint that converts a jax or torch value to one of the wanted types."""
     kinds = set(wanted)
     first = value[0] if isinstance(value, list | tuple) and value else value
     return next(

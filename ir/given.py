@@ -1,4 +1,4 @@
-"""What people have for a mesh and for a sharding, read: the one place for it.
+"""Readers of the values that users give for a mesh or a sharding.
 
 A mesh is a `Mesh`, its text, a dict of its axes, a mesh of jax or a DeviceMesh of torch. A sharding
 is a `Sharding`, a NamedSharding, a PartitionSpec, a DTensor, placements of one, the text of one of
@@ -34,7 +34,7 @@ from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, plac
 
 
 class Given(NamedTuple):
-    """A sharding, and the split that what it was read from implies; None if it implies none."""
+    """A sharding and the split implied by its source, or None if it implies none."""
 
     sharding: Sharding
     split: str | None = None
@@ -42,12 +42,12 @@ class Given(NamedTuple):
 
 
 def shape_of(given: object) -> tuple[int, ...]:
-    """Return the shape of a tensor from extents or their text, `6x6`."""
+    """Return the shape given as extents or as text, `6x6`."""
     return parse_shape(given, "shape") if isinstance(given, str) else check_shape(given)
 
 
 def mesh_of(given: object, argument: str | None = None) -> Mesh:
-    """Return the mesh that a text or an object denotes. Raises InputError if it denotes none."""
+    """Return the mesh denoted by a text or an object. Raises InputError if there is none."""
     try:
         return _mesh_of(given, argument)
     except InputError as error:
@@ -73,17 +73,17 @@ def _mesh_of(given: Any, argument: str | None) -> Mesh:
 
 
 def sharding_on(given: object, mesh: Mesh, rank: int | None = None) -> Sharding:
-    """Return the sharding on a mesh that something stands for; `rank`: of the tensor, for what does
-    not say it."""
+    """Return the sharding denoted by a value, on a mesh; `rank` is the tensor's, for values that do
+    not state it."""
     return _GivenReader(mesh, True, rank, None, None).read(given).sharding
 
 
 def sharding_of(
     given: object, mesh: Mesh | None, shape: tuple[int, ...], argument: str, *, only: bool
 ) -> Given:
-    """Return the sharding of a tensor that something stands for, said of an argument.
+    """Return the sharding of a tensor denoted by a value; errors name `argument`.
 
-    `mesh` is for what has none of its own; with `only`, what has one must have this one.
+    `mesh` is for values without a mesh; with `only`, a value that has a mesh must have this one.
     """
     try:
         return _GivenReader(mesh, only, len(shape), shape, argument).read(given)
@@ -99,7 +99,7 @@ class _GivenReader(NamedTuple):
     argument: str | None
 
     def read(self, given: Any) -> Given:
-        """Return what something says."""
+        """Return the sharding denoted by a value."""
         if isinstance(given, str):
             return self._text(given)
         if isinstance(given, Sharding):
@@ -152,12 +152,13 @@ class _GivenReader(NamedTuple):
             raise error if text is None else error.within(text, (0, len(text))) from None
 
     def _dtensor(self, x: Any) -> Given:
-        """Return a DTensor's, on its own mesh, in its own order of axes."""
+        """Return the sharding of a DTensor on its own mesh, in its own order of axes."""
         found = placing(mesh_of_torch(x.device_mesh), placed_of(x), x.ndim)
         return Given(self._own(found.sharding), found.split(tuple(x.shape)), placed=True)
 
     def _named(self, named: Any) -> Sharding:
-        """Return a NamedSharding's; an abstract mesh is the one that is given, if that is alike."""
+        """Return the sharding of a NamedSharding; an abstract mesh means the given mesh if the axes
+        agree."""
         rank = len(named.spec) if self.rank is None else self.rank
         found = from_named_sharding(named, rank)
         abstract = is_a(named.mesh, ABSTRACT_MESH)

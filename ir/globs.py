@@ -1,8 +1,8 @@
-"""Globs over names, and what a name has in their holes.
+"""Globs over names, and the text that a name has in their holes.
 
-`*` stands for any characters, as few as fit, `{a,b}` for one of several words, `{0..39}` for a
-number, and `/…/` is a regular expression. Each of these, and each group of a regular expression, is
-a *hole*. What a name has in the holes can be put into those of another text.
+`*` matches as few characters as possible, `{a,b}` one of several words, `{0..39}` a number, and
+`/…/` is a regular expression. Each of these, and each group of a regular expression, is a *hole*.
+The text matched by the holes can fill the holes of another text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Glob:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it stands for its own text alone."""
+        """Whether it matches only its own text."""
         return not self.is_regex and not self.holes
 
     @property
@@ -50,12 +50,12 @@ class Glob:
         return tuple(_HOLE.findall(self.text))
 
     def match(self, name: str) -> tuple[str, ...] | None:
-        """Return what a name has in the holes; None for a name that does not match."""
+        """Return the text matched by each hole, or None if the name does not match."""
         found = self._pattern.fullmatch(name)
         return None if found is None else found.groups(default="")
 
     def named(self, text: str) -> Glob:
-        """Return a glob of another text, each star in it with the hole of the same number."""
+        """Return another text as a glob whose stars are the holes of the same number."""
         if self.is_regex or _HOLE.findall(text) == [*self.holes]:
             return Glob(text)
         if text.count("*") != len(self.holes) or "{" in text:
@@ -67,9 +67,9 @@ class Glob:
         return Glob(filled(text, self.holes))
 
     def names(self) -> Iterator[str]:
-        """Yield the names that a glob of words and numbers stands for, in order.
+        """Yield the names matched by a glob of words and numbers, in order.
 
-        Raises InputError for a star, which stands for no certain name, and for too many names.
+        Raises InputError for a star, which has no list of names, and for too many names.
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(
@@ -108,7 +108,7 @@ class Glob:
 
 
 def filled(text: str, values: Sequence[str]) -> str:
-    """Return a text with values in place of its holes, in order.
+    """Return a text with values filled into its holes, in order.
 
     >>> filled("layers.*.qkv", ("7",))
     'layers.7.qkv'
@@ -118,7 +118,7 @@ def filled(text: str, values: Sequence[str]) -> str:
 
 
 def _words(hole: str) -> list[str]:
-    """Return the words that a hole in braces stands for."""
+    """Return the words listed in braces."""
     inside = hole[1:-1]
     if numbers := _NUMBERS.fullmatch(inside):
         low, high = map(int, numbers.groups())

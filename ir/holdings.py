@@ -1,9 +1,9 @@
-"""Which elements of a logical tensor devices have, counted without walking them.
+"""The elements of a logical tensor on each device, counted without walking them.
 
-A part has, along each logical dimension, the elements whose factors lie in ranges: a *pattern*.
-The patterns of all parts cut the dimension into *segments*, and segments that the same patterns
-have are one *class*. What a device has of a tensor is then a union of products of classes, a
-boolean array, however large the tensor is.
+Along each logical dimension, a part has the elements whose factors lie in ranges: a *pattern*. The
+patterns of all parts cut the dimension into *segments*; segments in the same patterns form a
+*class*. The elements of a device are then a union of products of classes: a boolean array whose
+size does not depend on that of the tensor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def box_of(part: BoundPart, position: int, rank: int) -> Box | None:
-    """Return what a mesh position has of the tensor of a part; None if it is nothing."""
+    """Return the part of the tensor at a mesh position, or None if it is empty."""
     found: list[list[tuple[int, int, int, int]]] = [[] for _ in range(rank)]
     for group, (low, high) in zip(part.axes, part.box(position), strict=True):
         if low >= high:
@@ -44,19 +44,19 @@ def box_of(part: BoundPart, position: int, rank: int) -> Box | None:
 class DimClasses:
     """One dimension in segments, and segments in classes."""
 
-    ends: Integers  # of the segments, from 0 to the extent
-    classes: Integers  # of each segment
-    counts: Integers  # of elements of each class
+    ends: Integers  # ends of the segments, from 0 to the extent
+    classes: Integers  # class of each segment
+    counts: Integers  # number of elements in each class
     held: dict[Pattern, Mask]  # by class
 
     @staticmethod
     def of(extent: int, patterns: Iterable[Pattern]) -> DimClasses:
-        """Return a dimension as some patterns cut it."""
+        """Return a dimension cut by some patterns."""
         every = list(dict.fromkeys(patterns))
         cuts = [np.array([0, extent], dtype=np.int64), *map(_ends, every)]
         ends = np.unique(np.concatenate(cuts))
         starts, widths = ends[:-1], np.diff(ends)
-        whole = np.ones(starts.shape, dtype=np.bool_)  # a row where there is no pattern
+        whole = np.ones(starts.shape, dtype=np.bool_)  # one row if there is no pattern
         member = np.stack([whole, *(_has(pattern, starts) for pattern in every)])
         columns, classes = np.unique(member, axis=1, return_inverse=True)
         counts = np.zeros(columns.shape[1], dtype=np.int64)
@@ -84,7 +84,7 @@ class TensorClasses:
 
     @staticmethod
     def of(shape: tuple[int, ...], boxes: Iterable[Box]) -> TensorClasses:
-        """Return a tensor as some boxes cut it."""
+        """Return a tensor cut by some boxes."""
         every = list(boxes)
         dims = enumerate(shape)
         return TensorClasses(
@@ -92,7 +92,7 @@ class TensorClasses:
         )
 
     def mask(self, boxes: Iterable[Box]) -> Mask:
-        """Return which classes lie in any of the boxes."""
+        """Return the classes that lie in any of the boxes."""
         found = np.zeros(tuple(dim.counts.size for dim in self.dims), dtype=np.bool_)
         for box in boxes:
             sides = [dim.held[pattern] for dim, pattern in zip(self.dims, box, strict=True)]
@@ -100,7 +100,7 @@ class TensorClasses:
         return found
 
     def elements(self, mask: Mask) -> int:
-        """Return how many elements some classes have."""
+        """Return the number of elements in some classes."""
         left = mask.astype(np.int64)
         for dim in reversed(self.dims):
             left = left @ dim.counts
@@ -108,11 +108,11 @@ class TensorClasses:
 
 
 def _ends(pattern: Pattern) -> Integers:
-    """Return the ends of the runs of a pattern."""
+    """Return the ends of a pattern's runs."""
     whole = [(weight, size) for weight, size, low, high in pattern if (low, high) != (0, size)]
     if not whole:
         return np.zeros(0, dtype=np.int64)
-    last = whole[-1][0]  # factors after the last one that is cut are whole: runs go through them
+    last = whole[-1][0]  # factors after the last cut factor are whole, so runs span them
     starts = np.zeros(1, dtype=np.int64)
     for weight, _, low, high in pattern:
         if weight > last:

@@ -1,4 +1,4 @@
-"""Shardings as jax says them: a mesh, and a PartitionSpec on it. jax is not imported.
+"""Shardings of jax: a mesh and a PartitionSpec on it. jax is not imported.
 
 The device ids of a mesh are the `id`s of jax devices.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a PartitionSpec says: the axes that split each dimension, None if it is
-    UNCONSTRAINED; unreduced axes; `text`: how it is printed.
+    """The content of a PartitionSpec: the axes that split each dimension, None if UNCONSTRAINED;
+    the unreduced axes; `text`, its printed form.
 
-    Its `reduced` axes say how a gradient is placed, not how the tensor is, and are passed over.
+    Its `reduced` axes place a gradient, not the tensor, and are ignored.
     """
 
     dims: tuple[tuple[str, ...] | None, ...]
@@ -32,13 +32,13 @@ class Spec:
 
     @staticmethod
     def of(spec: Any) -> Spec:
-        """Return what a `jax.sharding.PartitionSpec` says."""
+        """Return the content of a `jax.sharding.PartitionSpec`."""
         dims = tuple(_axes(entry, type(spec).UNCONSTRAINED) for entry in spec.partitions)
-        whole = ((),) * (len(spec) - len(dims))  # partitions end with what is split
+        whole = ((),) * (len(spec) - len(dims))  # partitions end at the last split dimension
         return Spec((*dims, *whole), tuple(sorted(spec.unreduced)), str(spec))
 
     def sharding(self, mesh: Mesh, rank: int) -> Sharding:
-        """Return the sharding on a mesh of a tensor of a rank, which may be more than the length.
+        """Return the sharding of a tensor on a mesh; its rank may exceed the length of the spec.
 
         An UNCONSTRAINED dimension is open.
         """
@@ -66,13 +66,13 @@ def _axes(entry: Any, unconstrained: object) -> tuple[str, ...] | None:
 def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
     """Return the sharding of a `jax.sharding.NamedSharding` for a tensor of a rank.
 
-    A dimension that is UNCONSTRAINED is open. `reduced` axes of the spec say how a gradient is
-    placed, not how the tensor is, and are passed over.
+    A dimension that is UNCONSTRAINED is open. `reduced` axes of the spec place a gradient, not the
+    tensor, and are ignored.
     """
     return Spec.of(named.spec).sharding(mesh_of_jax(named.mesh), rank)
 
 
 def mesh_of_jax(mesh: Any) -> Mesh:
-    """Return a jax mesh by its device ids; an abstract mesh stands for devices 0, 1, 2, …"""
+    """Return a jax mesh by its device ids; an abstract mesh has devices 0, 1, 2, …"""
     ids = None if is_a(mesh, ABSTRACT_MESH) else [device.id for device in mesh.devices.flat]
     return Mesh(zip(mesh.axis_names, mesh.axis_sizes, strict=True), ids)

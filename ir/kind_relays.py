@@ -1,9 +1,9 @@
-"""The moves of a kind: relays between classes of positions that store the same.
+"""The moves of a kind: relays between classes of positions that store the same elements.
 
-Positions of the source that store the same elements at the same places are one class of *senders*.
-Positions of the target that store the same, and have the same of the source, are one class of
-*receivers*. A relay goes from a class to a class: the i-th receiver takes it from the i-th sender,
-counted round, after `turn` more of them. So replicas at either end cost nothing in a plan.
+Source positions that store the same elements at the same offsets form one class of *senders*.
+Target positions that store the same elements, and have the same source elements, form one class of
+*receivers*. A relay connects two classes: receiver i takes it from sender i + `turn`, modulo the
+number of senders. So replicas at either end add nothing to a plan.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class KindRelays:
     senders: tuple[tuple[int, ...], ...]  # a class may be listed again, rotated
     receivers: tuple[tuple[int, ...], ...]
     relays: tuple[Relay, ...]
-    step: int  # by how much turns differ from one member to the next
+    step: int  # how far turns differ between successive members
 
 
 def classes_of(
     boxes: list[list[StoredBox]], beside: Iterable[Hashable] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Return positions that store the same elements at the same places, those without any left
-    out; `beside`: what else positions of a class must have in common."""
+    """Group positions that store the same elements at the same offsets, omitting empty positions;
+    `beside`: values that positions of a class must share."""
     found: dict[object, list[int]] = {}
     more = [*beside] or [None] * len(boxes)
     for position, (held, other) in enumerate(zip(boxes, more, strict=True)):
@@ -48,7 +48,7 @@ def classes_of(
 
 
 def relays_of_kind(kind: Kind, *, padded: bool = False) -> KindRelays:
-    """Return the moves of a kind; `padded`: buffers are as large on every device."""
+    """Return the moves of a kind; `padded`: buffers have one size on every device."""
     first, second = kind.numbers
     senders = classes_of(kind.source.exact[first])
     own = {position: number for number, each in enumerate(senders) for position in each}
@@ -71,23 +71,23 @@ def relays_of_kind(kind: Kind, *, padded: bool = False) -> KindRelays:
 
 @dataclass
 class _Choosing:
-    """Chooses who sends what."""
+    """Chooses the sender of every element."""
 
     senders: tuple[tuple[int, ...], ...]
     receivers: tuple[tuple[int, ...], ...]
-    has: list[int]  # of each class of receivers the class of senders that it is in
+    has: list[int]  # for each class of receivers, the class of senders it belongs to
     itemsize: int
     rotated: dict[tuple[int, int], int] = field(default_factory=dict)
     first: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sent = [0] * len(self.senders)  # shares that were given out of each class
+        self.sent = [0] * len(self.senders)  # shares already given out of each class
         self.load = [0.0] * len(self.senders)  # elements that each sender of a class sends
         self.rotated = {(number, 0): number for number in range(len(self.senders))}
 
     @property
     def listed(self) -> tuple[tuple[int, ...], ...]:
-        """The classes of senders, those that are used rotated listed again."""
+        """The classes of senders, plus the rotated versions in use."""
         return tuple(
             (*self.senders[number][by:], *self.senders[number][:by]) for number, by in self.rotated
         )
@@ -114,13 +114,13 @@ class _Choosing:
                         yield relay._replace(sender=sender)
 
     def _pieces(self, sender: int, lacking: int, count: int) -> int:
-        """Return into how many pieces a box is cut, so that replicas send alike."""
+        """Return the number of pieces of a box so that replicas send equally much."""
         replicas = len(self.senders[sender])
         most = max(count * self.itemsize // LEAST_PIECE, 1)
         return min(replicas // math.gcd(replicas, lacking), most)
 
     def _turned(self, sender: int, receiver: int, piece: int) -> int:
-        """Return the number of a class, rotated so that the next shares go on where the last ones
+        """Return the number of a class rotated so that the next shares start where the last ones
         ended."""
         lacking, key = len(self.receivers[receiver]), (sender, receiver)
         if key not in self.first:

@@ -1,10 +1,10 @@
-"""Kinds: what tensors of a model have in common that are stored alike before and after.
+"""Kinds: groups of tensors of a model that have the same layouts on both sides.
 
-A *member* is one tensor in a buffer of the source and in one of the target. Its *kind* is
-its shape, its dtype, how both buffers are laid out, and which positions of the two meshes are the
-same device; names and device ids are not part of it. What moves is planned once for each kind, over
-mesh positions. Members take turns: the i-th receiver of a class takes elements from the sender
-i + turn of the class that has them, so that replicas send alike.
+A *member* is one tensor in a buffer of the source and in one of the target. Its *kind* is its
+shape, its dtype, how both buffers are laid out, and which positions of the two meshes are the same
+device; names and device ids do not matter. Moves are planned once per kind, over mesh positions.
+Members take turns: receiver i of a class takes elements from sender i + turn of the class that has
+them, so that replicas send equally much.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ WORD = re.compile(r"[^\W\d][\w./]*")
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """A buffer of a kind: its layout on a mesh, of tensors named by their numbers."""
+    """A buffer of a kind: its layout on a mesh, with tensors named by number."""
 
     axes: Axes
     shapes: tuple[Shape, ...]
     layout: BufferLayout
     dtype: str
     side: str
-    buffer: str  # the name of the first buffer that has it, and those of its tensors
+    buffer: str  # the names of the first such buffer and of its tensors
     names: tuple[str, ...]
 
     @cached_property
     def stored(self) -> Stored:
-        """It as a stored layout; device ids are positions."""
+        """The geometry as a stored layout; device ids are positions."""
         numbers = tuple(map(str, range(len(self.shapes))))
         try:
             return self._stored(numbers, self.layout)
@@ -60,8 +60,8 @@ class Geometry:
         return Stored(mesh, shapes, {BUFFER: layout}, self.dtype, partial=True)
 
     def _said(self, error: InputError) -> InputError:
-        """Return an error of a layout, which says tensors by number, with their names, if these
-        may stand in the text of a layout."""
+        """Return a layout's error with tensor numbers replaced by their names, if the names can be
+        written in a layout."""
         if all(map(WORD.fullmatch, self.names)):
             try:
                 self._stored(self.names, self.said)
@@ -71,7 +71,7 @@ class Geometry:
 
     @property
     def said(self) -> BufferLayout:
-        """The layout, with the names of the first tensors that have it."""
+        """The layout, with the tensor names of its first buffer."""
         return renamed(self.layout, self.names)
 
     def buffer_shapes(self, padded: bool) -> list[Shape]:
@@ -80,21 +80,21 @@ class Geometry:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether the buffer is as large at all positions."""
+        """Whether the buffer has one size at all positions."""
         return len({*self.buffer_shapes(padded=False)}) == 1
 
     def held(self, tensor: str) -> Iterator[Box]:
-        """Yield what positions have of a tensor, by its number."""
+        """Yield the elements of a tensor at each position, by the tensor's number."""
         return (box.box for boxes in self.exact[tensor] for box in boxes)
 
     @cached_property
     def exact(self) -> dict[str, list[list[StoredBox]]]:
-        """What positions have of each tensor, by position."""
+        """The elements of each tensor by position."""
         return self._boxes(padded=False)
 
     @cached_property
     def padded(self) -> dict[str, list[list[StoredBox]]]:
-        """The same in buffers that are as large everywhere."""
+        """The same for buffers padded to one size."""
         return self._boxes(padded=True)
 
     def _boxes(self, padded: bool) -> dict[str, list[list[StoredBox]]]:
@@ -111,9 +111,9 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind: a tensor, the buffers that it is in, its number in each, for each position of the
-    target the position of the source that is the same device, or -1, and the layouts of both
-    buffers with the names of tensors that the first member has."""
+    """A kind: a tensor, its buffers, and its number in each; for each target position, the
+    source position on the same device, or -1; and both layouts with the tensor names of the
+    first member."""
 
     tensor: Logical
     source: Geometry
@@ -124,8 +124,8 @@ class Kind:
 
 
 class ModelMember(NamedTuple):
-    """A tensor of a model. `kind`, `source`, `target`: the numbers of its kind and of its places;
-    `turn`: how far the senders of its classes are rotated."""
+    """A tensor of a model. `kind`, `source`, `target`: numbers of its kind and places; `turn`: the
+    rotation of its senders."""
 
     kind: int
     tensor: str
@@ -137,7 +137,7 @@ class ModelMember(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """The kinds of a model, its members in the order of its tensors, and its places."""
+    """The kinds of a model, its members in tensor order, and its places."""
 
     kinds: tuple[Kind, ...]
     members: tuple[ModelMember, ...]
@@ -161,8 +161,8 @@ def _said(side: Rules, model: Model, argument: str) -> list[PlacedBuffer]:
 
 
 class Homed(NamedTuple):
-    """A buffer that a tensor is in: its name, the tensor's number in it, the number of its place,
-    and the tensors in it."""
+    """The buffer of a tensor: its name, the tensor's number in it, the number of its place, and all
+    its tensors."""
 
     buffer: str
     number: str
@@ -172,12 +172,12 @@ class Homed(NamedTuple):
 
     @property
     def said(self) -> BufferLayout:
-        """The layout, with the names of its tensors."""
+        """The layout with the names of its tensors."""
         return renamed(self.geometry.layout, self.tensors)
 
 
 def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
-    """Return a layout of tensors by number with their names."""
+    """Return a layout with tensor numbers replaced by names."""
     if isinstance(layout, TensorPart):
         return replace(layout, tensor=names[int(layout.tensor)])
     return replace(
@@ -222,7 +222,7 @@ class _Sorting:
         return ModelMember(number, name, home.buffer, wanted.buffer, home.place, wanted.place)
 
     def _homes(self, placed: Iterable[PlacedBuffer], side: str) -> Iterator[tuple[str, Homed]]:
-        """Yield each tensor with the buffer that it is in."""
+        """Yield each tensor with its buffer."""
         for each in placed:
             geometry = self._geometry(each, side)
             place = self.places.setdefault(each.place, len(self.places))
@@ -230,7 +230,7 @@ class _Sorting:
                 yield tensor, Homed(each.name, str(number), geometry, place, each.tensors)
 
     def _check_owners(self, homes: Iterable[tuple[str, Homed]], side: str) -> None:
-        """Raise InputError if the buffers of a tensor do not have all of it."""
+        """Raise InputError if the buffers of a tensor do not hold all of it."""
         by_tensor: dict[str, list[tuple[Geometry, str]]] = {}
         for name, home in homes:
             by_tensor.setdefault(name, []).append((home.geometry, home.number))
@@ -275,7 +275,7 @@ class _Sorting:
         return self.geometries[key]
 
     def _meeting(self, source: int, target: int) -> tuple[int, ...]:
-        """Return the positions of the source that are the devices of the target."""
+        """Return the source position of the device at each target position."""
         key = source, target
         if key not in self.meetings:
             places = [*self.places]

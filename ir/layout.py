@@ -1,4 +1,4 @@
-"""Layouts: which interval of a tensor each mesh position holds, and who holds an element.
+"""Layouts: the interval of a tensor at each mesh position, and the holder of each element.
 
 Every formula here is written once, over Python integers, numpy arrays and sympy expressions alike
 (`ir/algebra/index.py`). A mesh position is the row-major number of a device in its mesh; an axis
@@ -42,8 +42,7 @@ Digits = tuple[Digit, ...]
 
 
 def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
-    """Return neighbouring digits of a position (major to minor) as one where they are
-    contiguous."""
+    """Merge neighbouring digits of a position (major to minor) where they are contiguous."""
     merged: list[Digit] = []
     for digit in digits:
         if digit.size == 1:
@@ -56,7 +55,7 @@ def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
 
 def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
     """Return the mixed-radix number whose digits (major to minor) are read off a mesh position."""
-    total: Value = 0 * position  # of its kind, also without digits
+    total: Value = 0 * position  # same type as `position`, even without digits
     for digit in digits:
         total = total * digit.size + _digit(digit.stride, digit.size, position)
     number: Number = total
@@ -64,8 +63,7 @@ def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
 
 
 def write_digits(digits: tuple[Digit, ...], number: Number) -> Number:
-    """Return the part of a mesh position that has `number` in the given digits and zero
-    elsewhere."""
+    """Return a mesh position with `number` in the given digits and zeros elsewhere."""
     total: Value = 0 * number
     for digit, value in zip(digits, digit_values(digits, number), strict=True):
         total = total + value * digit.stride
@@ -82,8 +80,8 @@ def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...
 
 
 def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
-    """Return the digits of a position that are among others, and the rest, both major to minor; one
-    that is so in part is cut where that can be, else it is in the rest."""
+    """Split the digits of a position into those among others and the rest, both major to minor; a
+    digit only partly among them is cut if possible, else belongs to the rest."""
     shared, rest = [], []
     for digit in digits:
         end = digit.stride * digit.size
@@ -100,7 +98,7 @@ def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
 
 
 def _digit(stride: Value, size: Value, number: Number) -> Number:
-    """Return the digit of a number that has a stride and a size."""
+    """Return the digit of a number with this stride and size."""
     digit: Number = mod(floor_div(number, stride), size)
     return digit
 
@@ -109,7 +107,7 @@ def _digit(stride: Value, size: Value, number: Number) -> Number:
 class DimLayout:
     """One tensor dimension: its extent, the digits that split it (major to minor), the split.
 
-    The extent, and strides and sizes of the digits, may be symbols; then so is all that follows.
+    The extent and the strides and sizes of digits may be symbols; results are then symbolic.
     """
 
     extent: int
@@ -118,7 +116,7 @@ class DimLayout:
 
     @cached_property
     def digits(self) -> tuple[Digit, ...]:
-        """The digits with contiguous neighbours merged: the shard index is the same number."""
+        """The digits with contiguous neighbours merged, which leaves the shard index unchanged."""
         return merge_digits(self.axis_digits)
 
     @property
@@ -133,7 +131,7 @@ class DimLayout:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The part counts of the nested split, outermost first; one level where it equals flat."""
+        """The part counts of the nested split, outermost first; one level if it equals flat."""
         sizes = tuple(digit.size for digit in self.axis_digits if digit.size != 1)
         if self.split == "flat" or self.is_even:
             return (self.parts,)
@@ -141,12 +139,12 @@ class DimLayout:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the shards are equal chunks, the last ones cut short: one level of division."""
+        """Whether the shards are equal chunks with the last ones short: one level of division."""
         return len(self.levels) == 1
 
     @property
     def is_even(self) -> bool:
-        """Whether all shards have the same size; of symbols, whether they have for all values."""
+        """Whether all shards have the same size; for symbols, whether they do for all values."""
         return bool(mod(self.extent, self.parts) == 0)
 
     def index(self, position: Number) -> Number:
@@ -154,7 +152,7 @@ class DimLayout:
         return read_digits(self.digits, position)
 
     def place(self, index: Number) -> Number:
-        """Return the part of a mesh position that the shard index determines."""
+        """Return a mesh position with the digits of this shard index and zeros elsewhere."""
         return write_digits(self.digits, index)
 
     @cached_property
@@ -187,7 +185,7 @@ class DimLayout:
         return self.cut.locate(element, let)
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """Return first and last shard that may meet the range [low, high); a superset if it is
+        """Return the first and last shard that may meet the range [low, high); a superset if it is
         empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
@@ -200,24 +198,24 @@ class DimLayout:
 
 @dataclass(frozen=True)
 class HiddenDim:
-    """A hidden dimension: how many terms it numbers, and the unreduced axes that split it."""
+    """A hidden dimension: the number of terms, and the unreduced axes that split it."""
 
     extent: int
     axes: tuple[AxisRef, ...] = ()
 
     @staticmethod
     def of(axes: tuple[AxisRef, ...], mesh: Mesh) -> HiddenDim:
-        """Return the dimension of the terms along some axes of a mesh."""
+        """Return the hidden dimension of the terms along some axes of a mesh."""
         return HiddenDim(math.prod(mesh.digit(ref).size for ref in axes), axes)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor on a mesh: per dimension a `DimLayout`, and the digits that only replicate.
+    """A tensor on a mesh: a `DimLayout` for each dimension, and the digits that only replicate.
 
-    `hidden` leading dimensions stand for unreduced axes: their devices hold different terms, so
-    that such axes act as a tensor dimension of its own. Both sides split one that stays alike; one
-    that is reduced is split on the source's side, and whole on the target's.
+    `hidden` leading dimensions represent unreduced axes, whose devices hold different terms. Both
+    sides split a hidden dimension that stays unreduced; one that is reduced is split on the source
+    side and whole on the target side.
     """
 
     mesh: Mesh
@@ -263,12 +261,12 @@ class Layout:
         return tuple(dim.index(position) for dim in self.dims)
 
     def replica(self, position: Number) -> Number:
-        """Return the number of a position among the holders of its shard."""
+        """Return a position's number among the holders of its shard."""
         return read_digits(self.free, position)
 
     def position(self, index: tuple[Value, ...], replica: Value) -> Value:
-        """Return the mesh position that holds a shard as its given replica: inverse of index,
-        replica."""
+        """Return the mesh position of a replica of a shard: the inverse of `index` and
+        `replica`."""
         placed = write_digits(self.free, replica)
         for dim, value in zip(self.dims, index, strict=True):
             placed = placed + dim.place(value)

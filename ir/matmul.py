@@ -6,8 +6,8 @@ of the result is one of them:
 
     lhs  […, i, j]        rhs  […, j, k]        out  […, i, k]
 
-All three are on one mesh. An operand that is unreduced along axes is a sum still to be made, and so
-is a result. Products are summed in float32, float64 or integers of 32 or 64 bits (`sum_dtype`).
+All three are on one mesh. An operand or a result that is unreduced along axes is a pending sum.
+Products are summed in float32, float64 or integers of 32 or 64 bits (`sum_dtype`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Operand:
 class Matmul:
     """Element type, operands, and the sharding of the result.
 
-    `out_dtype`: that of the result; terms of a sum that devices exchange are of it too, so that a
-    sum of bfloat16 products whose `out_dtype` is float32 is rounded nowhere.
+    `out_dtype`: element type of the result and of the terms that devices exchange, so a sum of
+    bfloat16 products with `out_dtype` float32 is never rounded.
     """
 
     dtype: str
@@ -60,13 +60,13 @@ class Matmul:
         *,
         mesh: object = None,
     ) -> None:
-        """Read the arguments and keep them in canonical form.
+        """Read the arguments into canonical form.
 
         `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `mesh` is for
-        shardings that have no mesh of their own; those of rhs and out are by default on the mesh of
-        lhs. Where shardings are said by subscripts, `A[I_X, J]`, equal indices are equal factors.
-        `out_dtype` is by default `dtype`. Raises InputError for operands that cannot be
-        multiplied, an element type that has no sums, and tensors on several meshes.
+        shardings without a mesh; rhs and out default to the mesh of lhs. In shardings by
+        subscripts, `A[I_X, J]`, equal indices are equal factors. `out_dtype` defaults to `dtype`.
+        Raises InputError for operands that cannot be multiplied, an element type without sums, and
+        tensors on several meshes.
         """
         self._set(dtype=dtype_of(dtype))
         own = None if mesh is None else mesh_of(mesh, "mesh")
@@ -81,7 +81,7 @@ class Matmul:
         _check_out_dtype(self)
         for name, sharding in (("rhs", self.rhs.sharding), ("out", self.out)):
             _check_mesh(name, sharding.mesh, self.mesh)
-        for side in SIDES:  # the size of each, as of what is moved
+        for side in SIDES:  # bytes of one, for counting transfers
             whole = self.sharding(side)
             Reshard(self.shape(side), self.dtype_of(side), whole, whole)
 
@@ -91,12 +91,12 @@ class Matmul:
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh of all three."""
+        """The mesh of all three tensors."""
         return self.lhs.sharding.mesh
 
     @property
     def batch(self) -> int:
-        """How many batch dimensions there are."""
+        """The number of batch dimensions."""
         return len(self.lhs.shape) - 2
 
     @property
@@ -110,7 +110,7 @@ class Matmul:
 
     @property
     def sum_dtype(self) -> str:
-        """What products are summed in."""
+        """The dtype in which products are summed."""
         if is_floating(self.dtype):
             return "float64" if self.dtype == "float64" else "float32"
         wide = "64" if itemsize(self.dtype) == 8 else "32"
@@ -118,11 +118,11 @@ class Matmul:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions, of all devices if none of them repeats another's."""
+        """Multiplications and additions of all devices together, without repeated work."""
         return 2 * math.prod(self.extents)
 
     def factors(self, side: Side) -> tuple[int, ...]:
-        """Return the factor that each dimension of a side is."""
+        """Return the factor of each dimension of a side."""
         batch = tuple(range(self.batch))
         i, j, k = (self.batch + each for each in range(3))
         last = {"lhs": (i, j), "rhs": (j, k), "out": (i, k)}
@@ -146,7 +146,7 @@ class Matmul:
 
 
 def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
-    """Return an operand, of one or of a pair; its sharding is of its rank."""
+    """Return an operand given as one or as a pair, with a sharding of its rank."""
     pair = (given.shape, given.sharding) if isinstance(given, Operand) else given
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise wrong_type(given, tuple, """((8, 16), mesh.sharding('[{"x"}, {}]'))""", name)
@@ -214,13 +214,13 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
 
 
 def _text_of(given: object) -> object:
-    """Return the text that the sharding of an operand was given as."""
+    """Return the text of an operand's sharding."""
     return given[1] if isinstance(given, tuple | list) else None
 
 
 def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
-    """Raise InputError if shardings by subscripts name one factor by two indices, or two
-    factors by one."""
+    """Raise InputError if shardings by subscripts give one factor two indices, or two factors the
+    same index."""
     known: dict[int, str] = {}
     for side, text in zip(SIDES, given, strict=True):
         if not isinstance(text, str) or not INDEXED.match(text):

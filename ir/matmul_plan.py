@@ -1,4 +1,4 @@
-"""Plans of matmuls: what moves before devices multiply, the product, what moves after it."""
+"""Plans of matmuls: moves before the product, the product, and moves after it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Limit = Literal["communication", "memory", "multiplication", "nothing"]
 
 @dataclass(frozen=True)
 class AxisCase:
-    """What sharding along some axis asks for: one of the four cases, 0 for a sum still to be made.
+    """What a sharded axis requires: one of the four cases, 0 for a pending sum.
 
-    `why`: in words, where the axis stands in both operands.
+    `why`: the role of the axis in both operands, in words.
     """
 
     axis: AxisRef
@@ -30,14 +30,14 @@ class AxisCase:
 
 @dataclass(frozen=True)
 class Loop:
-    """A movement that goes on while devices multiply: parts go round a ring of `count` devices.
+    """Communication that overlaps with the product: parts travel round a ring of `count` devices.
 
-    Of an operand it is the all-gather that ends its movement: a device multiplies the part that it
-    has while that part is on its way to the next one. Of the result it is the reduce-scatter that
-    begins its movement: a device adds its term to a part that comes by. `digits` (stride, size) of
-    a device's position, major to minor, are its place in the ring; `factor` is what parts are of.
-    With two directions one half of every part goes each way. `order`: the places in the order in
-    which parts go round, where that is another than theirs.
+    For an operand it is the all-gather at the end of its movement: a device multiplies its current
+    part while sending it on. For the result it is the reduce-scatter at the start of its movement:
+    a device adds its term to each passing part. The `digits` (stride, size) of a device's position,
+    major to minor, give its place in the ring; parts are cut along `factor`. With two directions,
+    half of every part goes each way. `order`: the order of the places round the ring, if not
+    ascending.
     """
 
     side: Side
@@ -49,20 +49,19 @@ class Loop:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places in the order in which parts go round."""
+        """The places in ring order."""
         return self.order or tuple(range(self.count))
 
 
 @dataclass(frozen=True)
 class MatmulCost:
-    """What a candidate takes: of the busiest device the flops, the bytes that arrive at it before
-    the product and after it, and the bytes of memory that the product reads and writes; seconds of
-    each on a topology. `hidden`: seconds of moving while devices multiply; `apart`: what a
-    candidate with a loop, or a kernel that pulls, would take without it; `launch`: what a call
-    takes besides."""
+    """The cost of a candidate on the busiest device: flops, bytes received before and after the
+    product, memory bytes that the product reads and writes, and seconds of each on a topology.
+    `hidden`: seconds of communication overlapped with the product; `apart`: seconds of the same
+    candidate without the loop or pulling kernel; `launch`: the other cost of a call."""
 
     flops: int
-    received: tuple[int, int, int]  # with lhs, with rhs, with the result
+    received: tuple[int, int, int]  # for lhs, rhs and the result
     touched: int
     multiplying: float
     touching: float
@@ -73,17 +72,17 @@ class MatmulCost:
 
     @property
     def received_max(self) -> int:
-        """Bytes that arrive at the busiest device in all."""
+        """Bytes received by the busiest device."""
         return sum(self.received)
 
     @property
     def product_seconds(self) -> float:
-        """What the product takes: its arithmetic or its memory, whichever is more."""
+        """Seconds of the product: its arithmetic or its memory traffic, whichever is longer."""
         return max(self.multiplying, self.touching)
 
     @property
     def seconds(self) -> float:
-        """What all of it takes: one part after another, but for what a loop does at once."""
+        """Seconds in all: the sum of the parts, minus the overlap in a loop."""
         return self.launch + self.product_seconds + sum(self.moving) - self.hidden
 
     @property
@@ -101,11 +100,11 @@ class MatmulCost:
 @dataclass(frozen=True)
 class MatmulCandidate:
     """One way to compute a matmul: the shardings during the product, the plans of the moves, and
-    the step that overlaps with the product. `pulled`: whether one kernel replaces all steps; it
-    pulls parts of operands and pushes sums while devices multiply, and the cost is its cost."""
+    the step that overlaps with the product. `pulled`: one kernel replaces all steps; it pulls parts
+    of operands and pushes sums while devices multiply, and the cost is its own."""
 
     multiplication: Multiplication
-    moves: tuple[Plan, Plan, Plan]  # of lhs, rhs and the result
+    moves: tuple[Plan, Plan, Plan]  # plans for lhs, rhs and the result
     cost: MatmulCost
     loop: Loop | None = None
     pulled: bool = False
@@ -117,9 +116,9 @@ class MatmulCandidate:
 
 @dataclass(frozen=True, repr=False)
 class MatmulPlan(Drawn):
-    """The candidate that was chosen, the next best of other kinds, and what they are compared by:
-    seconds on a topology, or bytes where none is given. `considered`: how many there were;
-    `asked`: the loop that was asked for."""
+    """The chosen candidate, the next best ones of other kinds, and the measure that compares them:
+    seconds on a topology, or bytes without one. `considered`: the number of candidates; `asked`:
+    the requested loop."""
 
     matmul: Matmul
     cases: tuple[AxisCase, ...]
@@ -131,7 +130,7 @@ class MatmulPlan(Drawn):
 
     @property
     def case(self) -> int:
-        """The hardest case of all axes, 1 if nothing is in the way."""
+        """The hardest case of all axes, 1 without communication."""
         return max((case.number for case in self.cases), default=1) or 1
 
     def __repr__(self) -> str:
@@ -143,7 +142,7 @@ class MatmulPlan(Drawn):
         )
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
-        """Return the object of `plan --json`; `transfers`: whether those of steps are listed."""
+        """Return the object of `plan --json`; `transfers`: whether to list those of steps."""
         matmul = self.matmul
         return {
             "dtype": matmul.dtype,
@@ -165,8 +164,8 @@ class MatmulPlan(Drawn):
         }
 
     def to_json(self, transfers: bool | None = None) -> str:
-        """Return `to_dict` as JSON text, a line for each of its keys and of the other candidates,
-        ending in a newline."""
+        """Return `to_dict` as JSON text ending in a newline, one line per key and per other
+        candidate."""
         found = self.to_dict(transfers)
         lines = []
         for key, value in found.items():
@@ -178,7 +177,7 @@ class MatmulPlan(Drawn):
 
 
 def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
-    """Return a candidate as JSON has it."""
+    """Return a candidate for JSON."""
     cost, product = candidate.cost, candidate.multiplication
     return {
         "moves": {side: _steps(candidate.move(side), transfers) for side in SIDES},
@@ -193,8 +192,7 @@ def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
 
 
 def _rounded(seconds: float) -> float:
-    """Return what is written of a time: sums of floats differ in the last digits between versions
-    of Python, and files must not."""
+    """Round seconds for files: last digits of float sums differ between versions of Python."""
     return float(f"{seconds:.6g}")
 
 

@@ -41,14 +41,13 @@ class Digit:
 class Mesh:
     """Named axes over devices; `str` gives Shardy's text, `<["x"=2, "y"=3]>`.
 
-    A mesh without axes is maximal: one device, `<[], device_ids=[3]>`; or, where no device is said,
-    the empty mesh `<[]>`, which has none of its own: a tensor on it is replicated on all devices of
-    the other side of its reshard.
+    A mesh without axes is maximal: one device, `<[], device_ids=[3]>`. Without a device it is the
+    empty mesh `<[]>`: a tensor on it is replicated on all devices of the other side of its reshard.
     """
 
     axes: Axes
     device_ids: range | tuple[int, ...]  # device_ids[position]; a range if consecutive ascending
-    name: str | None = field(compare=False)  # as in `@name = <[...]>`; says nothing of the devices
+    name: str | None = field(compare=False)  # as in `@name = <[...]>`; independent of the devices
 
     def __init__(
         self,
@@ -67,11 +66,11 @@ class Mesh:
 
     @classmethod
     def of(cls, given: object) -> Mesh:
-        """Return the mesh that a text, a dict of axes, a mesh of jax or a DeviceMesh stands for."""
+        """Return the mesh given as a text, a dict of axes, a mesh of jax or a DeviceMesh."""
         return _readers().mesh(given)
 
     def sharding(self, given: object, rank: int | None = None) -> Sharding:
-        """Return a sharding on this mesh from its text, Shardy's or HLO's, as `[{"x"}, {"y",
+        """Return a sharding on this mesh from its text, Shardy's or HLO's, such as `[{"x"}, {"y",
         ?}p2]`; or from a PartitionSpec or placements, for a tensor of a rank."""
         return _readers().sharding(given, self, rank)
 
@@ -85,17 +84,17 @@ class Mesh:
 
     @property
     def is_iota(self) -> bool:
-        """Are the devices 0, 1, 2, … in this order?"""
+        """Whether the devices are 0, 1, 2, … in this order."""
         return isinstance(self.device_ids, range) and self.device_ids.start == 0
 
     @property
     def is_maximal(self) -> bool:
-        """Is this a mesh of no axes: one device that holds everything?"""
+        """Whether this is a mesh without axes: one device that holds everything."""
         return not self.axes
 
     @property
     def is_empty(self) -> bool:
-        """Has this mesh no devices of its own?"""
+        """Whether this mesh has no devices."""
         return not self.device_ids
 
     @functools.cached_property
@@ -109,11 +108,11 @@ class Mesh:
         return self.sizes[name]
 
     def full_size(self, ref: AxisRef) -> int:
-        """Return how many parts an axis reference makes: its size, or that of the whole axis."""
+        """Return the size of an axis reference: the number of parts that it makes."""
         return self.axis_size(ref.name) if ref.size is None else ref.size
 
     def digit(self, ref: AxisRef) -> Digit:
-        """Return where the value of an axis reference stands in the flat position."""
+        """Return the digit of the flat position for an axis reference."""
         size = self.axis_size(ref.name)
         minor = math.prod(size for _, size in self.axes[self.names.index(ref.name) + 1 :])
         if ref.pre is None or ref.size is None:
@@ -121,9 +120,10 @@ class Mesh:
         return Digit(minor * (size // (ref.pre * ref.size)), ref.size)
 
     def canonical(self, ref: AxisRef) -> AxisRef:
-        """Return the reference in normal form: a sub-axis that is the whole axis becomes the axis.
+        """Return the reference in normal form: a sub-axis that spans its axis becomes the full
+        axis.
 
-        An axis this mesh does not have, or a sub-axis that does not divide it, is an InputError.
+        Raises InputError for an unknown axis, or a sub-axis that does not divide its axis.
         """
         size = self.axis_size(ref.name)
         algebra.check_divides(ref, size)
@@ -138,8 +138,8 @@ class Mesh:
     def refine(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
         """Return the mesh cut at every border of `refs`: sub-axes and full axes, major to minor.
 
-        Every one of `refs` is then a product of consecutive pieces. References of one axis that
-        cannot coexist are an InputError.
+        Every one of `refs` is then a product of consecutive pieces. Raises InputError for
+        references to one axis that cannot coexist.
         """
         cuts = {name: {1, size} for name, size in self.axes}
         for ref in map(self.canonical, refs):
@@ -151,10 +151,9 @@ class Mesh:
         )
 
     def refs_free_of(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """Return what is left of every axis when `refs` are taken out: maximal sub-axes in mesh
-        order.
+        """Return the maximal sub-axes, in mesh order, that `refs` leave over.
 
-        Axes of size 1 leave nothing. Together with `refs` the answer covers the whole mesh.
+        Axes of size 1 leave nothing. Together with `refs` the result covers the whole mesh.
         """
         taken = tuple(map(self.canonical, refs))
         free = (
@@ -174,8 +173,8 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Readers:
-    """What reads the text of a mesh, what a mesh is given as, and a sharding on a mesh, of a rank
-    where that is known."""
+    """Functions that read a mesh from text, a mesh from an object, and a sharding on a mesh for a
+    given rank."""
 
     text: Callable[[str], Mesh]
     mesh: Callable[[object], Mesh]
@@ -186,9 +185,9 @@ _registered: list[Readers] = []
 
 
 def read_by(readers: Readers) -> None:
-    """Let `Mesh.parse`, `Mesh.of` and `Mesh.sharding` read by these functions.
+    """Register the functions behind `Mesh.parse`, `Mesh.of` and `Mesh.sharding`.
 
-    They build on meshes and shardings; the package registers them when it is imported.
+    They depend on this module, so the package registers them at import.
     """
     _registered[:] = [readers]
 
@@ -251,7 +250,7 @@ def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
 
 
 def as_integer(value: object) -> int | None:
-    """Return the integer a value is (numpy's included); None for anything else, booleans too."""
+    """Return a value as an integer (numpy's included), or None for other values and booleans."""
     if isinstance(value, bool):
         return None
     try:
@@ -283,7 +282,7 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
 
 
 def _checked_range(ids: Iterable[int]) -> range | None:
-    """Return ascending consecutive ids without looking at each; None if that cannot be told."""
+    """Return ascending consecutive ids without visiting each, or None if that is impossible."""
     if not isinstance(ids, range) or ids.step != 1:
         return None
     if ids.start < 0:
@@ -298,7 +297,7 @@ def _product(axes: Axes) -> str:
 
 
 def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
-    """Return distinct ids, zero or more; ascending consecutive ones become a range."""
+    """Return distinct non-negative ids; ascending consecutive ids become a range."""
     numbers: list[int] = []
     seen: set[int] = set()
     for i, given in enumerate(ids):

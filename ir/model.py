@@ -43,10 +43,10 @@ class Model:
     def __init__(self, tensors: Mapping[str, object], dtype: object = None) -> None:
         """Read a table.
 
-        `tensors`: of each name the shape, or a dict of `shape` and `dtype`, or anything with these
-        attributes, as arrays and meta tensors have them. A name with `{0..79}` or `{q,k}` stands
-        for several tensors. `dtype`: that of tensors which do not say one. Raises InputError for a
-        table without tensors, a name that stands twice, and for what has no shape or dtype.
+        `tensors` maps each name to a shape, a dict of `shape` and `dtype`, or any object with these
+        attributes, such as an array or meta tensor. A name with `{0..79}` or `{q,k}` stands for
+        several tensors. `dtype` is the default. Raises InputError for an empty table, a repeated
+        name, and a tensor without shape or dtype.
         """
         found: dict[str, Logical] = {}
         for text, given in tensors.items():
@@ -63,19 +63,19 @@ class Model:
 
     @staticmethod
     def from_state_dict(state: Mapping[str, Any]) -> Model:
-        """Return the model of a torch state dict, of meta tensors or DTensors too."""
+        """Return the model of a torch state dict; meta tensors and DTensors are allowed."""
         return Model(flattened(state))
 
     @staticmethod
     def from_pytree(tree: Any) -> Model:
-        """Return the model of nested dicts, lists and tuples of arrays or of what has their shape
-        and dtype; names are the keys on the way, joined by points."""
+        """Return the model of nested dicts, lists and tuples of arrays or of objects with shape and
+        dtype; names are the keys on the path, joined by dots."""
         return Model(flattened(tree))
 
     @staticmethod
     def from_safetensors(paths: str | Path | Iterable[str | Path]) -> Model:
-        """Return the model of safetensors files, of which only headers are read; a folder stands
-        for all such files in it. Raises InputError for what is no such file."""
+        """Return the model of safetensors files, reading only their headers; a folder means all its
+        safetensors files. Raises InputError for any other file."""
         given = (paths,) if isinstance(paths, str | Path) else paths
         found: dict[str, object] = {}
         for path in (each for one in given for each in _files(Path(one))):
@@ -98,8 +98,8 @@ class Model:
 
 
 def flattened(tree: Any) -> dict[str, Any]:
-    """Return the leaves of nested dicts, lists and tuples, by the keys on the way, joined by
-    points."""
+    """Return the leaves of nested dicts, lists and tuples, named by the keys on the path, joined by
+    dots."""
     return dict(_leaves(tree, ""))
 
 
@@ -118,13 +118,13 @@ def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the names of the fields of a named tuple, none of another."""
+    """Return the field names of a named tuple, or none."""
     return getattr(given, "_fields", ())
 
 
 def nested(flat: Mapping[str, Any], like: Any) -> Any:
-    """Return leaves by their flat names as a tree: that of `like` if it has leaves of exactly these
-    names; else a dict, nested at the points of names where `like` is nested."""
+    """Return leaves with flat names as a tree: like `like` if its leaves have exactly these names;
+    else a dict, nested at the dots where `like` is nested."""
     names = flattened(like)
     if {*names} == {*flat}:
         return _rebuilt(flat, like, "")
@@ -155,7 +155,7 @@ def _rebuilt(flat: Mapping[str, Any], like: Any, before: str) -> Any:
 
 
 def _logical(name: str, given: Any, dtype: object) -> Logical:
-    """Return a tensor from its shape, or from what has a shape and a dtype."""
+    """Return a tensor from its shape, or from an object with shape and dtype."""
     shape, own = given, None
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:

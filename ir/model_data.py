@@ -1,4 +1,4 @@
-"""What a runtime needs of a plan of a model, as plain data."""
+"""The plain data that a runtime needs from a plan of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from shardwright.ir.parts import axes_by_dim
 
 
 def kind_data(kind: Kind, found: KindRelays) -> dict[str, Any]:
-    """Return a kind as plain data."""
     exact = _tables(kind, found, padded=False)
     sides = kind.source, kind.target
     alike = all(
@@ -50,13 +49,13 @@ def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
 
 
 def _spec(geometry: Geometry) -> list[list[str]]:
-    """Return the axes of the mesh that each dimension of a buffer is concatenated over."""
+    """Return the mesh axes along which each dimension of a buffer is concatenated."""
     rank = len(geometry.buffer_shapes(padded=False)[0])
     return [list(names) for names in axes_by_dim(geometry.layout, rank)]
 
 
 def _shapes(geometry: Geometry, padded: bool) -> list[Any]:
-    """Return the shapes of a buffer by position: one if they are equal."""
+    """Return the shapes of a buffer by position, or one shape if they are equal."""
     shapes = [list(shape) for shape in geometry.buffer_shapes(padded)]
     alike = all(shape == shapes[0] for shape in shapes)
     return shapes[:1] if alike else shapes

@@ -1,4 +1,4 @@
-"""Bytes of members of models, and of pieces of them, by position of their meshes."""
+"""Bytes of members and pieces of members of a model, by mesh position."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from shardwright.ir.relays import Relay
 
 
 class Flow(NamedTuple):
-    """Bytes of a member or a piece of it: sent by position of the source, received by position of
-    the target."""
+    """Bytes of a member or piece: sent by each source position, received by each target
+    position."""
 
     sent: Integers
     received: Integers
 
 
 class Share(NamedTuple):
-    """What decides the bytes of a piece of a member."""
+    """The values that determine the bytes of a piece of a member."""
 
     kind: int
     turn: int
@@ -34,10 +34,10 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFlows:
-    """The bytes of members of some kinds."""
+    """The bytes of the members of some kinds."""
 
     kinds: tuple[Kind, ...]
-    relays: tuple[KindRelays, ...]  # of each kind
+    relays: tuple[KindRelays, ...]  # by kind
     ends: dict[tuple[int, int], tuple[Integers, Integers]] = field(default_factory=dict)
 
     def of(self, moving: Share) -> Flow:
@@ -57,8 +57,8 @@ class ModelFlows:
         return bits.astype(np.int64).reshape(shape) * itemsize(kind.tensor.dtype)
 
     def _ends(self, number: int, turn: int) -> tuple[Integers, Integers]:
-        """Return, for each relay that moves and each receiver of its class, the place of the pair
-        of devices in a table by both positions; and the elements of each relay."""
+        """Return, for each moving relay and each receiver of its class, the index of the device
+        pair in a table over both positions; and the elements of each relay."""
         key = number, turn
         if key not in self.ends:
             self.ends[key] = self._made(number, turn)
@@ -82,5 +82,5 @@ class ModelFlows:
 
 
 def _moved(found: KindRelays) -> list[Relay]:
-    """Return the relays that go to another device."""
+    """Return the relays to another device."""
     return [relay for relay in found.relays if relay.sender != OWN]

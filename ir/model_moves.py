@@ -1,4 +1,4 @@
-"""What a plan's data moves, on arrays of all devices in one process: the reference of runtimes."""
+"""The reference for runtimes: apply a plan's data to arrays of all devices in one process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Arrays = Mapping[int, Mapping[str, npt.NDArray[Any]]]
 
 
 def moved(data: Mapping[str, Any], shards: Arrays) -> dict[int, dict[str, npt.NDArray[Any]]]:
-    """Return the target buffers of all devices from their source buffers; padding is zero.
+    """Return the target buffers of all devices, given their source buffers; padding is zero.
 
-    Raises InputError for a buffer that is missing or has another shape.
+    Raises InputError for a missing buffer or a wrong shape.
     """
     results: dict[int, dict[str, npt.NDArray[Any]]] = {}
     for number, source, target, turn, _, _, (held,), (wanted,) in data["members"]:
@@ -78,7 +78,7 @@ def _line(shards: Arrays, device: int, name: str, shape: tuple[int, ...]) -> npt
 
 
 def _places(loops: list[list[int]], starts: list[int]) -> list[npt.NDArray[np.int64]]:
-    """Return the places of the elements of loops in the line of each buffer."""
+    """Return the flat indices of the elements of loops in each buffer."""
     found = []
     for end, start in enumerate(starts):
         at = np.array(start, dtype=np.int64)

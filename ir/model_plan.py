@@ -1,8 +1,9 @@
-"""Plans of models: what moves, in which order and buckets, and the bytes of every device.
+"""Plans of models: moves, their order and buckets, and the bytes of every device.
 
-A plan's `data` is all that a runtime needs: kinds, members, places and buckets as plain data. A
-bucket is what travels at once. It is cut so that the messages of two buckets, sent and received,
-take no device more than `memory_limit` bytes: while one travels, the next is packed.
+A plan's `data` has everything that a runtime needs: kinds, members, places and buckets as plain
+data. A bucket is the unit of transfer. Buckets are cut so that the messages of two of them, sent
+and received, take at most `memory_limit` bytes on any device: while one is in flight, the next is
+packed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """The moves between two sides of a model. `memory_limit`: bytes in flight on any device."""
+    """The moves between two sides of a model. `memory_limit`: most bytes in flight on any
+    device."""
 
     model: Model
     source: Rules
     target: Rules
-    kinds: Kinds  # members in the order in which they move
-    relays: tuple[KindRelays, ...]  # of each kind
+    kinds: Kinds  # members in transfer order
+    relays: tuple[KindRelays, ...]  # by kind
     memory_limit: int = MEMORY_LIMIT
 
     @cached_property
@@ -65,27 +67,27 @@ class ModelPlan:
 
     @cached_property
     def sent(self) -> dict[int, int]:
-        """The bytes that each device of the source sends, by its id."""
+        """The bytes that each source device sends, by device id."""
         return self._totals(0)
 
     @cached_property
     def received(self) -> dict[int, int]:
-        """The bytes that each device of the target receives, by its id."""
+        """The bytes that each target device receives, by device id."""
         return self._totals(1)
 
     @property
     def received_max(self) -> int:
-        """Bytes that the device receives that receives most: the least possible."""
+        """Bytes received by the busiest receiver, which is the minimum possible."""
         return max(self.received.values())
 
     @property
     def sent_max(self) -> int:
-        """Bytes that the device sends that sends most."""
+        """Bytes sent by the busiest sender."""
         return max(self.sent.values())
 
     @property
     def total(self) -> int:
-        """Bytes that all devices receive."""
+        """Bytes received by all devices."""
         return sum(self.received.values())
 
     @property
@@ -95,17 +97,17 @@ class ModelPlan:
 
     @cached_property
     def buckets(self) -> Buckets:
-        """The pieces of members, and where buckets end."""
+        """The pieces of members, and the ends of the buckets."""
         return Filling(self.kinds, self._flows, self.devices, self.memory_limit).run()
 
     @property
     def peak(self) -> int:
-        """Bytes in flight at most on the device that has most: the messages of two buckets."""
+        """Most bytes in flight on any device: the messages of two buckets."""
         return self.buckets.largest * min(2, len(self.buckets.ends))
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """All that a runtime needs, as JSON has it."""
+        """Everything that a runtime needs, ready for JSON."""
         members, pieces = self.kinds.members, self.buckets.pieces
         said: dict[str, Any] = {
             "kinds": [kind_data(*each) for each in zip(self.kinds.kinds, self.relays, strict=True)],
@@ -143,7 +145,6 @@ class ModelPlan:
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as text."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def _listed(self, number: int) -> dict[str, object]:
@@ -160,12 +161,12 @@ class ModelPlan:
 
     @cached_property
     def counts(self) -> Counter[int]:
-        """How many members each kind has."""
+        """The number of members of each kind."""
         return Counter(member.kind for member in self.kinds.members)
 
     @cached_property
     def firsts(self) -> dict[int, str]:
-        """The name of a member of each kind."""
+        """The first member's name for each kind."""
         return {member.kind: member.tensor for member in reversed(self.kinds.members)}
 
     def __str__(self) -> str:
@@ -191,17 +192,17 @@ class ModelPlan:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things, as 1 kind or 1,025 tensors."""
+    """Return a count with its noun: 1 kind or 1,025 tensors."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def plan_model(
     model: Model, source: object, target: object, *, memory_limit: object = MEMORY_LIMIT
 ) -> ModelPlan:
-    """Return the moves between two sides of a model, `sw.Rules` or stored layouts.
+    """Return the plan of the moves between two sides of a model, `sw.Rules` or stored layouts.
 
-    Raises InputError for rules or layouts that do not fit the model, and for a limit, in bytes,
-    within which not one element of every message goes.
+    Raises InputError for rules or layouts that do not fit the model, and for a limit, in bytes, too
+    small for one element of every message.
     """
     sides = Rules.of(source, "source"), Rules.of(target, "target")
     for given, argument in ((source, "source"), (target, "target")):
@@ -219,7 +220,7 @@ def plan_model(
 
 
 def _check_stored(stored: Stored, model: Model, argument: str) -> None:
-    """Raise InputError for a stored layout of other shapes or dtypes than those of the model."""
+    """Raise InputError for a stored layout whose shapes or dtypes differ from the model's."""
     for name, tensor in model.tensors.items():
         if name in stored.tensors and (stored.tensors[name], stored.dtype) != tensor[:2]:
             raise InputError(
@@ -231,8 +232,8 @@ def _check_stored(stored: Stored, model: Model, argument: str) -> None:
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:
-    """Return kinds whose members have turns, and come so that the devices of all places work at
-    all times: each group of members of the same places is spread over the whole."""
+    """Assign turns to members and order them so that the devices of all places work all the time:
+    each group of members with the same places is spread over the whole sequence."""
     rounds = [math.lcm(*map(len, each.senders)) for each in relays]
     before: Counter[tuple[int, int]] = Counter()
     groups = Counter((member.source, member.target) for member in kinds.members)

@@ -1,21 +1,21 @@
-"""Proof that a plan's data moves a model right, at full size, without walking elements.
+"""Proof that a plan's data moves a model correctly, at full size, without walking elements.
 
-It is made from the layouts and from `ModelPlan.data`, the numbers that a runtime follows, not from
-what planned them. Of each kind, for exact and for padded buffers:
+The proof uses the layouts and `ModelPlan.data`, the numbers that a runtime follows, not the
+planner. It checks for each kind, for exact and for padded buffers:
 
     alike     positions of a class store the same elements at the same places; every position that
-              stores any is in one class of receivers, and what it takes from itself it has
-    right     a relay's loops go, in each buffer, from element to element of one part along its
-              digits: along digit i by c_i a turn, with every digit in its range at both ends of
-              every loop, so that none carries. The logical index is then linear in the turns, and
-              it is the same at both ends: start by start, turn by turn
-    once      what the relays of a class write to a part are products of ranges of its digits; cut
-              at all ends of ranges, each cell is counted once
-    least     the elements that come from others are as many as the receiver lacks
+              stores any is in one class of receivers, and it has the elements it takes from itself
+    right     in each buffer, a relay's loops step through elements of one part along its digits:
+              c_i steps of digit i per iteration, with every digit in range at both ends of every
+              loop, so none carries. The logical index is then linear in the iteration counts; its
+              start and its steps are the same at both ends
+    once      the relays of a class write products of ranges of a part's digits; cut at all ends of
+              ranges, each cell is written once
+    least     a receiver gets as many elements from others as it lacks
 
-A digit is a factor of a stored dimension; the buffer's strides make it a mixed radix. Of members:
-each tensor has one for each target buffer that it is in, with the kind, buffers and places that
-its layouts say.
+A digit is a factor of a stored dimension; the buffer's strides make it a mixed radix. For members
+it checks that each tensor has one for each of its target buffers, with the kind, buffers and places
+given by its layouts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OWN = -1
 
 @dataclass(frozen=True)
 class ModelProof:
-    """What was proved of a plan; it exists for plans that are right alone."""
+    """The result of a proof; it exists only for correct plans."""
 
     tensors: int
     kinds: int
@@ -62,10 +62,10 @@ class ModelProof:
 
 
 def prove(plan: ModelPlan, data: dict[str, Any] | None = None) -> ModelProof:
-    """Return the proof that a plan is right; `data`: what a runtime follows, by default the plan's.
+    """Prove a plan correct; `data` is what a runtime follows, by default the plan's.
 
-    Raises ProofError, which names a tensor and what is wrong, for data that does not move the model
-    as its layouts say.
+    Raises ProofError, naming a tensor and the fault, for data that does not move the model
+    according to its layouts.
     """
     said = plan.data if data is None else data
     _check_members(plan, said)
@@ -114,8 +114,6 @@ def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
 
 
 class _OfKind:
-    """The proof of a kind."""
-
     def __init__(self, kind: Kind, tables: dict[str, Any], padded: bool) -> None:
         self.kind, self.tables = kind, tables
         self.rank = len(kind.tensor.shape)
@@ -129,7 +127,7 @@ class _OfKind:
         self.written: dict[int, list[Write]] = {}
 
     def check(self) -> int:
-        """Return how many elements the target has in all; ProofError if they are not right."""
+        """Check the kind and return the number of its target elements; ProofError on a fault."""
         self._check_classes()
         self._check_relays()
         self._check_once()
@@ -151,7 +149,7 @@ class _OfKind:
                 raise ProofError(f"receivers {each} have different elements before")
 
     def _check_relays(self) -> None:
-        """Check that relays take elements to their places; note what each class writes."""
+        """Check that relays write elements to their places; record the writes of each class."""
         by_form: dict[int, list[list[int]]] = {}
         for relay in self.tables["relays"]:
             by_form.setdefault(relay[2], []).append(relay)
@@ -164,7 +162,8 @@ class _OfKind:
                 self._check_group(group, loops)
 
     def _grouped(self, relays: list[list[int]], targets: int) -> Iterator[list[RelayEnds]]:
-        """Yield relays of one form whose parts have digits of one structure at every end."""
+        """Yield groups of relays of one form whose parts have the same digit structure at every
+        end."""
         found: dict[object, list[RelayEnds]] = {}
         for relay in relays:
             ends = self._ends(relay)
@@ -191,7 +190,7 @@ class _OfKind:
         return RelayEnds(receiver, sender, parts, tuple(starts))
 
     def _check_group(self, group: list[RelayEnds], loops: list[list[int]]) -> None:
-        """Check relays of one form and structure, all at once."""
+        """Check all relays of one form and structure at once."""
         lined = [LinedUp.of(group, end) for end in range(len(group[0].parts))]
         turns = [tuple(loop) for loop in loops]
         for end, line in enumerate(lined):
@@ -221,7 +220,7 @@ class _OfKind:
                     check_cover([digit.extent for digit in part.digits], writes)
 
     def _check_least(self) -> None:
-        """Check that receivers take from others what they lack, once."""
+        """Check that receivers take each element they lack from others, once."""
         boxes = [self._boxes(end) for end in (0, 1)]
         grid = TensorClasses.of(
             self.kind.tensor.shape, dict.fromkeys(itertools.chain(*boxes[0], *boxes[1]))
@@ -239,7 +238,7 @@ class _OfKind:
                 raise ProofError(f"{count} elements come, where {grid.elements(lacked)} lack")
 
     def _boxes(self, end: int) -> list[list[Box]]:
-        """Return what positions have of the tensor."""
+        """Return the boxes of the tensor at each position."""
         side, number = (self.kind.source, self.kind.target)[end], self.kind.numbers[end]
         parts = [part for part in side.stored.bound[BUFFER].parts if part.tensor == number]
         return [

@@ -1,9 +1,9 @@
-"""Where devices multiply: the axes that split each factor of a matmul, for the time of the product.
+"""Where devices multiply: the axes that split each factor of a matmul during the product.
 
-For that time an operand is split along a dimension as its factor is. The result is split along i
-and k as these are; along the axes of j devices have partial sums of it. An operand may stay
-unreduced along axes where the other one has replicas: of A = A_0 + A_1 the terms A_0 B and A_1 B
-are terms of the result (the product is linear in either operand).
+During the product, an operand's dimensions are split like their factors. The result is split like i
+and k; along the axes of j devices have partial sums of it. An operand may stay unreduced along axes
+where the other is replicated: for A = A_0 + A_1, A_0 B and A_1 B are terms of the result, since the
+product is linear in either operand.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ Refs = tuple[AxisRef, ...]
 class Multiplication:
     """The axes of each factor, major to minor, and the axes along which lhs and rhs stay unreduced.
 
-    No axis is at two places. Raises InputError, when its shardings are asked for, where sub-axes of
-    one axis cannot coexist.
+    No axis occurs twice. `shardings` raises InputError if sub-axes of one axis cannot coexist.
     """
 
     matmul: Matmul
@@ -34,7 +33,7 @@ class Multiplication:
 
     @cached_property
     def shardings(self) -> dict[Side, Sharding]:
-        """How each side is sharded while devices multiply, the result as a sum to be made."""
+        """Return the sharding of each side during the product, the result as a pending sum."""
         j = self.matmul.batch + 1
         unreduced = {
             "lhs": self.terms[0],
@@ -55,7 +54,7 @@ class Multiplication:
 
     @cached_property
     def local_extents(self) -> tuple[int, ...]:
-        """The extent of each factor on the device that has most of it."""
+        """The extent of each factor on the device with the largest share."""
         size = self.matmul.mesh.full_size
         parts = (math.prod(map(size, refs)) for refs in self.axes)
         return tuple(
@@ -68,5 +67,5 @@ class Multiplication:
         return 2 * math.prod(self.local_extents)
 
     def local_shape(self, side: Side) -> tuple[int, ...]:
-        """Return the shape of the largest shard of a side while devices multiply."""
+        """Return the shape of the largest shard of a side during the product."""
         return tuple(self.local_extents[factor] for factor in self.matmul.factors(side))

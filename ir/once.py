@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Once:
-    """Something immutable that keeps what functions make of it."""
+    """An immutable object that caches values derived from it."""
 
     @cached_property
     def _made(self) -> dict[Callable[..., object], object]:
         return {}
 
     def once(self: S, make: Callable[[S], T]) -> T:
-        """Return `make(self)`, which is called for the first time only."""
+        """Return `make(self)`, called only the first time."""
         if make not in self._made:
             self._made[make] = make(self)
         return cast(T, self._made[make])

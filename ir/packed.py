@@ -1,7 +1,7 @@
-"""Packed element types: two elements are a byte, neighbours along the last dimension.
+"""Packed element types: a byte holds two elements, neighbours along the last dimension.
 
-A stored layout of such a type is one of bytes: the last dimension of each tensor is half as long,
-and so are all numbers that say how it is cut. Every cut must be at an even element.
+A stored layout of such a type is converted to bytes: the last dimension of each tensor and all
+numbers of its cut are halved. Every cut must be at an even element.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ _RULE = "two elements are a byte, neighbours along the last dimension"
 
 
 def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors in bytes; InputError for one without pairs along the last
-    dimension."""
+    """Return the shapes of tensors in bytes; InputError for an odd last extent."""
     for name, shape in shapes.items():
         if not shape or shape[-1] % 2:
             raise InputError(
@@ -35,9 +34,9 @@ def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 def layout_in_bytes(
     layout: BufferLayout, bound: BoundBuffer, shapes: Shapes, mesh: Mesh
 ) -> BufferLayout:
-    """Return the layout of a buffer in bytes; `bound`: of elements; `shapes`: in bytes.
+    """Return the layout of a buffer in bytes. `bound` is in elements, `shapes` in bytes.
 
-    Raises InputError, with the place in the layout, for a pair that is apart.
+    Raises InputError, with the place in the layout, for a pair that is split.
     """
     parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
     last = len(bound.parts[0].axes) - 1
@@ -66,7 +65,7 @@ def _part(part: TensorPart, last: int, extent: int) -> TensorPart:
 
 
 def _factors(factors: Factors, extent: int) -> Factors:
-    """Return factors of which the last one of the last dimension is half as large."""
+    """Return factors with the last factor of the last dimension halved."""
     *dims, group = factors.before
     *first, (name, size) = group
     others = math.prod(each for _, each in first if each is not None)
@@ -84,7 +83,7 @@ def _factors(factors: Factors, extent: int) -> Factors:
 
 
 def _cut(cut: DimCut) -> DimCut:
-    """Return how a dimension of half the extent is cut; cover says its blocks in elements still."""
+    """Return the cut of a dimension of half the extent; `cover` still counts blocks in elements."""
     window = None if cut.window is None else (cut.window[0] // 2, -(-cut.window[1] // 2))
     if cut.rule == "cover":
         block, covered, *size = cut.numbers
@@ -93,7 +92,7 @@ def _cut(cut: DimCut) -> DimCut:
 
 
 def _check(layout: BufferLayout, bound: BoundBuffer, halved: BoundBuffer, mesh: Mesh) -> None:
-    """Raise InputError unless the halved buffer has half the elements, at half the places."""
+    """Raise InputError unless the halved buffer has half the elements, at half the offsets."""
     last = len(bound.parts[0].axes) - 1
     for position in range(mesh.size):
         for number, (part, half) in enumerate(zip(bound.parts, halved.parts, strict=True)):

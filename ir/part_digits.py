@@ -1,7 +1,7 @@
 """Digits of parts: where relays read and write in the parts of a tensor, for the proof of a model.
 
-A part of a buffer is a mixed radix: each digit adds so much to the place in the buffer, and so much
-to the index along a dimension of the tensor. A loop that moves along digits without a carry is
+A part of a buffer is a mixed radix: each digit adds a fixed step to the buffer offset and a fixed
+weight to the index along a tensor dimension. A loop that moves along digits without a carry is
 linear in both.
 """
 
@@ -21,13 +21,13 @@ from shardwright.ir.kinds import BUFFER, Geometry
 
 
 class ProofError(InternalError):
-    """A plan that does not move its model right."""
+    """A plan that does not move its model correctly."""
 
 
 class PartDigit(NamedTuple):
-    """A digit of a part in a buffer: values `low` to below `low + extent` of a factor, which adds
-    `weight` each to the index along the logical dimension `dim`, and are `step` apart (1 where
-    there is one value)."""
+    """A digit of a part in a buffer: values `low` to below `low + extent` of a factor. A step of
+    one value adds `weight` to the index along the logical dimension `dim` and `step` to the buffer
+    offset (1 if there is one value)."""
 
     step: int
     dim: int
@@ -37,21 +37,20 @@ class PartDigit(NamedTuple):
 
 
 class PartAt(NamedTuple):
-    """A part of the tensor at a position: where it begins, and its digits, major first."""
+    """A part of the tensor at a position: its offset, and its digits, major first."""
 
     base: int
     digits: tuple[PartDigit, ...]
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
         return math.prod(digit.extent for digit in self.digits)
 
 
 def parts_at(
     geometry: Geometry, tensor: str, position: int, shape: tuple[int, ...]
 ) -> tuple[PartAt, ...]:
-    """Return the parts of a tensor in a buffer of a shape at a position, those with elements."""
+    """Return the non-empty parts of a tensor in a buffer at a position."""
     buffer, found = geometry.stored.bound[BUFFER], []
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
@@ -74,7 +73,7 @@ def parts_at(
 
 
 class RelayEnds(NamedTuple):
-    """A relay: its classes, and at each end, the source first, its part and where it begins."""
+    """A relay: its classes, and the part and offset at each end, the source first."""
 
     receiver: int
     sender: int
@@ -83,7 +82,7 @@ class RelayEnds(NamedTuple):
 
 
 def part_of(parts: Sequence[PartAt], start: int) -> PartAt:
-    """Return the part that an element of a buffer is in."""
+    """Return the part that contains an element of a buffer."""
     for part in parts:
         rest, inside = start - part.base, start >= part.base
         for digit in part.digits:
@@ -96,8 +95,8 @@ def part_of(parts: Sequence[PartAt], start: int) -> PartAt:
 
 
 class Write(NamedTuple):
-    """What a relay writes to a part: the digits of its first element, and what each loop adds to
-    them how often."""
+    """A relay's write to a part: the digits of its first element, and the digit steps and count of
+    each loop."""
 
     part: PartAt
     first: Integers
@@ -106,23 +105,23 @@ class Write(NamedTuple):
 
     @property
     def key(self) -> object:
-        """What tells it from other writes of a part."""
+        """The key that distinguishes writes to a part."""
         return self.first.tobytes(), self.along.tobytes(), tuple(self.times)
 
 
 @dataclass(frozen=True)
 class LinedUp:
-    """One end of relays whose parts have digits of one structure: of each relay its part, and the
-    digits of its first element, from 0."""
+    """One end of relays whose parts have the same digit structure: the part of each relay, and the
+    zero-based digits of its first element."""
 
     parts: list[PartAt]
-    steps_of: Integers  # of each digit
-    counts: Integers  # of each relay and digit
+    steps_of: Integers  # by digit
+    counts: Integers  # by relay and digit
     digits: Integers
 
     @staticmethod
     def of(group: list[RelayEnds], end: int) -> LinedUp:
-        """Return an end of relays."""
+        """Return one end of relays."""
         parts = [ends.parts[end] for ends in group]
         rest = np.array([ends.starts[end] - ends.parts[end].base for ends in group])
         steps = np.array([digit.step for digit in parts[0].digits], dtype=np.int64)
@@ -131,8 +130,8 @@ class LinedUp:
         return LinedUp(parts, steps, counts, _digits(rest, steps, counts))
 
     def split(self, turn: tuple[int, ...], end: int) -> list[tuple[int, ...]]:
-        """Return a loop as two, where its digits carry: what goes on along a digit as far as that
-        has values, and what comes after that."""
+        """Split a loop where its digits carry: the iterations before a digit overflows, and those
+        after."""
         times, *steps = turn
         along = self._moved(steps[end])[0]
         first, counts = self.digits[0], self.counts[0]
@@ -147,7 +146,7 @@ class LinedUp:
         return [*self.split(outer, end), (inside, *steps)]
 
     def walk(self, turns: list[tuple[int, ...]], end: int) -> Integers:
-        """Return what each loop adds to the digits, [relay, loop, digit]; ProofError where a digit
+        """Return what each loop adds to the digits, [relay, loop, digit]; ProofError if a digit
         leaves its range."""
         shape = len(self.parts), len(turns), len(self.steps_of)
         along = np.zeros(shape, dtype=np.int64)
@@ -162,7 +161,7 @@ class LinedUp:
         return along
 
     def _moved(self, step: int) -> Integers:
-        """Return by how much each digit differs, of each relay, a step from its first element."""
+        """Return the change of each digit of each relay one step after its first element."""
         offsets = self.digits @ self.steps_of + step
         return _digits(offsets, self.steps_of, self.counts) - self.digits
 
@@ -173,7 +172,7 @@ class LinedUp:
         return values @ self._weights(rank)
 
     def steps(self, walk: Integers, rank: int) -> Integers:
-        """Return what each loop adds to the logical index."""
+        """Return each loop's step in the logical index."""
         return walk @ self._weights(rank)
 
     def _weights(self, rank: int) -> Integers:
@@ -184,7 +183,7 @@ class LinedUp:
 
 
 def _digits(offsets: Integers, steps: Integers, counts: Integers) -> Integers:
-    """Return the digits of offsets in a part, major first; those of one value are 0."""
+    """Return the digits of offsets in a part, major first; digits with one value are 0."""
     found = np.zeros(counts.shape, dtype=np.int64)
     rest = offsets.astype(np.int64)
     for number, step in enumerate(steps.tolist()):
@@ -197,7 +196,7 @@ def _digits(offsets: Integers, steps: Integers, counts: Integers) -> Integers:
 
 
 def check_cover(counts: list[int], writes: list[Write]) -> None:
-    """Check that products of ranges of digits cover all values, each once."""
+    """Check that products of digit ranges cover every value once."""
     products = list(itertools.chain(*map(_products, writes)))
     ranges = [[_runs(write, digit) for digit in range(len(counts))] for write in products]
     ends = [
@@ -218,7 +217,7 @@ def check_cover(counts: list[int], writes: list[Write]) -> None:
 
 
 def _products(write: Write) -> Iterator[Write]:
-    """Yield a write as products of ranges: one for each turn of loops that move several digits."""
+    """Yield a write as products of ranges, one per iteration of loops that move several digits."""
     several = np.flatnonzero((write.along != 0).sum(axis=1) > 1).tolist()
     if not several:
         yield write
@@ -232,7 +231,7 @@ def _products(write: Write) -> Iterator[Write]:
 
 
 def _runs(write: Write, digit: int) -> Integers:
-    """Return the half-open runs of values that a write has along a digit, [runs, 2]."""
+    """Return the half-open runs of values that a write covers along a digit, [runs, 2]."""
     starts, width = write.first[digit : digit + 1], 1
     loops = [
         (abs(int(by)), times, min(int(by), 0) * (times - 1))
@@ -249,6 +248,6 @@ def _runs(write: Write, digit: int) -> Integers:
 
 
 def _within(runs: Integers, edges: Integers) -> Integers:
-    """Return the numbers of the segments between edges that lie in runs."""
+    """Return the indices of the segments between edges that lie in runs."""
     first, last = np.searchsorted(edges, runs.T)
     return np.unique(np.concatenate([np.arange(*pair) for pair in zip(first, last, strict=True)]))

@@ -1,8 +1,8 @@
-"""Parts: what of a logical tensor a device stores, one dimension at a time.
+"""Parts: the piece of a logical tensor that a device stores, one dimension at a time.
 
 A *buffer* is a dense array, the concatenation of parts along one dimension. A *part* is a piece of
-one logical tensor: per stored dimension a cut (`ir/cuts.py`) and an owner, the rule that says which
-shard a device has. The text forms, which `ir/text/layout_text.py` reads:
+one logical tensor: each stored dimension has a cut (`ir/cuts.py`) and an owner rule, which gives
+the shard of a device. The text forms, which `ir/text/layout_text.py` reads:
 
     layout     q[{"tp"}, {}]                        one part; dimensions left out are whole
                stack(0, q[{"tp"}], k[{"tp":(1)2}])  parts along dimension 0
@@ -13,14 +13,14 @@ shard a device has. The text forms, which `ir/text/layout_text.py` reads:
                {"x", "y"} nested                    chunks of chunks, as DTensor cuts
                {"tp"} listed(0, 3, 7, 10)           boundaries
                {"tp"} cover(B, K) or cover(B, K, S) the blocks of B that a cut of K elements touches
-               {"cp"} into(8)                       8 shards, of which devices have the first ones
+               {"cp"} into(8)                       8 shards, devices have the first ones
                {"cp"} into(8) reversed              the last ones, from the end: 7 - s
                {"ep"} table(3, 0, -, 2)             by position along the axes; - has none
-               0:64 {"tp"}                          elements 0 to 63 alone
+               0:64 {"tp"}                          only elements 0 to 63
     factors    q '(g=2 h e) d -> g (h e) d' [{"tp"}]   reshaped and reordered, then cut
 
-`sized(S)` pads: each device stores S elements, the last ones without a value where K runs out. A
-cut through a stack with `sized(S)` pads the end of the buffer.
+`sized(S)` pads: each device stores S elements, and elements beyond K have no value. `sized(S)` on a
+cut through a stack pads the end of the buffer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ONLY = "_"
 
 @dataclass(frozen=True)
 class TensorPart:
-    """A piece of a logical tensor; `str` is its text. Trailing whole dimensions are left out."""
+    """A piece of a logical tensor; `str` gives its text, without trailing whole dimensions."""
 
     tensor: str
     dims: tuple[DimCut, ...] = ()
@@ -58,7 +58,7 @@ class TensorPart:
         object.__setattr__(self, "dims", tuple(dims))
 
     def bind(self, shape: tuple[int, ...], mesh: Mesh) -> BoundPart:
-        """Return the part of a tensor of a shape on a mesh; InputError if it has none."""
+        """Return the part on a mesh for a tensor of this shape; InputError if impossible."""
         whole: tuple[tuple[FactorAxis, ...], ...] = tuple(
             (FactorAxis(dim, 1, extent),) for dim, extent in enumerate(shape)
         )
@@ -91,7 +91,7 @@ class TensorPart:
         return self.dims + (DimCut(),) * (rank - len(self.dims))
 
     def with_cut(self, dim: int, cut: DimCut) -> TensorPart:
-        """Return the part with a cut of one dimension in place of what it has."""
+        """Return the part with the cut of one dimension replaced."""
         dims = list(self._all(max(dim + 1, len(self.dims))))
         dims[dim] = cut
         return replace(self, dims=tuple(dims))
@@ -103,7 +103,7 @@ class TensorPart:
 
 
 def _check_axes(dims: tuple[DimCut, ...], mesh: Mesh) -> None:
-    """Raise InputError if two dimensions are cut along one axis."""
+    """Raise InputError if one axis cuts two dimensions."""
     seen: list[tuple[Digit, AxisRef]] = []
     for number, dim in enumerate(dims):
         for place, (ref, digit) in enumerate(zip(dim.axes, dim.digits(mesh), strict=True)):
@@ -124,14 +124,14 @@ def _overlap(a: Digit, b: Digit) -> bool:
 
 @dataclass(frozen=True)
 class BoundPart:
-    """A part of a tensor on a mesh; `axes`: of each stored dimension its factors."""
+    """A part of a tensor on a mesh; `axes`: the factors of each stored dimension."""
 
     tensor: str
     axes: tuple[tuple[FactorAxis, ...], ...]
     cuts: tuple[BoundCut, ...]
 
     def box(self, position: int) -> tuple[tuple[int, int], ...]:
-        """Return the range of each stored dimension that a position has."""
+        """Return the range of each stored dimension at a position."""
         return tuple(cut.interval(position) for cut in self.cuts)
 
     def shape(self, position: int) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class BoundPart:
         )
 
     def indices(self, box: tuple[tuple[int, int], ...]) -> tuple[Integers, ...]:
-        """Return the logical indices of a box of stored dimensions, arrays that broadcast."""
+        """Return the logical indices of a box of stored dimensions, as broadcastable arrays."""
         rank = 1 + max(axis.dim for group in self.axes for axis in group)
         found: list[Integers] = [np.zeros((1,) * len(box), dtype=np.int64) for _ in range(rank)]
         for dim, (low, high) in enumerate(box):
@@ -153,7 +153,7 @@ class BoundPart:
         return tuple(found)
 
     def along(self, dim: int, low: int, high: int) -> dict[int, Integers]:
-        """Return what a range of a stored dimension adds to the index along each logical one."""
+        """Return the contribution of a range of a stored dimension to each logical index."""
         rest = np.arange(low, high, dtype=np.int64)
         found: dict[int, Integers] = {}
         for axis in reversed(self.axes[dim]):
@@ -181,21 +181,20 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class BoundBuffer:
-    """A buffer on a mesh: parts along dimension `dim`; `pads`: its least extent along it."""
+    """A buffer on a mesh: parts along dimension `dim`; `pads`: its minimum extent along it."""
 
     dim: int
     parts: tuple[BoundPart, ...]
     pads: int | None = None
 
     def starts(self, position: int) -> list[int]:
-        """Return where each part begins along the dimension of the stack, and where the last
-        ends."""
+        """Return the start of each part along the stack's dimension, and the end of the last."""
         shapes = (part.shape(position) for part in self.parts)
         widths = [shape[self.dim] if shape and all(shape) else 0 for shape in shapes]
         return [sum(widths[:number]) for number in range(len(widths) + 1)]
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """Return the shape of the buffer of a mesh position."""
+        """Return the shape of the buffer at a mesh position."""
         shapes = [part.shape(position) for part in self.parts]
         extents = list(next(filter(all, shapes), shapes[0]))
         if extents and all(extents):
@@ -206,9 +205,9 @@ class BoundBuffer:
 
 
 def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
-    """Return a buffer of tensors of these shapes on a mesh.
+    """Return a buffer on a mesh for tensors of these shapes.
 
-    Raises InputError, with the place in the layout, for what the tensors or the mesh have not.
+    Raises InputError, with the place in the layout, for a mismatch with the tensors or the mesh.
     """
     parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
     bound: list[BoundPart] = []
@@ -238,7 +237,7 @@ def _shape(part: TensorPart, shapes: Shapes) -> tuple[int, ...]:
 
 
 def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> BoundBuffer:
-    """Return the buffer of a contiguous cut: each part has a window of it."""
+    """Return the buffer of a contiguous cut, in which each part has a window of it."""
     if cut.window is not None:
         raise InputError(
             "a cut through a stack must be of all of it",
@@ -279,7 +278,8 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
 
 
 def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
-    """Return the buffer; InputError unless its parts have equal extents beside the stack's."""
+    """Return the buffer; InputError unless its parts have equal extents outside the stack's
+    dimension."""
     for position in range(mesh.size):
         first: tuple[str, tuple[int, ...]] | None = None
         for number, part in enumerate(buffer.parts):
@@ -299,8 +299,8 @@ def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
 
 
 def axes_by_dim(layout: BufferLayout, rank: int) -> list[tuple[str, ...]]:
-    """Return the axes that cut each dimension of a buffer in any part, an axis at the first one
-    only."""
+    """Return the axes that cut each dimension of a buffer in any part, each axis at its first
+    dimension only."""
     parts = layout.parts if isinstance(layout, Stack) else (layout,)
     cuts = [(dim, cut) for part in parts for dim, cut in enumerate(part.dims)]
     if isinstance(layout, Stack) and layout.cut is not None:

@@ -1,4 +1,4 @@
-"""Do two shardings, on one mesh or on two, place a tensor's data equally?"""
+"""Whether two shardings, on one mesh or two, place a tensor's data equally."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shardwright.ir.sharding import Sharding, check_shape
 def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None) -> bool:
     """Return whether every device holds the same interval of the tensor under `a` as under `b`.
 
-    Without a shape: is it so for every shape? Uneven extents are cut by the flat split. Where
-    values are terms, the same devices must also hold the same terms, of one operator. Meshes with
-    other devices never place equally.
+    Without a shape the result holds for every shape. Uneven extents are cut by the flat split.
+    Devices must also hold the same terms, under the same operator. Meshes of different devices
+    never place equally.
 
     >>> from shardwright.ir.mesh import Mesh
     >>> full, xy = Mesh({"devices": 8}), Mesh({"x": 4, "y": 2})
@@ -46,8 +46,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
 def _placed(
     sharding: Sharding, extents: tuple[int, ...] | None
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the mesh's device ids ascending; what each device holds, and of which term of a
-    sum."""
+    """Return the mesh's device ids in ascending order, the interval that each holds, and its
+    term."""
     layout = Layout.of(sharding, extents or (1,) * sharding.rank, "flat")
     ids = np.asarray(sharding.mesh.device_ids, dtype=np.int64)
     order = np.argsort(ids, kind="stable")
@@ -57,29 +57,28 @@ def _placed(
 
 
 def _indices(layout: Layout) -> Integers:
-    """Return the shard index of every position along every dimension: [positions, dimensions]."""
     positions = np.arange(layout.mesh.size, dtype=np.int64)
     columns = [index + 0 * positions for index in layout.index(positions)]
     return np.array(columns, dtype=np.int64).reshape(len(columns), layout.mesh.size).T
 
 
 def _shards(layout: Layout) -> Integers:
-    """Return indices and numbers of parts, which make the interval of any extent: [positions,
-    ...]."""
+    """Return shard indices and part counts, which determine the interval for any extent:
+    [positions, ...]."""
     parts = np.array([dim.parts for dim in layout.dims[layout.hidden :]], dtype=np.int64)
     indices = _indices(layout)[:, layout.hidden :]
     return np.concatenate([indices, np.broadcast_to(parts, indices.shape)], axis=1)
 
 
 def _intervals(layout: Layout) -> Integers:
-    """Return the ends of every interval, both 0 where it is empty: [positions, dimensions * 2]."""
+    """Return the ends of every interval, both 0 if it is empty: [positions, dimensions * 2]."""
     boxes = layout.boxes()[:, layout.hidden :]
     low, high = boxes[..., :1], boxes[..., 1:]
     return np.where(low < high, boxes, 0).reshape(layout.mesh.size, 2 * boxes.shape[1])
 
 
 def _same_terms(held: Integers, a: Integers, b: Integers) -> bool:
-    """Return whether two numberings of terms group alike the devices that hold the same elements.
+    """Return whether two numberings of terms group equally the devices that hold the same elements.
 
     The order of the terms of a sum has no meaning, so groups are compared, not numbers.
     """

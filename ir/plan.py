@@ -1,4 +1,4 @@
-"""Plans: one exchange or a sequence of steps (`ir/steps.py`), what they move, and their JSON."""
+"""Plans: one exchange or a sequence of steps (`ir/steps.py`), their bytes, and their JSON."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ __all__ = [
 
 Strategy = Literal["direct", "basis"]
 
-# Above this many devices a plan is stated in closed form unless transfers are asked for.
+# With more devices a plan is stated in closed form unless transfers are requested.
 ENUMERATED_DEVICES = 512
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes a plan moves between devices beside the lower bounds of its reshard.
+    """Bytes that a plan moves between devices, beside the lower bounds of its reshard.
 
-    `bound_received_*`: what devices lack. `bound_sent_max`: the maximum over source shards of
-    ceil(elements that non-holders lack of it / its holders), times the item size.
+    `bound_received_*`: the elements that devices lack. `bound_sent_max`: the maximum over source
+    shards of ceil(elements of it that non-holders lack / its holders), times the item size.
     """
 
     received_max: int
@@ -62,16 +62,15 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a cost model says of a plan, whoever carries it out: seconds of links, the transfers of
-    a step all at once; bytes of the largest shards. What a module takes is its timeline's to say
-    (`codegen/planner/network/timeline.py`).
+    """The cost model's prediction for a plan under any backend: seconds on links, with all
+    transfers of a step at once, and bytes of the largest shards. A module's timeline predicts the
+    module (`codegen/planner/network/timeline.py`).
 
-    `least_seconds`: no sequence of basis steps takes less, whatever memory it takes; a hair below
-    `seconds` if there is none (None for a direct plan). `peak_bytes`: the most that a device
-    holds of the tensor at once, before and after a step, and of the terms that an exchange brings
-    before it reduces them. `memory_bytes`: the most it may hold (None: no shard in between is
-    larger than the larger one of source and target, or a megabyte). `why`: where that could not be
-    met.
+    `least_seconds`: lower bound for any sequence of basis steps with unlimited memory; just below
+    `seconds` if this plan is optimal (None for a direct plan). `peak_bytes`: most bytes of the
+    tensor on a device, before and after a step, including unreduced terms of an exchange.
+    `memory_bytes`: the limit (None: no intermediate shard exceeds the larger of source, target and
+    one megabyte). `why`: the reason if the limit could not be met.
     """
 
     topology: str
@@ -85,7 +84,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned(Once, Drawn, ABC):
-    """A reshard, what its plan moves, and what it is predicted to take."""
+    """A reshard, the traffic of its plan, and its predicted cost."""
 
     reshard: Reshard
     traffic: Traffic
@@ -94,7 +93,7 @@ class _Planned(Once, Drawn, ABC):
     @property
     @abstractmethod
     def strategy(self) -> Strategy:
-        """The strategy that was chosen."""
+        """The chosen strategy."""
 
     @property
     @abstractmethod
@@ -103,7 +102,7 @@ class _Planned(Once, Drawn, ABC):
 
     @abstractmethod
     def listed(self) -> tuple[Step, ...]:
-        """Return the steps, for what does not ask which plan it is."""
+        """Return the steps of any kind of plan."""
 
     @property
     def ops(self) -> str:
@@ -112,12 +111,12 @@ class _Planned(Once, Drawn, ABC):
 
     @property
     def devices(self) -> int:
-        """How many devices take part, on either side."""
+        """The number of devices on either side."""
         meshes = (self.reshard.source.mesh, self.reshard.target.mesh)
         return int(np.union1d(*map(ids_of, meshes)).size)
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
-        """Return the object of `plan --json`. `transfers`: enumerate; None means up to 512
+        """Return the object of `plan --json`. `transfers`: list them; None means up to 512
         devices."""
         wanted = self.devices <= ENUMERATED_DEVICES if transfers is None else transfers
         reshard = self.reshard
@@ -135,7 +134,6 @@ class _Planned(Once, Drawn, ABC):
         return found
 
     def to_json(self, transfers: bool | None = None) -> str:
-        """Return `to_dict` as JSON text, one transfer a line, ending in a newline."""
         return format_plan(self.to_dict(transfers))
 
     def __repr__(self) -> str:
@@ -165,14 +163,14 @@ class DirectPlan(_Planned):
 
     @property
     def steps(self) -> tuple[ExchangeStep]:
-        """The one step."""
+        """The single step."""
         return (ExchangeStep(self.exchange),)
 
     def listed(self) -> tuple[Step, ...]:
         return self.steps
 
     def transfers(self) -> Transfers:
-        """Return every transfer, enumerated."""
+        """Return every transfer."""
         return self.exchange.once(enumerate_transfers)
 
     @property
@@ -184,10 +182,10 @@ class DirectPlan(_Planned):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SteppedPlan(_Planned):
-    """Collectives one after another; none where both sides hold the same.
+    """Collectives in sequence; none if both sides place the tensor equally.
 
-    `by`: the strategy that they are of. A direct one has two, exchanges both: the first reduces
-    terms into parts of target shards, the second copies these to the replicas.
+    `by`: their strategy. Strategy direct has two exchanges: the first reduces terms into parts of
+    target shards, the second copies these to the replicas.
     """
 
     steps: tuple[MoveStep | ReduceStep, ...]
@@ -207,7 +205,7 @@ class SteppedPlan(_Planned):
 
 
 def _outline(plan: _Planned) -> Exchange:
-    """Return the exchange between source and target, terms taken as values."""
+    """Return the exchange between source and target, treating terms as values."""
     reshard = plan.reshard
     source, target = (replace(side, unreduced=()) for side in (reshard.source, reshard.target))
     return Exchange.of(replace(reshard, source=source, target=target), HolderRule())
@@ -217,7 +215,7 @@ Plan: TypeAlias = DirectPlan | SteppedPlan
 
 
 def direct_of(plan: Plan) -> DirectPlan:
-    """Return a plan that is direct. Raise InputError for another one."""
+    """Return a direct plan. Raise InputError for another one."""
     match plan:
         case DirectPlan():
             return plan

@@ -1,4 +1,4 @@
-"""Plans as JSON: steps with their transfers, a sender's on one line, or with closed forms."""
+"""Plans as JSON: steps with their transfers, one sender a line, or closed forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.ir.steps import ExchangeStep, Phase, ReduceStep, Step
 
 
 def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]:
-    """Return a step of a plan of a reshard; `transfers`: each of them, instead of closed forms."""
+    """Return a step of a plan as JSON; `transfers`: list them in place of closed forms."""
     found: dict[str, Any] = {"op": step.op}
     if not isinstance(step, ExchangeStep):
         found["axes"] = list(map(str, step.ends.axes))
@@ -35,7 +35,7 @@ def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]
 
 
 def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[str, Any]:
-    """Return a sharding as text where mesh and split go without saying: those of both sides."""
+    """Return a sharding as text if both sides share the default mesh and split."""
     ends = {
         (reshard.source.mesh, reshard.source_split),
         (reshard.target.mesh, reshard.target_split),
@@ -60,8 +60,7 @@ def side(sharding: Sharding, split: str) -> dict[str, Any]:
 
 
 def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
-    """Return the transfers of a step as JSON has them; copies after sums, in the order of the
-    phases."""
+    """Return the transfers of a step for JSON; copies come after sums, in phase order."""
     names = ("from", "to", "tensor", "source", "target")
     found = []
     for phase in phases:
@@ -74,8 +73,9 @@ def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
 
 
 def closed_forms(exchange: Exchange) -> dict[str, Any]:
-    """Return an exchange as Python expressions: in `position` of either mesh; for the holder, in
-    the source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
+    """Return an exchange as Python expressions in `position` of either mesh; the holder is an
+    expression in the source shard a0, a1, ..., the receiver's position in the target mesh, and the
+    piece."""
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
     receiver = Index("receiver", exchange.target.mesh.size)
     piece = Index("piece", exchange.rule.pieces)
@@ -86,8 +86,8 @@ def closed_forms(exchange: Exchange) -> dict[str, Any]:
 
 
 def reduction_forms(reduction: Reduction) -> dict[str, Any]:
-    """Return a reduction as Python expressions, as `closed_forms`; `sender` in the number of the
-    term."""
+    """Return a reduction as Python expressions, like `closed_forms`; `sender` depends on the term's
+    number."""
     dims = reduction.before.dims[reduction.before.hidden :]
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(dims))
     receiver = Index("receiver", reduction.after.mesh.size)
@@ -113,8 +113,7 @@ def _python(expr: Value) -> str:
 
 
 def format_plan(plan: dict[str, Any]) -> str:
-    """Return a plan's object as JSON, one transfer a line so that a person can review a change
-    of it."""
+    """Return a plan's object as JSON, one transfer a line for readable diffs."""
     lines = []
     for key, value in plan.items():
         text = _format_steps(value) if key == "steps" else json.dumps(value)

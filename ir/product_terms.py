@@ -1,8 +1,9 @@
-"""Terms of sums in a matmul: which one a device has, and which it adds.
+"""Terms of sums in a matmul: the term that a device has, and the terms that it adds.
 
-Terms of an operand are numbered so that those a device adds before it multiplies are neighbours:
-by the axes that stay unreduced first. So are products as terms of the result. Along axes that are
-unreduced in the result alone the device of coordinate 0 adds all of them, and others add none.
+Terms of an operand are numbered by the axes that stay unreduced first, so that the terms added by
+one device before it multiplies are neighbours. Products are numbered the same way as terms of the
+result. Along axes that are unreduced only in the result, the device of coordinate 0 adds all terms
+and the others add none.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from shardwright.ir.unreduced import Fate
 
 
 def product_layout(product: Multiplication) -> Layout:
-    """Return how the factors of a matmul are split while devices multiply: batch, i, j and k."""
+    """Return the split of each factor of a matmul during the product: batch, i, j and k."""
     dims = tuple(map(DimSharding, product.axes))
     sharding = Sharding(product.matmul.mesh, dims, (), ())
     return Layout.of(sharding, product.matmul.extents, "flat")
 
 
 def fate_of(product: Multiplication, side: Side) -> Fate:
-    """Return what becomes of the terms of an operand, or of devices' products."""
+    """Return the fate of the terms of an operand, or of the devices' products."""
     return product.movement(side).fate
 
 
 def added(product: Multiplication, side: Side) -> int:
-    """Return how many terms a device adds at most."""
+    """Return the largest number of terms that a device adds."""
     return math.prod(map(product.matmul.mesh.full_size, fate_of(product, side).reduced))
 
 
 def terms_at(product: Multiplication, side: Side, position: Number) -> tuple[Value, ...]:
-    """Return which term a device has, and the range of those that it adds."""
+    """Return a device's term and the range of terms that it adds."""
     fate, count = fate_of(product, side), added(product, side)
     mesh = product.matmul.mesh
 

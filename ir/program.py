@@ -3,17 +3,17 @@
 The whole grammar. Values are numbered; ops, bodies and groups name them by number, so a pass that
 changes shardings replaces `Program.values` and shares everything else.
 
-    program     meshes, values, one body; the shardings that results must have; groups of values
+    program     meshes, values, one body; the required shardings of results; groups of values
     body        arguments, ops in order, results
     op          kind, operands -> results, params, and for control flow one or more bodies
     value       shape, dtype, sharding (its `unreduced` axes are those of a partial sum), name, line
-    rule        which dimensions run through which factors, and what kind of factor each is
+    rule        the factors of each dimension, and the kind of each factor
 
 Control flow has the shape of jaxprs. `scan` has one body and the param `lengths = (consts, carries,
 xs)`: its operands are the constants, the first carries and the stacked inputs, its results the last
 carries and the stacked outputs. `while` has a `cond` body and a `body` body and the param
 `lengths = (cond consts, body consts)`. `cond` has one body a branch, its first operand is the
-index. `remat` has one body, whose ops a backward pass computes again. `manual` (a `shard_map`) has
+index. `remat` has one body, which a backward pass recomputes. `manual` (a `shard_map`) has
 one body whose values are local to the shardings of its params.
 """
 
@@ -27,7 +27,7 @@ from shardwright.ir.errors import InternalError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import Sharding
 
-Dims = tuple[tuple[int, ...], ...]  # of a tensor: for each dimension its factors, major to minor
+Dims = tuple[tuple[int, ...], ...]  # for each dimension of a tensor its factors, major to minor
 Literal = int | float | str | bool | None | Sharding
 Param = Literal | tuple["Param", ...]
 CONTROL = {
@@ -35,23 +35,23 @@ CONTROL = {
     "while": 2,
     "remat": 1,
     "manual": 1,
-}  # kinds that have bodies, and how many; cond has any
+}  # kinds with bodies, and the number of bodies; cond has any number
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How dimensions of an op's operands and results correspond: each runs through factors.
+    """Correspondence between the dimensions of an op's operands and results: each has factors.
 
-    A matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor that is of
-    none of the kinds below is passed through.
+    A matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor of none of the
+    kinds below is a pass-through.
     """
 
     sizes: tuple[int, ...]
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
-    reduction: tuple[int, ...] = ()  # summed (or maximized, …) over
-    need_replication: tuple[int, ...] = ()  # the op needs all of it on one device (sort)
-    permutation: tuple[int, ...] = ()  # elements cross the borders of shards (slice, pad)
+    reduction: tuple[int, ...] = ()  # reduced by a sum, maximum, …
+    need_replication: tuple[int, ...] = ()  # the op needs it whole on one device (sort)
+    permutation: tuple[int, ...] = ()  # elements cross shard borders (slice, pad)
     blocked: tuple[int, ...] = ()  # never propagated along
 
     @property
@@ -77,9 +77,9 @@ class Value:
     name: str  # unique in the program, without the `%` it is printed with
     shape: tuple[int, ...]
     dtype: str  # as jaxprs print it: f32, bf16, i32, bool, key<fry>
-    sharding: Sharding | None = None  # of as many dimensions as the shape; None: nothing is known
+    sharding: Sharding | None = None  # one entry per dimension; None: nothing is known
     line: Line | None = None
-    scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, from outside in
+    scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
 
     @property
     def size(self) -> int:
@@ -98,18 +98,18 @@ class Body:
 
 @dataclass(frozen=True)
 class Op:
-    """An operation; `params` are sorted by name and hold what its meaning depends on."""
+    """An operation; `params` are sorted by name and determine its meaning."""
 
     kind: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
     params: tuple[tuple[str, Param], ...] = ()
     bodies: tuple[Body, ...] = ()
-    rule: Rule | None = None  # in the place of the one the table has for its kind
+    rule: Rule | None = None  # overrides the table's rule for its kind
     line: Line | None = None
 
     def param(self, name: str) -> Param:
-        """Return the value of a parameter; an InternalError if the op has none of this name."""
+        """Return the value of a parameter; InternalError if the op has no such parameter."""
         for known, value in self.params:
             if known == name:
                 return value
@@ -127,24 +127,24 @@ class Op:
 
 @dataclass(frozen=True)
 class Program:
-    """A function as ops on values. `results[i]` is the sharding asked for the i-th result."""
+    """A function as ops on values. `results[i]` is the requested sharding of result i."""
 
     name: str
     meshes: tuple[Mesh, ...]
     values: tuple[Value, ...]
     body: Body
     results: tuple[Sharding | None, ...]
-    groups: tuple[tuple[int, ...], ...] = ()  # values that are to be sharded alike
+    groups: tuple[tuple[int, ...], ...] = ()  # values that must be sharded alike
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    paths: tuple[str, ...] = field(default=(), compare=False)  # of results, in the user's tree
+    paths: tuple[str, ...] = field(default=(), compare=False)  # names of results in the user's tree
 
     @property
     def result_names(self) -> tuple[str, ...]:
-        """How results are called in sentences: `result[1]['w']`, or by their number."""
+        """Names of results for messages: `result[1]['w']`, or their number."""
         return self.paths or tuple(f"result {place}" for place in range(len(self.results)))
 
     def value(self, name: str) -> Value:
-        """Return the value of this name; an InternalError if there is none."""
+        """Return the value of this name; InternalError if there is none."""
         for value in self.values:
             if value.name == name:
                 return value
@@ -152,7 +152,7 @@ class Program:
 
 
 def ops_of(body: Body) -> Iterator[Op]:
-    """Yield every op of a body in order, each before those of its own bodies."""
+    """Yield every op of a body in order, each before the ops of its own bodies."""
     for op in body.ops:
         yield op
         for inner in op.bodies:

@@ -1,4 +1,4 @@
-"""Whether a program is well formed: an executable statement, run between passes by tests."""
+"""Well-formedness of a program: an executable definition, which tests run between passes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shardwright.ir.program_control import check_control, need
 
 
 def well_formed(program: Program) -> Program:
-    """Return the program; raise an InternalError that says what is wrong with it."""
+    """Return the program; raise InternalError if it is malformed."""
     return _Check(program).run()
 
 
 class _Check:
-    """One walk; `defined` are the values that ops at this place may use."""
+    """One walk; `defined` holds the values that ops may use at this point."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,7 +74,7 @@ class _Check:
 
 
 def check_op(op: Op, values: Sequence[Value]) -> None:
-    """Raise an InternalError unless an op has the params, bodies and rule that it must have."""
+    """Raise InternalError unless an op has the required params, bodies and rule."""
     names = [name for name, _ in op.params]
     need(names == sorted(set(names)), f"params of {op.kind} are sorted and distinct")
     bodies = len(op.bodies)
@@ -90,7 +90,7 @@ def check_op(op: Op, values: Sequence[Value]) -> None:
 def check_rule(
     rule: Rule, operands: list[tuple[int, ...]], results: list[tuple[int, ...]], kind: str
 ) -> None:
-    """Raise an InternalError unless the rule fits tensors of these shapes."""
+    """Raise InternalError unless the rule fits tensors of these shapes."""
     need(len(rule.operands) == len(operands), f"the rule of {kind} has its operands")
     need(len(rule.results) == len(results), f"the rule of {kind} has its results")
     for dims, shape in zip(rule.tensors, chain(operands, results), strict=True):

@@ -1,4 +1,4 @@
-"""Whether an op with bodies, or of a manual computation, has the form that its kind asks for."""
+"""Well-formedness of ops with bodies, and of ops in a manual computation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def check_control(op: Op, values: Sequence[Value]) -> None:
-    """Raise an InternalError that says what an op of control flow lacks."""
+    """Raise InternalError stating the first rule that an op of control flow breaks."""
     match op.kind:
         case "scan":
             _scan(op, values)
@@ -31,7 +31,7 @@ def check_control(op: Op, values: Sequence[Value]) -> None:
 
 
 def need(holds: bool, rule: str) -> None:
-    """Raise an InternalError that states a rule, unless it holds."""
+    """Raise InternalError stating a rule unless it holds."""
     if not holds:
         raise InternalError(f"the program is not well formed: {rule}")
 

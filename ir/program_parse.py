@@ -1,4 +1,4 @@
-"""A program from its text, of which every mistake is underlined; `program_text` prints it."""
+"""Parser of the text of programs, which underlines every mistake; `program_text` prints."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _parser() -> Lark:
 
 
 def parse_program(text: str, check: Check | None = None) -> Program:
-    """Return a program from its text; an InputError with a caret where it is not well formed.
+    """Return a program from its text; InputError with a caret where it is malformed.
 
-    `check` is called with each op and the values before it; the InternalError that it may raise
-    becomes such an InputError too.
+    `check` is called with each op and the values before it; an InternalError from it becomes such
+    an InputError.
     """
     try:
         tree = _parser().parse(text)
@@ -87,7 +87,7 @@ class _Read:
         return Body(numbers, ops, self.refs(last)), groups
 
     def inner(self, node: Any) -> Body:
-        """Return the body of an op, whose values nothing outside can use."""
+        """Return the body of an op; its values are not visible outside."""
         before = set(self.number)
         body, groups = self.body(*node.children)
         if groups:
@@ -137,7 +137,7 @@ class _Read:
         return self.checked(Op(kind, operands, results, params, bodies, rule, line), node)
 
     def checked(self, op: Op, node: Any) -> Op:
-        """Return an op that is well formed; else raise an InputError that underlines it."""
+        """Return a well-formed op, or raise an InputError that underlines it."""
         for check in self.checks:
             try:
                 check(op, self.values)
@@ -191,7 +191,7 @@ class _Read:
         return InputError(rule, got=str(token), text=self.text, span=(start, start + len(token)))
 
     def at(self, rule: str, node: Any) -> InputError:
-        """Return the error of a part of the text, of which the first line is underlined."""
+        """Return an error about a part of the text, with its first line underlined."""
         start = 0 if node.meta.empty else node.meta.start_pos
         end = len(self.text) if node.meta.empty else node.meta.end_pos
         got = self.text[start:end].splitlines()[0].rstrip()

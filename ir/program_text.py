@@ -28,7 +28,7 @@ def format_program(program: Program) -> str:
 
 
 class _Format:
-    """Prints one program; shardings on the first mesh go without its name."""
+    """Prints one program; shardings on the first mesh omit its name."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
@@ -99,7 +99,7 @@ class _Format:
 
 
 def mesh_names(meshes: Iterable[Mesh]) -> list[str]:
-    """Return the names that meshes have in the text: their own, or `mesh`, `mesh_1`, …"""
+    """Return names for the meshes of a text: their own, or `mesh`, `mesh_1`, …"""
     names: list[str] = []
     for number, mesh in enumerate(meshes):
         own = mesh.name or ("mesh" if number == 0 else f"mesh_{number}")
@@ -129,13 +129,13 @@ def format_rule(rule: Rule) -> str:
 
 
 def factor_name(factor: int) -> str:
-    """Return the name of a factor by its number: i, j, … z, then z_1, z_2, …"""
+    """Return the name of factor number n: i, j, … z, then z_1, z_2, …"""
     last = len(LETTERS) - 1
     return LETTERS[factor] if factor <= last else f"z_{factor - last}"
 
 
 def parse_rule(text: str) -> Rule:
-    """Return a rule from its text; Shardy's `blocked_propagation` and `custom` are read too."""
+    """Return a rule from its text; accepts Shardy's `blocked_propagation` and `custom` too."""
     operands, results = text.split("->")
     head, _, tail = results.partition(")")
     sizes = dict(re.findall(r"(z_\d+|[i-z])=(\d+)", tail))

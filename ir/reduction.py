@@ -1,14 +1,14 @@
-"""Reductions: terms that become a sum, a maximum or a minimum, in transfers that combine.
+"""Reductions: transfers that combine terms into a sum, a maximum or a minimum.
 
-Along the digits of unreduced axes, n terms of every sum are on n devices that differ in them only.
-What is said of sums holds for maxima and minima.
+The n terms of every sum are on n devices that differ only in the digits of the unreduced axes.
+Statements about sums also hold for maxima and minima.
 
-    scatter   every device adds up, of all terms, the part that is its shard afterwards
+    scatter   every device adds up all terms of its target shard
     in place  every device adds up one of n parts of its shard, cut along the longest dimension;
-              then the parts are copied to the devices that added others
+              then the parts are copied to the other devices of the group
 
-A term comes from the device with the receiver's own digits but those that name term and shard, so
-that all devices send as much where the tensor divides.
+A term's sender has the receiver's digits except those of the term and the shard, so all devices
+send equally much if the tensor divides.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Reduction:
 
     @property
     def count(self) -> int:
-        """How many terms a sum has."""
+        """The number of terms of a sum."""
         return math.prod(digit.size for digit in self.terms)
 
     def sender(self, shard: tuple[Value, ...], receiver: Value, term: Value) -> Value:
-        """Return the position that holds a term of a shard (per tensor dimension) for a
+        """Return the position that holds a term of a shard (given per tensor dimension) for a
         receiver."""
         position: Value = write_digits(self.terms, term)
         for dim, index in zip(self.before.dims[self.before.hidden :], shard, strict=True):
@@ -57,13 +57,13 @@ class Reduction:
         return position + write_digits(own, read_digits(own, receiver))
 
     def sums(self) -> Transfers:
-        """Return the transfers that combine, local ones too, into shards that start empty."""
+        """Return the combining transfers, local ones included, into shards that start empty."""
         if self._scatters:
             return self._scattered()
         return self._in_parts(lambda own, _: own)
 
     def copies(self) -> Transfers | None:
-        """Return the transfers that copy sums afterwards, or None."""
+        """Return the transfers that then copy sums, or None."""
         if self._scatters:
             return None
         copied = self._in_parts(lambda _, other: other)
@@ -120,8 +120,8 @@ class Reduction:
         return starts
 
     def _in_parts(self, part: Callable[[Integers, int], Value]) -> Transfers:
-        """Return the transfers from every device of a group to every other: the part of the
-        shard that `part` names, of the receiver's own number and the sender's."""
+        """Return the transfers from every device of a group to every other: the part of the shard
+        that `part` gives for the receiver's and the sender's numbers."""
         receiver = np.arange(self.after.mesh.size, dtype=np.int64)
         own = read_digits(self.terms, receiver) + 0 * receiver
         box = self.after.boxes()[:, self.after.hidden :]

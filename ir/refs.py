@@ -1,4 +1,4 @@
-"""Digits of a mesh position as references to the axes of the mesh."""
+"""Digits of a mesh position as axis references."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shardwright.ir.mesh import Mesh
 
 
 def refs_of(mesh: Mesh, digits: Iterable[tuple[int, int]]) -> tuple[AxisRef, ...] | None:
-    """Return digits (stride, size) of a mesh position as axis references, major to minor; None
-    where an axis would have to be cut where it has no sub-axis."""
+    """Return digits (stride, size) of a mesh position as axis references, major to minor; None if
+    an axis would be cut where no sub-axis exists."""
     found: list[AxisRef] = []
     for stride, size in digits:
         refs, at, top = [], stride, stride * size

@@ -1,7 +1,7 @@
-"""A relayout: the same logical tensors in two stored layouts, and what it moves.
+"""Relayouts: the same logical tensors in two stored layouts, and the moves between them.
 
-A device must receive each element that it stores afterwards and did not have before, once, however
-many of its buffers have it: no exchange moves less, and the plan moves no more.
+A device must receive each element that it stores afterwards and did not have before; once suffices,
+even if several of its buffers store it. The plan moves exactly this minimum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True, repr=False)
 class Relayout(Drawn):
-    """Logical tensors from one stored layout to another, on the same devices or on others.
+    """Logical tensors from one stored layout to another, on the same or other devices.
 
     Raises InputError unless both sides have the same tensors, shapes and dtype.
     """
@@ -39,7 +39,7 @@ class Relayout(Drawn):
 
 
 def check_alike(first: Stored, second: Stored) -> None:
-    """Raise InputError unless both layouts store the same tensors of the same dtype."""
+    """Raise InputError unless both layouts store the same tensors with the same dtype."""
     for what in ("tensors", "dtype"):
         own, other = getattr(first, what), getattr(second, what)
         if own != other:
@@ -52,7 +52,7 @@ def check_alike(first: Stored, second: Stored) -> None:
 
 
 def _said(own: object, other: object) -> str:
-    """Return what one side has and the other has not."""
+    """Return the items of one side that the other lacks."""
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)
@@ -61,8 +61,8 @@ def _said(own: object, other: object) -> str:
 
 @dataclass(frozen=True, repr=False)
 class RelayoutPlan(Drawn):
-    """What moves, and the bytes of it that devices receive and send; relays of a packed dtype are
-    of bytes."""
+    """The moves, and the bytes that devices receive and send; relays of a packed dtype count
+    bytes."""
 
     relayout: Relayout
     relays: tuple[Relay, ...]
@@ -79,7 +79,7 @@ class RelayoutPlan(Drawn):
 
     @cached_property
     def tensors(self) -> dict[str, int]:
-        """The bytes that devices receive of each tensor, by name."""
+        """The bytes received of each tensor, by name."""
         found = dict.fromkeys(self.relayout.source.tensors, 0)
         for relay in self.moved:
             found[relay.tensor] += relay.elements * self.relayout.source.in_bytes.itemsize
@@ -98,17 +98,17 @@ class RelayoutPlan(Drawn):
 
     @property
     def received_max(self) -> int:
-        """Bytes that the device receives that receives most: the least possible."""
+        """Bytes received by the busiest receiver, which is the minimum possible."""
         return max(self.received.values(), default=0)
 
     @property
     def sent_max(self) -> int:
-        """Bytes that the device sends that sends most."""
+        """Bytes sent by the busiest sender."""
         return max(self.sent.values(), default=0)
 
     @property
     def total(self) -> int:
-        """Bytes that all devices receive."""
+        """Bytes received by all devices."""
         return sum(self.received.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class RelayoutPlan(Drawn):
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as text, a line for each relay."""
+        """Return `to_dict` as text, one relay a line."""
         said = self.to_dict()
         relays = ",\n    ".join(map(json.dumps, said.pop("relays")))
         text = json.dumps(said, indent=2).removesuffix("\n}")
@@ -151,7 +151,7 @@ class RelayoutPlan(Drawn):
 
 
 def _listed(relay: Relay) -> dict[str, object]:
-    """Return a relay as plain data; places are the number of a buffer and of an element in it."""
+    """Return a relay as plain data; a place is a buffer number and an element number."""
     return {
         "tensor": relay.tensor,
         "sender": relay.sender,

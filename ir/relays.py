@@ -1,9 +1,9 @@
-"""Relays: what a relayout moves, each a box of a tensor, strided in the buffers at both ends.
+"""Relays: the moves of a relayout, each a box of a tensor, strided in the buffers at both ends.
 
-The boxes of all parts on both sides cut each tensor into cells, and cells that the same parts have
-are one *kind*. A device that stores a kind already copies its own. Otherwise it receives the kind
-once, however many of its parts store it: with Q receivers and R holders, a box is cut into
-R / gcd(Q, R) pieces, and each comes from the holder that has sent least so far.
+The boxes of all parts on both sides cut each tensor into cells; cells in the same parts form one
+*kind*. A device that already stores a kind copies its own. Otherwise it receives the kind once,
+even if several of its parts store it: with Q receivers and R holders, a box is cut into R / gcd(Q,
+R) pieces, each sent by the holder that has sent least so far.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class InBuffer(NamedTuple):
-    """An element of a buffer: the number of the buffer, and of the element in it."""
+    """An element of a buffer: the numbers of the buffer and of the element."""
 
     buffer: int
     start: int
 
 
 class Relay(NamedTuple):
-    """Elements of a tensor that go from a buffer of one device to buffers of another, or of itself.
+    """Elements of a tensor that move from a buffer of one device to buffers of another or the same
+    device.
 
-    `loops`: from `source` and the `targets` on, outer to inner, with a step in each of them.
+    `loops` start at `source` and the `targets`, outer to inner, with a step for each buffer.
     """
 
     tensor: str
@@ -48,12 +49,13 @@ class Relay(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return math.prod(loop.times for loop in self.loops)
 
 
 def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
-    """Return the shapes of a buffer by mesh position; `padded`: each the least that holds all."""
+    """Return the shapes of a buffer by mesh position; `padded`: the smallest shape that fits
+    all."""
     shapes = [buffer.shape(position) for position in range(stored.mesh.size)]
     if not padded:
         return shapes
@@ -62,7 +64,7 @@ def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
 
 @dataclass(frozen=True)
 class StoredBox:
-    """A part at a mesh position: what it has of its tensor, and where in which buffer."""
+    """A part at a mesh position: its elements of the tensor, its buffer, and its offset there."""
 
     device: int
     box: Box
@@ -72,8 +74,8 @@ class StoredBox:
 
 
 def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[Relay, ...]:
-    """Return everything that moves between two stored layouts, or stays on a device; `padded`:
-    buffers are as large on every device."""
+    """Return all moves between two stored layouts, including local copies; `padded`: buffers have
+    one size on every device."""
     sides = [list(_parts(each, padded)) for each in (source, target)]
     sent = dict.fromkeys(source.mesh.device_ids, 0)
     found: list[Relay] = []
@@ -86,7 +88,7 @@ def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[
 
 
 def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
-    """Yield what every device has, with the name of the tensor."""
+    """Yield the boxes of every device, with the name of the tensor."""
     buffers = [(each, shapes_of(stored, each, padded)) for each in stored.bound.values()]
     for position, device in enumerate(stored.mesh.device_ids):
         for number, (buffer, shapes) in enumerate(buffers):
@@ -97,8 +99,8 @@ def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
 def boxes_at(
     stored: Stored, buffer: BoundBuffer, shape: Shape, position: int
 ) -> Iterator[tuple[str, Box, int, tuple[View, ...]]]:
-    """Yield what a mesh position has in a buffer of a shape: the tensor, what it has of it, where
-    the first element of the part is, and how each dimension is stored."""
+    """Yield the contents of a buffer of a shape at a mesh position: the tensor, the box of it, the
+    offset of its first element, and how each dimension is stored."""
     steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
         rank = len(stored.tensors[part.tensor])
@@ -122,7 +124,7 @@ def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple
 
 @dataclass(frozen=True)
 class Cells:
-    """Boxes that the same parts have: of each dimension the ranges."""
+    """Boxes in the same parts: the ranges of each dimension."""
 
     boxes: list[tuple[Ranges, ...]]
     holders: list[StoredBox]
@@ -130,7 +132,7 @@ class Cells:
 
 
 def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> Iterator[Cells]:
-    """Yield what some target part has, by the parts that have it."""
+    """Yield the cells of target parts, grouped by the parts that contain them."""
     parts = [*held, *wanted]
     classes = TensorClasses.of(shape, dict.fromkeys(part.box for part in parts))
     masks = np.stack([classes.mask([part.box]) for part in parts])
@@ -156,8 +158,8 @@ def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> It
 def _boxes(
     classes: TensorClasses, counts: Shape, places: Integers, alone: list[list[Ranges]]
 ) -> Iterator[tuple[Ranges, ...]]:
-    """Yield the boxes that some cells make up, of which the numbers are given; `alone`: the ranges
-    of each class of each dimension."""
+    """Yield boxes that make up cells given by number; `alone`: the ranges of each class of each
+    dimension."""
     if len(places) == 1:
         index = np.unravel_index(int(places[0]), counts) if counts else ()
         yield tuple(ranges[int(number)] for ranges, number in zip(alone, index, strict=True))
@@ -185,7 +187,7 @@ def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
 
 
 def _relays(tensor: str, kind: Cells, sent: dict[int, int]) -> Iterator[Relay]:
-    """Yield the relays of a kind; `sent`: the elements that devices have sent before."""
+    """Yield the relays of a kind; `sent` counts the elements that devices have sent before."""
     holders: dict[int, StoredBox] = {}
     for part in kind.holders:
         holders.setdefault(part.device, part)
@@ -210,7 +212,7 @@ def count_of(ranges: Ranges) -> int:
 
 
 def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]]:
-    """Yield a box in pieces: along the first dimension that is long enough, or the longest."""
+    """Yield a box in pieces, cut along the first dimension that is long enough, or the longest."""
     counts = list(map(count_of, box))
     if pieces == 1 or not counts:
         yield box
@@ -222,7 +224,7 @@ def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]
 
 
 def _among(ranges: Ranges, first: int, last: int) -> Ranges:
-    """Return the elements of some ranges that have numbers from `first` to below `last`."""
+    """Return the elements of some ranges with numbers `first` to below `last`."""
     found, before = [], 0
     for low, high in ranges:
         begin, end = max(first - before, 0), min(last - before, high - low)

@@ -1,4 +1,4 @@
-"""A reshard: one tensor, how it is sharded, and how it shall be."""
+"""A reshard: one tensor, its source sharding, and its target sharding."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.unreduced import NONE, Fate
 
-SPLITS = ("flat", "nested")  # how extents that do not divide are cut; `layout` defines both
+SPLITS = ("flat", "nested")  # how uneven extents are cut; defined in `layout`
 
 
 @dataclass(frozen=True, init=False)
 class Reshard:
     """A tensor's shape and element type, its source and its target sharding.
 
-    Terms along axes that are unreduced in the source alone are reduced. Along axes that are
-    unreduced in the target alone, the device of coordinate 0 gets the value, and every other device
-    the operator's neutral element. `transposed`: the reshard moves cotangents back from where
-    another one put its results. Then each term of the target is a copy of the source's term at the
-    same coordinates, and along axes that are unreduced in the source alone only the terms of
-    coordinate 0 are read.
+    Terms along axes unreduced only in the source are reduced. Along axes unreduced only in the
+    target, the device of coordinate 0 gets the value, and the others the operator's neutral
+    element. `transposed`: the reshard moves cotangents back to the source of another reshard. Then
+    each target term is a copy of the source term at the same coordinates, and along axes unreduced
+    only in the source only the terms of coordinate 0 are read.
     """
 
     shape: tuple[int, ...]  # extents of at least 1, at most eight
@@ -32,10 +31,11 @@ class Reshard:
     target: Sharding
     source_split: str
     target_split: str
-    # Not in `repr`, of which modules have hashes; no module of those backends has terms.
+    # Left out of `repr`, which module hashes use; modules of those backends have no terms.
     transposed: bool = field(repr=False)
-    fate: Fate = field(init=False, repr=False, compare=False)  # what becomes of unreduced axes
-    placed: bool = field(init=False, repr=False, compare=False)  # whether placements describe it
+    fate: Fate = field(init=False, repr=False, compare=False)  # what happens to unreduced axes
+    # whether the sharding came from placements
+    placed: bool = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class Reshard:
         mesh: object = None,
         target_mesh: object = None,
     ) -> None:
-        """Read the arguments and keep them in canonical form.
+        """Read the arguments into canonical form.
 
         `shape`: extents. `dtype`: a name, or a dtype of numpy, JAX or torch. `source`, `target`: a
         Sharding, a NamedSharding, a PartitionSpec, placements, or a text. `mesh` and `target_mesh`
-        are for shardings that have no mesh of their own; the target's mesh is by default the
-        source's. `source_split`, `target_split`: "nested" or "flat", by default nested for torch's
-        placements where that makes a difference, else flat. Raises InputError for anything else.
+        are for shardings without a mesh; the target's mesh defaults to the source's.
+        `source_split`, `target_split`: "nested" or "flat", by default nested for torch's placements
+        if the two differ, else flat. Raises InputError for anything else.
         """
         extents = shape_of(shape)
         own = None if mesh is None else mesh_of(mesh, "mesh")
@@ -91,33 +91,33 @@ class Reshard:
 
     @property
     def adds(self) -> bool:
-        """Whether terms are reduced: some axes are unreduced before and not after."""
+        """Whether terms are reduced: some axes are unreduced only in the source."""
         return bool(self.fate.reduced) and not self.transposed
 
     @property
     def places(self) -> bool:
-        """Whether one holder keeps a value: some axes are unreduced after and not before."""
+        """Whether only one holder keeps a value: some axes are unreduced only in the target."""
         return bool(self.fate.new) and not self.transposed
 
     @property
     def reads_one(self) -> bool:
-        """Whether of some terms only those of coordinate 0 are read: the transpose of `places`."""
+        """Whether only terms of coordinate 0 are read: the transpose of `places`."""
         return bool(self.fate.reduced) and self.transposed
 
     @property
     def extremum(self) -> str:
-        """The operator, `max` or `min`, by which terms are reduced or made; "" for none.
+        """The operator, `max` or `min`, that reduces or makes terms; "" for none.
 
-        Then there is no derivative: maxima have none where terms are equal, and terms that have no
-        value are infinite.
+        It has no derivative: a maximum has none if terms are equal, and terms without a value are
+        infinite.
         """
         operators = (self.source.operator,) * self.adds + (self.target.operator,) * self.places
         return next((each for each in operators if each != "sum"), "")
 
     @property
     def moving(self) -> Reshard:
-        """The reshard without what is done in place at its end: of new unreduced axes, along which
-        its devices are replicas."""
+        """The reshard without its final local step, which makes new axes unreduced where devices
+        are replicas."""
         target = self.target
         if not self.fate.new:
             return self
@@ -140,7 +140,7 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 
 
 def _give_devices(reshard: Reshard) -> None:
-    """Replicate a side on the empty mesh on the devices of the other side."""
+    """Replicate a side on the empty mesh over the devices of the other side."""
     sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:
@@ -155,7 +155,7 @@ def _give_devices(reshard: Reshard) -> None:
 
 
 def _check_sum(reshard: Reshard) -> None:
-    """Raise InputError for booleans that are added: they have no sum."""
+    """Raise InputError for sums of booleans."""
     adds = reshard.adds and reshard.source.operator == "sum"
     places = reshard.places and reshard.target.operator == "sum"
     if reshard.dtype == "bool" and (adds or places):
@@ -168,7 +168,7 @@ def _check_sum(reshard: Reshard) -> None:
 
 
 def _split(given: str | None, implied: str | None, argument: str) -> str:
-    """Return the split that is given, else the one that a sharding implies."""
+    """Return the given split, else the split implied by a sharding."""
     if given is None:
         return implied or "flat"
     if given not in SPLITS:
@@ -185,7 +185,7 @@ def _split(given: str | None, implied: str | None, argument: str) -> str:
 
 
 def _check_bytes(reshard: Reshard) -> None:
-    """Check that all a reshard could move is counted in 64 bits, so that no count is wrong."""
+    """Raise InputError if the bytes a reshard could move exceed 64 bits."""
     receivers = reshard.target.mesh.size
     if reshard.nbytes * receivers < 2**63:
         return

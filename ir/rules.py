@@ -1,16 +1,16 @@
-"""Rules: which buffers of which layout hold the tensors of a model, and on which devices.
+"""Rules: the buffers and layouts that hold the tensors of a model, and their devices.
 
-A rule is a glob or a regular expression, with a layout. A layout of the tensor itself, `_[{tp}]`,
-stores each tensor that matches under its own name. A layout that names tensors, as
+A rule is a glob or a regular expression with a layout. A layout of the tensor itself, `_[{tp}]`,
+stores each matching tensor under its own name. A layout that names tensors, such as
 
     "*.qkv" = 'stack(0, *.q[{tp}], *.k[{tp}], *.v[{tp}])'
 
-makes a buffer of each tensor that the first part's name matches. What the tensor has in the holes
-fills those of the buffer's name and of the other parts, in order. Each tensor is of the first rule
-that matches it.
+makes one buffer for each tensor matching the first part's name. The text matched by the holes fills
+the holes of the buffer's name and of the other parts, in order. The first matching rule applies to
+a tensor.
 
-`at` says where along axes of the mesh a tensor is stored, instead of everywhere: a position, a list
-of them, or arithmetic of holes: `{ep = "$2 // 4"}` is position 3 for the expert 13.
+`at` restricts a tensor to positions along axes of the mesh: a position, a list of them, or
+arithmetic with holes: `{ep = "$2 // 4"}` is position 3 for expert 13.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _RULE = '"_[{tp}]", or {layout = "_[{tp}]", mesh = "tp=4", at = {ep = "$2 // 4"}
 
 
 class PlacedBuffer(NamedTuple):
-    """A buffer of a model: its name, its layout with the names of tensors, the same with their
-    numbers, and where it is."""
+    """A buffer of a model: its name, its layout with tensor names, the same with tensor numbers,
+    and its place."""
 
     name: str
     tensors: tuple[str, ...]
-    layout: BufferLayout  # of tensors named by their numbers: "0", "1"
+    layout: BufferLayout  # tensors are named by number: "0", "1"
     place: DevicePlace
 
     def stored(self, model: Model) -> Stored:
-        """Return it as a stored layout of tensors by number; device ids are positions."""
+        """Return a stored layout with tensors named by number; device ids are positions."""
         tensors = [model.tensors[name] for name in self.tensors]
         shapes = {str(number): tensor.shape for number, tensor in enumerate(tensors)}
         mesh = Mesh(self.place.axes, None if self.place.axes else [0])
@@ -67,7 +67,7 @@ class LayoutRule:
 
     @staticmethod
     def of(text: str, given: object) -> LayoutRule:
-        """Return the rule of a text, a layout or a sharding, or a table of them."""
+        """Return the rule for a text, a layout, a sharding, or a table of these."""
         if not isinstance(given, Mapping):
             return LayoutRule(Glob(text), given)
         for key in given:
@@ -97,7 +97,7 @@ class LayoutRule:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """The names of the parts' tensors, as the layout has them."""
+        """The names of the parts' tensors, as written in the layout."""
         if self.read is None:
             return (ONLY,)
         read = self.read
@@ -105,7 +105,7 @@ class LayoutRule:
 
     @cached_property
     def tensor(self) -> Glob:
-        """What the tensor of the first part must match."""
+        """The pattern that the first part's tensor must match."""
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
@@ -118,8 +118,7 @@ class LayoutRule:
 
     @cached_property
     def numbered(self) -> BufferLayout | None:
-        """The layout with numbers in place of tensors: equal parts of one tensor have equal
-        ones."""
+        """The layout with tensors replaced by numbers; equal tensors get equal numbers."""
         if self.read is None:
             return None
         numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(self.parts))}
@@ -130,14 +129,14 @@ class LayoutRule:
 
     @property
     def said(self) -> str:
-        """The layout, with where it is if it has a mesh or a place of its own, as text."""
+        """The layout as text, with its mesh and place if the rule has its own."""
         layout = str(self.layout if self.read is None else self.read)
         more = [] if self.mesh is None else [f"on {self.mesh}"]
         more += [f"{axis} = {place}" for axis, place in self.at]
         return ", ".join([layout, *more, *["also"] * self.also])
 
     def names(self, tensor: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the tensors of a buffer, from the first one and what it has in the holes."""
+        """Return the tensors of a buffer, given the first one and the text of the holes."""
         rest = (part for part in dict.fromkeys(self.parts[1:]) if part != self.parts[0])
         return tensor, *(filled(part, values) if "*" in part else part for part in rest)
 
@@ -150,19 +149,18 @@ class LayoutRule:
 
 @dataclass(frozen=True, init=False)
 class Rules:
-    """One side of a model: a mesh, and rules from names to layouts, of which the first that
-    matches a tensor counts."""
+    """One side of a model: a mesh, and rules from names to layouts; the first match applies."""
 
     mesh: Mesh
     rules: tuple[LayoutRule, ...]
 
     def __init__(self, mesh: object, rules: Mapping[str, object] | object) -> None:
-        """Read a side.
+        """Read the rules of a side.
 
-        `mesh`: that of rules without their own. `rules`: of each glob, or regular expression
-        between slashes, a layout (its text, `sw.stack`, `sw.cut`), a sharding of the tensor, or a
-        dict of `layout`, `mesh` and `at`; or one of them, for all tensors. Raises InputError for
-        texts that are none.
+        `mesh`: for rules without their own. `rules` maps each glob, or regular expression between
+        slashes, to a layout (its text, `sw.stack`, `sw.cut`), a sharding of the tensor, or a dict
+        of `layout`, `mesh` and `at`; a single one applies to all tensors. Raises InputError for an
+        invalid text.
         """
         object.__setattr__(self, "mesh", mesh_of(mesh, "mesh"))
         given = rules if isinstance(rules, Mapping) else {"*": rules}
@@ -172,7 +170,7 @@ class Rules:
 
     @staticmethod
     def of(given: object, argument: str) -> Rules:
-        """Return the rules that something stands for: rules, or a stored layout, as learned."""
+        """Return the rules given as such or as a stored layout, for example a learned one."""
         if isinstance(given, Rules):
             return given
         if isinstance(given, Stored):
@@ -187,8 +185,8 @@ class Rules:
     def place(self, model: Model) -> list[PlacedBuffer]:
         """Return the buffers of a model, in the order of rules, then of its tensors.
 
-        Raises InputError, with at most ten names: for tensors that no rule matches or a buffer
-        lacks, rules that match none, places that are none, two buffers of one name on one device.
+        Raises InputError, with at most ten names: for unmatched tensors, tensors missing from a
+        buffer, rules without a match, invalid places, and two buffers of one name on one device.
         """
         return _Placing(self, model).run()
 
@@ -198,7 +196,7 @@ class _Placing:
 
     def __init__(self, side: Rules, model: Model) -> None:
         self.side, self.model = side, model
-        self.owner: dict[str, int] = {}  # of each tensor the rule whose buffer has it
+        self.owner: dict[str, int] = {}  # for each tensor, the rule whose buffer has it
         self.places: dict[tuple[int, tuple[int, ...]], DevicePlace] = {}
         self.found: list[PlacedBuffer] = []
 
@@ -215,7 +213,7 @@ class _Placing:
         return self.found
 
     def _take(self, number: int, rule: LayoutRule) -> None:
-        """Make the buffers of a rule, of the tensors that no rule before it has."""
+        """Make the buffers of a rule for the tensors that no earlier rule has."""
         tensor, before = rule.tensor, len(self.found)
         matched = False
         for name in self._candidates(tensor):
@@ -282,7 +280,7 @@ class _Placing:
     def _place(
         self, number: int, rule: LayoutRule, name: str, values: tuple[str, ...]
     ) -> DevicePlace:
-        """Return where a tensor is: the mesh, or positions along some of its axes."""
+        """Return where a tensor is stored: the mesh, or positions along some of its axes."""
         mesh = self.side.mesh if rule.mesh is None else rule.mesh
         chosen = {axis: _positions(rule, axis, each, name, values) for axis, each in rule.at}
         key = number, tuple(place for each in chosen.values() for place in (*each, -1))
@@ -305,7 +303,7 @@ class _Placing:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return at most ten names, and how many more there are."""
+    """Return at most ten names, and the number of the rest."""
     every = list(names)
     more = len(every) - LISTED
     return ", ".join(every[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
@@ -318,8 +316,8 @@ def _positions(
     name: str,
     values: tuple[str, ...],
 ) -> tuple[int, ...]:
-    """Return the positions along an axis at which a tensor is stored; one that stands for itself
-    alone has -1 behind it in a key."""
+    """Return the positions along an axis at which a tensor is stored; a single position is followed
+    by -1 in a key."""
     if isinstance(given, tuple):
         return given
     if isinstance(given, int):

@@ -1,12 +1,12 @@
 """A sharding: for each dimension of a tensor the axes that split it, major to minor.
 
-Beside that: axes that are explicitly replicated, axes along which devices hold terms of a sum, a
-maximum or a minimum (unreduced), and per dimension whether propagation may split it further (open)
-and when (priority).
+It also has explicitly replicated axes, axes along which devices hold terms of a sum, a maximum or a
+minimum (unreduced), and for each dimension whether propagation may split it further (open) and when
+(priority).
 
-A `Sharding` is in normal form once it is made. Neighbouring sub-axes are one, a sub-axis that is
-the whole axis is the axis, replicated and unreduced axes are ordered as in the mesh, sub-axes by
-pre-size. Two shardings that say the same are therefore equal and print the same.
+A `Sharding` is always in normal form: neighbouring sub-axes are merged, a sub-axis that spans its
+axis becomes the axis, and replicated and unreduced axes are in mesh order, sub-axes by pre-size.
+Equivalent shardings are therefore equal and print alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwright.ir.mesh import Digit, Mesh, as_integer
 
 T = TypeVar("T")
 
-Operator = Literal["sum", "max", "min"]  # what makes one value of the terms along unreduced axes
+Operator = Literal["sum", "max", "min"]  # operators that reduce terms along unreduced axes
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 MAX_RANK = 8
@@ -38,7 +38,7 @@ class DimSharding:
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     open: bool = False  # may propagation split it further?
-    priority: int | None = None  # 0 is the highest; None is said nothing, which means 0
+    priority: int | None = None  # 0 is the highest; None is unstated and means 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", _all_of(self.axes, AxisRef, 'AxisRef("x")', "axes"))
@@ -71,10 +71,11 @@ class Sharding:
     """A sharding on a mesh; `str` gives Shardy's text without the mesh."""
 
     mesh: Mesh
-    dims: tuple[DimSharding, ...]  # one a dimension of the tensor
-    replicated: tuple[AxisRef, ...] = ()  # explicitly so; the other free axes are so implicitly
+    dims: tuple[DimSharding, ...]  # one per dimension of the tensor
+    # stated explicitly; other free axes are replicated implicitly
+    replicated: tuple[AxisRef, ...] = ()
     unreduced: tuple[AxisRef, ...] = ()  # devices hold terms along these
-    # Of all unreduced axes; `sum` if there are none. Modules have hashes of `repr`s without it.
+    # For all unreduced axes; `sum` if there are none. Omitted from `repr`, which module hashes use.
     operator: Operator = dataclasses.field(default="sum", repr=False)
 
     def __post_init__(self) -> None:
@@ -98,11 +99,11 @@ class Sharding:
         return len(self.dims)
 
     def parts(self, dim: int) -> int:
-        """Return into how many parts a dimension is split."""
+        """Return the number of parts of a dimension."""
         return math.prod(digit.size for digit in self.digits(dim))
 
     def digits(self, dim: int) -> tuple[Digit, ...]:
-        """Return the digits of the mesh position that make a dimension's shard index, major to
+        """Return the digits of the mesh position that form a dimension's shard index, major to
         minor."""
         return tuple(self.mesh.digit(ref) for ref in self.dims[dim].axes)
 
@@ -111,7 +112,8 @@ class Sharding:
         return tuple(itertools.chain.from_iterable(dim.axes for dim in self.dims))
 
     def local_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
-        """Return the shape of the largest shard (flat split): extent ceildiv parts a dimension."""
+        """Return the shape of the largest shard (flat split): extent ceildiv parts in each
+        dimension."""
         extents = tuple(shape)
         sharding = self.for_rank(len(extents))
         return tuple(-(-extent // sharding.parts(i)) for i, extent in enumerate(extents))
@@ -137,7 +139,7 @@ class Sharding:
         )
 
     def to_sdy(self) -> str:
-        """Return Shardy's attribute; the mesh by its name, or written out if it has none."""
+        """Return Shardy's attribute; the mesh by name, or inline if it has none."""
         mesh = f"@{self.mesh.name}" if self.mesh.name else f"mesh{self.mesh}"
         return f"#sdy.sharding<{mesh}, {self if self.mesh.axes or self.mesh.is_empty else '[]'}>"
 
@@ -150,7 +152,7 @@ class Sharding:
 
 
 def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> tuple[T, ...]:
-    """Return the items as a tuple; an InputError unless all are of the type."""
+    """Return the items as a tuple; InputError unless all have the type."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         items = tuple(given)
         for item in items:
@@ -186,7 +188,7 @@ def _count(number: int, what: str) -> str:
 def _placed(
     dims: tuple[DimSharding, ...], replicated: Iterable[AxisRef], unreduced: Iterable[AxisRef]
 ) -> Iterator[tuple[Where, AxisRef]]:
-    """Yield every axis reference of a sharding with its place, in the order it is written."""
+    """Yield every axis reference of a sharding with its place, in written order."""
     for i, dim in enumerate(dims):
         for j, ref in enumerate(dim.axes):
             yield ("dims", i, "axes", j), ref
@@ -196,7 +198,7 @@ def _placed(
 
 
 def _check_refs(mesh: Mesh, placed: tuple[tuple[Where, AxisRef], ...]) -> None:
-    """Check that every reference is of this mesh, and that no two are in each other's way."""
+    """Check that every reference is of this mesh, and that no two conflict."""
     by_name: dict[str, list[tuple[Where, AxisRef]]] = {}
     for where, given in placed:
         try:

@@ -1,9 +1,8 @@
 """The steps of a plan: one exchange, or one collective of the basis.
 
-Every step says which sharding it starts from and which it ends with, and all that it moves as
-transfers in phases: those of a phase happen at once, out of the shards before it. A phase that
-reduces makes the sum, the maximum or the minimum of all its transfers, local ones too; any other
-overwrites.
+Every step has its source and target shardings, and its transfers in phases: those of a phase happen
+at once and read the shards before it. A reducing phase makes the sum, maximum or minimum of all its
+transfers, local ones included; any other phase overwrites.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-# Shardy has the last one: of replicas along some axes one keeps the value, and these axes become
+# The last one is Shardy's: of the replicas along some axes one keeps the value, and the axes become
 # unreduced.
 MoveOp = Literal["slice", "all_gather", "all_to_all", "permute", "replicated_to_unreduced"]
 ReduceOp = Literal["reduce_scatter", "all_reduce"]
@@ -25,8 +24,8 @@ ReduceOp = Literal["reduce_scatter", "all_reduce"]
 
 @dataclass(frozen=True)
 class Phase:
-    """Transfers that happen at once; `reduce`: by which operator those to one place are one value,
-    None where they overwrite."""
+    """Transfers that happen at once; `reduce`: the operator that combines transfers to one place,
+    None to overwrite."""
 
     transfers: Transfers
     reduce: Operator | None = None
@@ -34,7 +33,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Ends:
-    """The shardings before and after a step, each with its split, and the axes it is about."""
+    """The shardings before and after a step, each with its split, and the axes involved."""
 
     axes: tuple[AxisRef, ...]
     before: Sharding
@@ -45,8 +44,8 @@ class Ends:
 
 @dataclass(frozen=True)
 class ExchangeStep:
-    """All transfers at once; every device receives exactly what it lacks, all terms of what is
-    reduced."""
+    """All transfers at once; every device receives exactly what it lacks, and all terms of a
+    reduced value."""
 
     exchange: Exchange
 
@@ -55,17 +54,17 @@ class ExchangeStep:
         return "exchange"
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the one phase."""
+        """Return the single phase."""
         return (Phase(self.exchange.once(enumerate_transfers), self.exchange.operator),)
 
 
 @dataclass(frozen=True)
 class MoveStep:
-    """A collective as an exchange: no device receives what it holds. It moves values, or reduces
-    the terms that come to a receiver.
+    """A collective as an exchange: no device receives elements it already holds. It moves values,
+    or reduces the terms that arrive at a receiver.
 
-    Where a dimension does not divide, the exchange may also move what the cuts before and after it
-    differ by, beyond the group of devices that the collective's name speaks of.
+    If a dimension is uneven, the cuts before and after differ, and the exchange may also move
+    elements beyond the collective's group of devices.
     """
 
     op: MoveOp | ReduceOp
@@ -73,20 +72,20 @@ class MoveStep:
     exchange: Exchange
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the one phase."""
+        """Return the single phase."""
         return (Phase(self.exchange.once(enumerate_transfers), self.exchange.operator),)
 
 
 @dataclass(frozen=True)
 class ReduceStep:
-    """A collective that makes one value of terms: their sum, maximum or minimum."""
+    """A collective that combines terms: their sum, maximum or minimum."""
 
     op: ReduceOp
     ends: Ends
     reduction: Reduction
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the sums, and for an all-reduce the copies of the summed parts."""
+        """Return the sums and, for an all-reduce, the copies of the summed parts."""
         copies = self.reduction.copies()
         sums = Phase(self.reduction.sums(), self.reduction.operator)
         return (sums,) if copies is None else (sums, Phase(copies))

@@ -1,4 +1,4 @@
-"""Stored layouts: logical tensors, and what each device of a mesh stores of them in buffers."""
+"""Stored layouts: logical tensors, and the buffers in which each device of a mesh stores them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _TOML = "mesh, dtype, and the tables tensors and buffers, as str(sw.Stored(…))
 def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) -> Stack:
     """Return parts one after another along a dimension of a buffer.
 
-    `parts`: texts, as `q`, which every device has whole, or `q[{"tp"}, {}]`. `named`: of each
-    tensor the axes that cut it along `dim`, as `q="tp"` or `k='"tp":(1)2'`, or the rest of its text
-    in brackets. Raises InputError, with the place, for a text that is none.
+    `parts`: texts, such as `q`, which every device has whole, or `q[{"tp"}, {}]`. `named`: for each
+    tensor, the axes that cut it along `dim`, such as `q="tp"` or `k='"tp":(1)2'`, or the rest of
+    its text in brackets. Raises InputError, with the place, for an invalid text.
 
     >>> print(stack(0, q="tp", k='"tp":(1)2'))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -60,10 +60,10 @@ def cut(
 ) -> BufferLayout:
     """Return a layout with a contiguous cut along a dimension.
 
-    `axes`: the axes, with how they cut where not in equal chunks: `tp`, `"tp" balanced`. `of`: a
-    stack or a part; by default the tensor that the buffer is named after, or the only one. `size`:
-    elements that each device stores, which pads the last ones. Raises InputError for a text that is
-    none, and for a stack along another dimension.
+    `axes`: the axes, and the cut rule unless equal chunks: `tp`, `"tp" balanced`. `of`: a stack or
+    a part; by default the tensor of the buffer's name, or the only one. `size`: elements that each
+    device stores, padding the last ones. Raises InputError for an invalid text, and for a stack
+    along another dimension.
 
     >>> print(cut(0, "fsdp", stack(0, "q", "k", "v")))
     cut(0, {"fsdp"}, stack(0, q, k, v))
@@ -97,11 +97,11 @@ def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
 class Stored(Drawn):
     """Logical tensors of one dtype on a mesh, and the buffers in which devices store them.
 
-    `str` is TOML that `parse` reads back. `ir/parts.py` has the texts of layouts.
+    `str` gives TOML that `parse` reads back. `ir/parts.py` describes the text of layouts.
     """
 
     mesh: Mesh
-    tensors: dict[str, tuple[int, ...]]  # by name, the shape
+    tensors: dict[str, tuple[int, ...]]  # shape by name
     dtype: str
     buffers: dict[str, BufferLayout]  # by name
     bound: dict[str, BoundBuffer] = field(init=False, repr=False, compare=False)
@@ -118,13 +118,13 @@ class Stored(Drawn):
     ) -> None:
         """Read the arguments and check them.
 
-        `tensors`: of each logical tensor the shape, in elements. `layout`: of each buffer by its
-        name a layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor of that name;
-        or one layout alone. `shapes`: the shape that a buffer must have on every device, in
-        elements. `partial`: other buffers may have what these lack.
-        Raises InputError, with the place in the layout: for parts that do not fill their buffer,
-        elements that no device has, tables of other shards than there are, factors that do not
-        multiply to the extent, cuts between the two elements of a byte.
+        `tensors`: the shape of each logical tensor, in elements. `layout`: for each buffer name a
+        layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor of that name; or a
+        single layout. `shapes`: the required shape of a buffer on every device, in elements.
+        `partial`: other buffers may hold the missing elements. Raises InputError, with the place in
+        the layout, for parts that do not fill their buffer, elements on no device, tables with
+        unknown shards, factors that do not multiply to the extent, and cuts between the two
+        elements of a byte.
         """
         set_ = object.__setattr__
         set_(self, "mesh", mesh_of(mesh, "mesh"))
@@ -146,10 +146,10 @@ class Stored(Drawn):
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
-        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`, and perhaps
-        `learned`, which says where they were learned from.
+        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`, and optionally
+        `learned`, the source they were learned from.
 
-        Raises InputError for a text that is no TOML, and for keys that are missing or unknown.
+        Raises InputError for a text that is not TOML, and for missing or unknown keys.
         """
         try:
             table = tomllib.loads(text)
@@ -157,7 +157,7 @@ class Stored(Drawn):
             raise InputError(
                 "the text must be TOML", argument=argument, got=error, expected=_TOML
             ) from None
-        table.pop("learned", None)  # where it was learned from
+        table.pop("learned", None)  # the loader it was learned from
         if {*table} != {*_KEYS} or not all(isinstance(table[k], dict) for k in _KEYS[2:]):
             raise InputError(
                 "a stored layout must have these keys, and no others",
@@ -169,7 +169,7 @@ class Stored(Drawn):
 
     @staticmethod
     def read(path: str | Path) -> Stored:
-        """Return stored layouts from a file of TOML; InputError if there is none to read."""
+        """Return stored layouts from a TOML file; InputError if it cannot be read."""
         try:
             return Stored.parse(Path(path).read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
@@ -180,12 +180,12 @@ class Stored(Drawn):
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element takes; InputError for a packed dtype, whose bytes `in_bytes` has."""
+        """Bytes of an element; InputError for a packed dtype (see `in_bytes`)."""
         return itemsize(self.dtype)
 
     @cached_property
     def in_bytes(self) -> Stored:
-        """The same of a packed dtype, two elements a byte, as uint8; itself for any other."""
+        """The layout of a packed dtype as uint8, two elements a byte; itself for other dtypes."""
         if self.dtype not in PACKED:
             return self
         shapes = shapes_in_bytes(self.tensors)
@@ -198,15 +198,15 @@ class Stored(Drawn):
         return Stored(self.mesh, shapes, layouts, "uint8")
 
     def shape(self, buffer: str, device: int) -> tuple[int, ...]:
-        """Return the shape of a buffer on a device, by its id, in elements."""
+        """Return the shape of a buffer on a device, in elements."""
         return self.bound[buffer].shape(self._position(device))
 
     def shards(
         self, tensors: Mapping[str, npt.NDArray[np.generic]], fill: int = 0
     ) -> dict[int, dict[str, npt.NDArray[np.generic]]]:
-        """Return what each device stores, by its id and the name of the buffer.
+        """Return the buffers of each device, by device id and buffer name.
 
-        `tensors`: the logical tensors, whole; `fill`: the value of padding.
+        `tensors`: the whole logical tensors; `fill`: the value of padding.
         """
         return {
             device: {
@@ -217,7 +217,7 @@ class Stored(Drawn):
         }
 
     def boxes(self, tensor: str, position: int) -> list[Box]:
-        """Return what a mesh position has of a tensor."""
+        """Return the boxes of a tensor at a mesh position."""
         rank = len(self.tensors[tensor])
         parts = (part for buffer in self.bound.values() for part in buffer.parts)
         found = (box_of(part, position, rank) for part in parts if part.tensor == tensor)
@@ -225,7 +225,7 @@ class Stored(Drawn):
 
     @cached_property
     def holdings(self) -> dict[str, list[list[Box]]]:
-        """Of each tensor, what each mesh position has."""
+        """For each tensor, its boxes at each mesh position."""
         positions = range(self.mesh.size)
         return {name: [self.boxes(name, each) for each in positions] for name in self.tensors}
 
@@ -240,7 +240,7 @@ class Stored(Drawn):
         )
 
     def _read(self, name: str, given: object) -> tuple[BufferLayout, str]:
-        """Return a layout, and the text to which its mistakes are pinned."""
+        """Return a layout, and the text in which its mistakes are marked."""
         if isinstance(given, TensorPart | Stack):
             found, text = given, str(given)
         elif isinstance(given, str) and not SHARDING.match(given):
@@ -254,7 +254,7 @@ class Stored(Drawn):
         return found, text
 
     def _named(self, buffer: str) -> str:
-        """Return the tensor that a buffer is named after, or the only one."""
+        """Return the tensor of the buffer's name, or the only one."""
         if buffer in self.tensors:
             return buffer
         if len(self.tensors) == 1:
@@ -290,7 +290,7 @@ class Stored(Drawn):
             raise _located(error, text, name) from None
 
     def _check_owners(self) -> None:
-        """Raise InputError if an element of a tensor is on no device."""
+        """Raise InputError if some element of a tensor is on no device."""
         for tensor, shape in self.tensors.items():
             every = [box for boxes in self.holdings[tensor] for box in boxes]
             grid = TensorClasses.of(shape, every)
@@ -311,7 +311,7 @@ class Stored(Drawn):
             )
 
     def _first(self, tensor: str) -> tuple[str, int]:
-        """Return the buffer and the number of the first part of a tensor."""
+        """Return the buffer and index of a tensor's first part."""
         for name, buffer in self.bound.items():
             for number, part in enumerate(buffer.parts):
                 if part.tensor == tensor:
@@ -319,7 +319,7 @@ class Stored(Drawn):
         return tensor, 0
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raise InputError unless a buffer has a shape on every device."""
+        """Raise InputError unless a buffer has this shape on every device."""
         if name not in self.bound:
             raise InputError(
                 "a shape must be of a buffer", argument="shapes", got=name,
@@ -379,7 +379,7 @@ class Stored(Drawn):
 
 
 def lacking_of(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int, str]:
-    """Return the dimension along which elements are lacking, and which."""
+    """Return the dimension along which elements are missing, and their range."""
     for dim, along in enumerate(grid.dims):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
         gone: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))
@@ -395,7 +395,7 @@ def lacking_of(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int
 
 
 def _located(error: InputError, text: str, argument: str) -> InputError:
-    """Return an error with its place in the text of a layout."""
+    """Return an error with its position in the text of a layout."""
     if not text:
         return error.named(argument)
     spans = layout_and_spans(text)[1]

@@ -3,11 +3,11 @@
 A tile of a source shard a and a target shard b is the product over dimensions of
 `[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. With flat splits of sizes S and T and
 g = gcd(S, T), the cuts repeat every S*T/g elements, a period holds S/g + T/g - 1 tiles, and every
-width but that of a tile that ends at the extent is a multiple of g. This answers the questions
-that the second seed leaves open ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
+width except that of a tile ending at the extent is a multiple of g. This answers the open questions
+of the second source document ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
 
-Of cuts at k*S - a and at j*T - b, those that are common repeat with the others every S*T/g, and
-there are some only if g divides a - b: then a period holds one tile less than it has cuts.
+Cuts at k*S - a and at j*T - b also repeat every S*T/g. They coincide somewhere only if g divides a
+- b; a period then has one tile fewer than it has cuts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardwright.ir.layout import DimLayout
 
 @dataclass(frozen=True)
 class TilePairs:
-    """The non-empty tiles of one dimension in tensor order: int64 arrays of one length."""
+    """The non-empty tiles of one dimension in tensor order, as int64 arrays of one length."""
 
     source: Integers
     target: Integers
@@ -44,7 +44,7 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
     """Return the non-empty tiles of two cuts of one dimension."""
     low, high = target.intervals
     full = np.flatnonzero(high > low)
-    # Of terms the source may have fewer than the target.
+    # The source may have fewer terms than the target.
     first, last = (np.minimum(o, source.parts - 1) for o in source.owners(low[full], high[full]))
     count = np.broadcast_to(last - first + 1, full.shape)
     index = np.repeat(full, count)
@@ -59,15 +59,15 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
 
 
 def period(source: Cut, target: Cut) -> int | None:
-    """Return the length after which the cuts of both repeat, S*T/g; None if a cut does not."""
+    """Return the length after which both cuts repeat, S*T/g, or None if one does not repeat."""
     if source.step is None or target.step is None:
         return None
     return math.lcm(source.step, target.step)
 
 
 def tiles_per_period(source: Cut, target: Cut) -> int | None:
-    """Return S/g + T/g, less 1 where g divides the difference of the offsets; None if a cut does
-    not repeat."""
+    """Return S/g + T/g, minus 1 if g divides the difference of the offsets; None if a cut does not
+    repeat."""
     if source.step is None or target.step is None:
         return None
     g = math.gcd(source.step, target.step)
@@ -77,13 +77,13 @@ def tiles_per_period(source: Cut, target: Cut) -> int | None:
 
 @dataclass(frozen=True)
 class DimTiles:
-    """One tensor dimension as both sides split it."""
+    """One tensor dimension with the splits of both sides."""
 
     source: DimLayout
     target: DimLayout
 
     def tile(self, source_index: Number, target_index: Number) -> tuple[Number, Number]:
-        """Return the half-open tensor range shared by two shards; empty where low >= high."""
+        """Return the half-open tensor range shared by two shards; empty if low >= high."""
         source_low, source_high = self.source.interval(source_index)
         target_low, target_high = self.target.interval(target_index)
         return maximum(source_low, target_low), minimum(source_high, target_high)
@@ -98,12 +98,12 @@ class DimTiles:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the closed forms of the cut pattern hold: one level of chunks on both sides."""
+        """Whether the closed forms of the cut pattern hold: both sides have one level of chunks."""
         return self.source.is_flat and self.target.is_flat
 
     @property
     def grain(self) -> int:
-        """An integer that divides every tile's start and every width but the last tile's."""
+        """An integer that divides every tile's start and every width except the last tile's."""
         if self.is_flat:
             return math.gcd(*(d.size for d in (self.source, self.target) if d.parts > 1)) or (
                 self.source.extent
@@ -129,7 +129,7 @@ class DimTiles:
 
     @property
     def spans(self) -> tuple[bool, bool]:
-        """Whether every tile is as wide as its source shard, and as its target shard."""
+        """Whether every tile is as wide as both its source shard and its target shard."""
         pairs = self.pairs
         sides = ((self.source, pairs.source), (self.target, pairs.target))
         of_source, of_target = (
@@ -148,12 +148,12 @@ class DimTiles:
 
     @property
     def max_peers_of_target(self) -> int:
-        """The most source shards, empty ones between them included, that any target shard meets."""
+        """The most source shards, including empty ones in between, that any target shard meets."""
         return _most_peers(self.target, self.source)
 
     @property
     def max_peers_of_source(self) -> int:
-        """The most target shards, empty ones between them included, that any source shard meets."""
+        """The most target shards, including empty ones in between, that any source shard meets."""
         return _most_peers(self.source, self.target)
 
 

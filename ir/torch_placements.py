@@ -1,7 +1,7 @@
-"""Shardings as torch's DTensor says them: a DeviceMesh, and a placement for each dimension of it.
+"""Shardings of torch's DTensor: a DeviceMesh, and a placement for each of its dimensions.
 
-torch is not imported. The device ids of a mesh are the ranks of processes. torch cuts extents that
-do not divide chunk by chunk: that is the split `nested`.
+torch is not imported. The device ids of a mesh are the ranks of processes. torch cuts uneven
+extents chunk by chunk, which is the split `nested`.
 
 A mesh dimension that splits a tensor must list its ranks in ascending order. Elsewhere torch
 contradicts itself: its collectives number the shards by rank, its slices by mesh coordinate.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placed:
-    """What a placement says of its axis: the dimension that it splits, or the operator of the terms
-    along it, or neither. `factor`: that of a strided one, else 1; `text`: how it is printed."""
+    """A placement along one axis: the dimension that it splits, or the operator of the terms, or
+    neither. `factor`: the split factor of a strided one, else 1; `text`: its printed form."""
 
     text: str
     dim: int | None = None
@@ -39,7 +39,7 @@ class Placed:
 
     @staticmethod
     def of(placement: Any) -> Placed:
-        """Return what a placement of torch says; an InputError for one that has no words here."""
+        """Return the content of a torch placement; InputError for an unsupported one."""
         kind = type(placement).__name__ if is_a(placement, PLACEMENT) else ""
         text = repr(placement)
         if kind == "Shard":
@@ -56,11 +56,11 @@ class Placed:
     def all_of(
         placements: Iterable[Any], order: Iterable[tuple[int, Sequence[int]]] | None, sizes: Any
     ) -> tuple[Placed, ...]:
-        """Return what the placements of a DTensor say, on a mesh of some sizes.
+        """Return the content of a DTensor's placements, on a mesh of these sizes.
 
-        `order`: its `shard_order`, tensor dimensions with the mesh dimensions that split them, the
-        first of which cuts first. torch before 2.13 has none. A mesh dimension that cuts after a
-        later one is strided.
+        `order`: its `shard_order`, tensor dimensions with the mesh dimensions that split them, in
+        cutting order. torch before 2.13 has none. A mesh dimension that cuts after a later one is
+        strided.
         """
         placed = [Placed.of(each) for each in placements]
         for dim, axes in order or ():
@@ -72,13 +72,13 @@ class Placed:
 
 
 def placed_of(x: Any) -> tuple[Placed, ...]:
-    """Return what the placements of a DTensor say, with its `shard_order`."""
+    """Return the content of a DTensor's placements, with its `shard_order`."""
     order = getattr(x._spec, "shard_order", None)
     return Placed.all_of(x.placements, order, x.device_mesh.shape)
 
 
 def unknown_placement(text: str) -> InputError:
-    """Return the error for a placement that has no words here."""
+    """Return the error for an unsupported placement."""
     return InputError(
         "this placement is not supported",
         argument="placements",
@@ -88,12 +88,12 @@ def unknown_placement(text: str) -> InputError:
 
 
 class Placing(NamedTuple):
-    """A sharding that placements say."""
+    """A sharding read from placements."""
 
     sharding: Sharding
 
     def split(self, shape: tuple[int, ...]) -> str:
-        """Return the split of a tensor of a shape: `nested` where it differs from `flat`."""
+        """Return the split for a tensor of this shape: `nested` if it differs from `flat`."""
         nested = False
         for number, (dim, extent) in enumerate(zip(self.sharding.dims, shape, strict=True)):
             if extent % self.sharding.parts(number) == 0:
@@ -112,12 +112,12 @@ class Placing(NamedTuple):
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
     """Return the sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced
-    axis of its operator (sum, max or min, one for all axes); `_StridedShard`, by which FSDP shards
-    what is sharded already, as an axis that is more minor than axes after it.
+    axis of its operator (sum, max or min, one for all axes); `_StridedShard`, which FSDP uses on
+    already sharded tensors, as an axis more minor than axes after it.
 
-    torch and FSDP cut extents that do not divide chunk by chunk, so a reshard of such a tensor
-    names the split `nested`. Mesh dimensions without names become `dim_0`, `dim_1`, … A DTensor
-    with a `shard_order` of its own is a sharding itself: `sw.Reshard(…, source=x, …)`.
+    torch and FSDP cut uneven extents chunk by chunk, so a reshard of such a tensor has the split
+    `nested`. Mesh dimensions without names become `dim_0`, `dim_1`, … Pass a DTensor with a
+    `shard_order` directly: `sw.Reshard(…, source=x, …)`.
     """
     return placing(mesh_of_torch(device_mesh), map(Placed.of, placements), rank).sharding
 
@@ -130,7 +130,7 @@ def mesh_of_torch(device_mesh: Any) -> Mesh:
 
 
 def placing(mesh: Mesh, given: Iterable[Placed], rank: int) -> Placing:
-    """Return the sharding that placements say on a mesh, for a tensor of a rank."""
+    """Return the sharding that placements give on a mesh, for a tensor of a rank."""
     placed = tuple(given)
     if len(placed) != len(mesh.axes):
         raise InputError(
@@ -140,7 +140,7 @@ def placing(mesh: Mesh, given: Iterable[Placed], rank: int) -> Placing:
             expected=str(len(mesh.axes)),
         )
     axes: list[list[AxisRef]] = [[] for _ in range(rank)]
-    # From the last placement, which is of the most minor axis, unless later ones are strided.
+    # Start from the last placement, which has the most minor axis unless later ones are strided.
     for name, each in reversed(list(zip(mesh.names, placed, strict=True))):
         if each.dim is not None:
             dim = _dim(each.dim, rank)
@@ -174,9 +174,9 @@ def _check_ascending(mesh: Mesh, name: str, each: Placed) -> None:
 
 def split_factors(sharding: Sharding, number: int) -> dict[str, int] | None:
     """Return the axes that split a dimension, with the split factors of their placements: 1 for
-    `Shard`, more for `_StridedShard`. None where only a part of an axis splits it.
+    `Shard`, more for `_StridedShard`. None if only a part of an axis splits it.
 
-    It is the inverse of reading placements: the first axis was put in last.
+    This inverts the reading of placements, which inserts the first axis last.
     """
     mesh, left, factors = sharding.mesh, sharding.dims[number].axes, dict[str, int]()
     for name in mesh.names:
@@ -204,8 +204,8 @@ def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:
 
 
 def _with(mesh: Mesh, refs: list[AxisRef], name: str, each: Placed) -> list[AxisRef]:
-    """Return the axes of a dimension with one more, after the major-most ones, or parts of them,
-    that make as many shards as the placement's split factor says."""
+    """Insert one more axis into a dimension, after major axes, or parts of them, that make as many
+    shards as the placement's split factor."""
     left, before, after = each.factor, list[AxisRef](), list(refs)
     while left > 1 and after:
         first = after.pop(0)

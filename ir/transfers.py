@@ -1,4 +1,4 @@
-"""Transfers: the tiles of an exchange with the devices they come from and go to, as arrays."""
+"""Transfers: the tiles of an exchange with their senders and receivers, as arrays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardwright.ir.layout import DimLayout
 
 @dataclass(frozen=True)
 class Transfers:
-    """Tiles with the devices they come from and go to; arrays of one length n.
+    """Tiles with their senders and receivers, as arrays of one length n.
 
     `sender`, `receiver`: device ids, int64 [n]; equal for a local copy. `tensor`, `source`,
     `target`: half-open ranges per dimension, int64 [n, rank, 2]; `source` and `target` are local to
-    the two shards.
+    their shards.
     """
 
     sender: Integers
@@ -38,14 +38,14 @@ class Transfers:
 
     @property
     def elements(self) -> Integers:
-        """How many elements each transfer carries, int64 [n]."""
+        """The number of elements in each transfer, int64 [n]."""
         widths = self.tensor[:, :, 1] - self.tensor[:, :, 0]
         volume: Integers = np.prod(widths, axis=1, dtype=np.int64)
         return volume
 
 
 def enumerate_transfers(exchange: Exchange) -> Transfers:
-    """Return every transfer of an exchange, ordered by sender, receiver and place in the tensor."""
+    """Return every transfer of an exchange, sorted by sender, receiver and place in the tensor."""
     shard, wanted, low, high = _tiles(exchange)
     receiver, slot = _receivers(exchange, wanted)
     shard, low, high = shard[slot], low[slot], high[slot]
@@ -69,8 +69,7 @@ def enumerate_transfers(exchange: Exchange) -> Transfers:
 
 
 def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
-    """Return all tiles as the product of the dimensions' pairs: shard, target, low, high [n,
-    dims]."""
+    """Return all tiles as products of the dimensions' pairs: shard, target, low, high [n, dims]."""
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]
     number = np.arange(int(np.prod(counts, dtype=np.int64)), dtype=np.int64)
@@ -114,7 +113,7 @@ def _box_transfers(
 
 
 def _starts(dims: tuple[DimLayout, ...], position: Integers) -> Integers:
-    """Return the low end of the shard at every position: [n, dims]."""
+    """Return the start of the shard at every position: [n, dims]."""
     starts = np.empty((position.size, len(dims)), dtype=np.int64)
     for axis, dim in enumerate(dims):
         starts[:, axis] = dim.intervals[0][dim.index(position)]

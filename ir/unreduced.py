@@ -1,7 +1,7 @@
-"""What becomes of unreduced axes from a source to a target: they stay, are reduced, or are new.
+"""The fate of unreduced axes from source to target: they stay, are reduced, or are new.
 
-Axes are the same by name, where both meshes have one of that size. A sub-axis of which a part stays
-is cut where that part begins and ends.
+Axes match if both name and size agree. If only part of a sub-axis stays, the sub-axis is cut at the
+borders of that part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Fate:
-    """Axes that are unreduced on both sides, in the source only, and in the target only."""
+    """Axes unreduced on both sides, only in the source, and only in the target."""
 
     kept: Refs  # in the order of the source's mesh
     reduced: Refs
@@ -28,10 +28,10 @@ class Fate:
 
     @staticmethod
     def of(source: Sharding, target: Sharding) -> Fate:
-        """Return what becomes of the unreduced axes of a source.
+        """Return the fate of the unreduced axes of a source.
 
-        Raises InputError for sub-axes that no splitting of an axis has both of, and for axes that
-        stay under another operator.
+        Raises InputError for sub-axes that cannot coexist, and for axes that stay under another
+        operator.
         """
         kept = source.mesh.ordered(_shared(source, target))
         if kept and source.operator != target.operator:
@@ -50,7 +50,7 @@ NONE = Fate((), (), ())
 
 
 def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
-    """Yield what unreduced axes of both sides have in common."""
+    """Yield the common parts of the unreduced axes of both sides."""
     sizes = source.mesh.sizes
     for one, other in itertools.product(source.unreduced, target.unreduced):
         if one.name != other.name or sizes[one.name] != target.mesh.sizes[one.name]:
@@ -76,7 +76,7 @@ def _common(one: AxisRef, other: AxisRef, size: int) -> AxisRef | None:
 
 
 def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
-    """Yield the unreduced axes of a side without what is kept of them."""
+    """Yield the unreduced axes of a side minus the kept ones."""
     for ref in side.unreduced:
         size = side.mesh.axis_size(ref.name)
         low, high = algebra.borders(ref, size)

@@ -1,8 +1,8 @@
-"""Walks: where elements of a logical dimension lie in several dense buffers, as nested loops.
+"""Walks: the offsets of a logical dimension's elements in several dense buffers, as nested loops.
 
-A buffer stores a dimension as one factor or as several, each a step apart. A range of elements is
-then, in every buffer, runs of equal steps, and runs that follow one another at equal distances in
-all buffers are one loop.
+A buffer stores a dimension as one or several factors, each with a step. A range of elements then
+consists, in every buffer, of runs of equal steps; runs at equal distances in all buffers form one
+loop.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class FactorView(NamedTuple):
-    """A factor of a dimension in a buffer: `low` is its first value there, `step` the elements of
-    the buffer from one value to the next."""
+    """A factor of a dimension in a buffer: `low` is its first value there, `step` the distance in
+    the buffer between successive values."""
 
     weight: int
     size: int
@@ -34,14 +34,14 @@ View: TypeAlias = tuple[FactorView, ...]
 
 
 class Nest(NamedTuple):
-    """A loop: how often it goes round, and by how many elements in each buffer."""
+    """A loop: its iteration count, and its step in each buffer."""
 
     times: int
     steps: tuple[int, ...]
 
 
 class Walk(NamedTuple):
-    """Elements in their order: where the first lies in each buffer, and loops, outer to inner."""
+    """Elements in order: the offset of the first in each buffer, and loops, outer to inner."""
 
     starts: tuple[int, ...]
     loops: tuple[Nest, ...] = ()
@@ -49,7 +49,7 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def walks_of(ranges: Ranges, views: tuple[View, ...]) -> tuple[Walk, ...]:
-    """Return the elements of some ranges as walks over the buffers of these views."""
+    """Return the elements of some ranges as walks over buffers with these views."""
     lows, counts = _runs(ranges, views)
     starts = np.stack([_offsets(view, lows) for view in views])
     steps = tuple(view[0].step if view else 0 for view in views)
@@ -63,7 +63,7 @@ def walks_of(ranges: Ranges, views: tuple[View, ...]) -> tuple[Walk, ...]:
 
 
 def _runs(ranges: Ranges, views: tuple[View, ...]) -> tuple[Integers, Integers]:
-    """Return the first element and the length of runs that no minor factor ends within."""
+    """Return the first element and length of runs not interrupted by a minor factor."""
     cuts = [np.array(ranges, dtype=np.int64).reshape(-1)]
     extent = ranges[-1][1]
     for view in views:
@@ -86,7 +86,7 @@ def _offsets(view: View, elements: Integers) -> Integers:
 
 
 def _joined(walks: list[Walk]) -> Iterator[Walk]:
-    """Yield walks, those as one that are alike and follow one another at equal distances."""
+    """Yield walks, merging equal ones at equal distances into a loop."""
     place = 0
     while place < len(walks):
         first, end = walks[place], place + 1
@@ -102,7 +102,7 @@ def _joined(walks: list[Walk]) -> Iterator[Walk]:
 
 
 def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
-    """Return the distance from a walk to the next one, None unless that is alike and behind it in
+    """Return the distance from a walk to the next one, or None unless it is equal and later in
     every buffer."""
     if place + 1 >= len(walks) or walks[place].loops != walks[place + 1].loops:
         return None
@@ -112,8 +112,8 @@ def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
 
 
 def crossed(walks: list[tuple[Walk, ...]], bases: tuple[int, ...]) -> Iterator[Walk]:
-    """Yield the walks over a box, of walks along each of its dimensions; `bases`: where the first
-    element of each buffer lies. Loops are outer to inner in the first buffer."""
+    """Yield the walks over a box, given the walks along each of its dimensions; `bases`: the offset
+    of the first element in each buffer. Loops are outer to inner in the first buffer."""
     if not walks:
         yield Walk(bases)
         return
@@ -124,8 +124,8 @@ def crossed(walks: list[tuple[Walk, ...]], bases: tuple[int, ...]) -> Iterator[W
 
 
 def _nested(loops: tuple[Nest, ...]) -> tuple[Nest, ...]:
-    """Return loops in the order of their steps in the first buffer; a loop that goes on where the
-    one inside it ends, in every buffer, is one with it."""
+    """Return loops sorted by their step in the first buffer, merging a loop with the one inside it
+    if it continues where that ends in every buffer."""
     found: list[Nest] = []
     for loop in sorted(loops, key=lambda loop: loop.steps[0], reverse=True):
         if found and found[-1].steps == tuple(loop.times * step for step in loop.steps):

@@ -1,6 +1,6 @@
-"""Exact integer index algebra: expressions, what is proved of them, identities, printers.
+"""Exact integer index algebra: expressions, bounds, identities and printers.
 
-Importing any part of it registers the identities with the expressions they simplify.
+Importing any part of the package registers the identities with the expressions they simplify.
 """
 
 from shardwright.ir.algebra.identities import rewrite

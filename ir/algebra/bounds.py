@@ -1,4 +1,4 @@
-"""What the algebra can prove of an index expression: its bounds, its order, its divisor.
+"""Facts that the algebra can prove about an index expression: bounds, order, divisor.
 
 Bounds are inclusive and may be expressions in extents. A proof of `e >= 0` substitutes `s + 1` for
 every extent `s` (extents are at least 1) and asks that no coefficient of the expanded polynomial is
@@ -19,7 +19,7 @@ Bounds = tuple[sympy.Expr, sympy.Expr]
 
 
 def bounds(expr: Value) -> Bounds | None:
-    """Return inclusive `(low, high)` of an expression, None if the algebra cannot state them."""
+    """Return inclusive `(low, high)` of an expression, or None if the algebra cannot bound it."""
     return _bounds(sympy.sympify(expr))
 
 
@@ -71,7 +71,8 @@ def _divided(expr: sympy.Expr) -> Bounds | None:
 
 
 def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
-    """Return the bound of a quotient `a floordiv n` with a <= high, for extents; None if not known.
+    """Return the bound of a quotient `a floordiv n` with a <= high, for extents, or None if
+    unknown.
 
     a floordiv n <= q - 1                    if a <= n*q - 1
     a floordiv (w*(K ceildiv P)) <= P/w - 1  if a <= K - 1 and w divides P, for then
@@ -110,18 +111,18 @@ def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
 
 
 def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
-    """Return the quotient of a bound where it is itself free of division, else None."""
+    """Return the quotient of a bound if it contains no division, else None."""
     quotient = function(value, divisor)
     return quotient if not quotient.has(FloorDiv, CeilDiv) or quotient == value else None
 
 
 def _exactly(expr: sympy.Expr) -> bool:
-    """Return whether the expression stands for itself: made of extents only, no index in it."""
+    """Return whether the expression is made of extents only, without an index."""
     return not expr.atoms(Index)
 
 
 def _ceil_divided(expr: sympy.Expr) -> Bounds | None:
-    # The ceildiv of extents is an extent: an atom of at least 1 where its dividend is.
+    # The ceildiv of extents is at least 1 and acts as an atom.
     if not expr.atoms(Index) and not expr.is_number:
         return expr, expr
     return _divided(expr)
@@ -168,7 +169,7 @@ _RULES: dict[type, Callable[[sympy.Expr], Bounds | None]] = {
 
 
 def is_nonnegative(expr: Value) -> bool:
-    """Return whether `expr >= 0` is proved. `expr` may hold indices: their bounds are used."""
+    """Return whether `expr >= 0` is provable, using the bounds of any indices in `expr`."""
     return _is_nonnegative(sympy.sympify(expr))
 
 
@@ -183,16 +184,16 @@ def _is_nonnegative(expr: sympy.Expr) -> bool:
         return True
     if isinstance(expr, Minimum):
         return all(map(is_nonnegative, expr.args))
-    # Bounds take each part of an expression by itself: of what is left of a chunk that was cut
-    # several times they no longer know that it is no less than what is cut off it.
+    # Bounds treat each part of an expression separately. After several cuts of one chunk they lose
+    # the fact that the remainder is at least as large as the next cut.
     if isinstance(expr, FloorDiv | CeilDiv) and is_nonnegative(expr.args[0]):
         return True
     return any(map(is_nonnegative, _lowered(expr)))
 
 
 def _lowered(expr: sympy.Expr) -> Iterator[sympy.Expr]:
-    """Yield expressions that are at most a sum: a minimum that is taken away is at most either
-    of its operands, a maximum that is added at least."""
+    """Yield expressions that are at most a sum: a subtracted minimum is at most either of its
+    operands, an added maximum at least either."""
     terms = sympy.Add.make_args(sympy.expand(expr))
     for term in terms:
         coefficient, rest = term.as_coeff_Mul()
@@ -213,12 +214,12 @@ def _nonnegative_in_extents(expr: sympy.Expr) -> bool:
 
 
 def is_less(a: Value, b: Value) -> bool:
-    """Return whether `a < b` is proved."""
+    """Return whether `a < b` is provable."""
     return is_at_most(a + 1, b)
 
 
 def is_at_most(a: Value, b: Value) -> bool:
-    """Return whether `a <= b` is proved, by the bounds of the difference or of either side."""
+    """Return whether `a <= b` is provable, from the bounds of the difference or of both sides."""
     first, second = bounds(sympy.expand(a)), bounds(sympy.expand(b))
     if first is not None and second is not None and is_nonnegative(second[0] - first[1]):
         return True
@@ -226,8 +227,7 @@ def is_at_most(a: Value, b: Value) -> bool:
 
 
 def divisor(expr: Value) -> int:
-    """Return the largest integer proved to divide `expr` (0 for the constant 0, which all
-    divide)."""
+    """Return the largest integer provably dividing `expr`; 0 for the constant 0."""
     expr = sympy.sympify(expr)
     if isinstance(expr, sympy.Integer):
         return abs(int(expr))

@@ -1,4 +1,4 @@
-"""The identities of the index algebra, one table: name, statement, rewrite.
+"""The identities of the index algebra in one table: name, statement, rewrite.
 
 Every rule states an equality of integers that holds for all values of its operands (divisors are at
 least 1); `test_identities.py` checks each against brute force. A rule returns the simpler
@@ -43,7 +43,7 @@ def rewrite(
 
 
 def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Return `a = n*q + r`, with q made of the terms of `a` that n divides."""
+    """Return `a = n*q + r`, where q collects the terms of `a` divisible by n."""
     q: list[sympy.Expr] = []
     r: list[sympy.Expr] = []
     for term in sympy.Add.make_args(sympy.expand(a)):

@@ -23,10 +23,8 @@ import sympy
 
 from shardwright.ir.arrays import Integers as Integers
 
-# A Python integer, a numpy integer array, or a sympy expression.
 Value: TypeAlias = Any
-# One of them where it is known which: two integers give an integer, and an expression, whose type
-# is not known, a Value.
+# Two integers give an integer; any expression gives a Value.
 Number = TypeVar("Number", bound=int | Integers)
 
 
@@ -57,14 +55,14 @@ Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | 
 
 
 def _unchanged(*_: object) -> None:
-    """Return None, for no rewrite: an algebra without identities has none."""
+    """Return None: an algebra without identities rewrites nothing."""
 
 
 _rewrite: Rewrite = _unchanged
 
 
 def simplify_by(rewrite: Rewrite) -> None:
-    """Let every index function made from now on be simplified by `rewrite`.
+    """Simplify every index function created from now on by `rewrite`.
 
     The package registers its table of identities when it is imported.
     """
@@ -105,8 +103,7 @@ class Maximum(_IndexFunction):
 def _applied(
     function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
 ) -> Value:
-    """Return the function of the algebra if either operand is an expression, else the concrete
-    one."""
+    """Apply the algebra's function if either operand is an expression, else the concrete one."""
     symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
     return function(a, b) if symbolic else concrete(a, b)
 
@@ -157,7 +154,7 @@ def at_least(a: Value, b: Value) -> Value:
 def pick(table: Sequence[int], index: Value) -> Value:
     """Return the entry of a table at an index, which must be one of the table's.
 
-    Of an expression it is the sum of the steps that the table makes:
+    For an expression, the result is the sum of the table's steps:
     `t_0 + sum_j (t_j - t_(j-1)) * [index >= j]`.
     """
     if isinstance(index, sympy.Basic):
@@ -168,7 +165,7 @@ def pick(table: Sequence[int], index: Value) -> Value:
 
 
 def count_at_most(bounds: Sequence[int], value: Value) -> Value:
-    """Return how many of ascending bounds are at most a value: `sum_j [value >= b_j]`."""
+    """Return how many of the ascending bounds are at most a value: `sum_j [value >= b_j]`."""
     if isinstance(value, sympy.Basic):
         return sum((at_least(value, bound) for bound in bounds), sympy.Integer(0))
     found = np.searchsorted(np.asarray(bounds, dtype=np.int64), value, side="right")

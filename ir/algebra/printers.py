@@ -1,10 +1,10 @@
 """Index expressions as source text.
 
-The targets share the operators `*`, `+`, `-`, and Python and Triton `//` and `%` too. Divisions
-agree for operands that are not negative (Triton's and those of Pallas kernels truncate, Python's
-floor), so a quotient or remainder is printed only where the algebra bounds its operand from below
-by zero. The targets differ in the names of the smaller and larger of two values. In a Pallas kernel
-`//` is nine operations, to floor what is negative, so that there divisions are functions, of one.
+The targets share `*`, `+` and `-`; Python and Triton also share `//` and `%`. Triton and Pallas
+kernels truncate where Python floors, so a quotient or remainder is printed only if the algebra
+proves its operand non-negative. The names of minimum and maximum differ by target. In a Pallas
+kernel `//` takes nine operations to floor negative values, so divisions there call one-operation
+functions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3
 
 @dataclass(frozen=True)
 class Printer:
-    """Prints expressions; `minimum` and `maximum` name the target's functions, and so do `quotient`
-    and `remainder` where it has any in place of the operators."""
+    """Prints expressions. `minimum` and `maximum` name the target's functions; `quotient` and
+    `remainder` do so for targets without the operators."""
 
     minimum: str = "min"
     maximum: str = "max"
@@ -31,12 +31,11 @@ class Printer:
     remainder: str = ""
 
     def text(self, expr: Value) -> str:
-        """Return the expression as source. Raises InternalError for an operand that may be
-        negative."""
+        """Return the expression as source. Raises InternalError for a possibly negative operand."""
         return self._print(sympy.sympify(expr))[0]
 
     def calls(self, expr: Value) -> frozenset[str]:
-        """Return the names of the functions that the expression's text calls."""
+        """Return the names of the functions called in the expression's text."""
         found = set()
         for part in sympy.preorder_traversal(sympy.sympify(expr)):
             match part:
@@ -67,8 +66,7 @@ class Printer:
         raise InternalError(f"no way to print {expr!r}")
 
     def terms(self, expr: sympy.Expr) -> list[str]:
-        """Return the terms of a sum in print order, all but the first with their sign before
-        them."""
+        """Return the terms of a sum in print order; all but the first carry their sign."""
         first, *rest = sorted(sympy.Add.make_args(expr), key=_rank)
         texts = [self._wrapped(first, _PRODUCT if first.as_coeff_Mul()[0] >= 0 else _SUM)]
         for term in rest:
@@ -112,7 +110,8 @@ class Printer:
 
 
 def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
-    """Return positive terms first, constants last, larger strides before smaller, then by name."""
+    """Return the sort key: positive terms first, constants last, larger strides first, then by
+    name."""
     coefficient, rest = term.as_coeff_Mul()
     return bool(coefficient < 0), bool(term.is_Integer), -abs(int(coefficient)), str(rest)
 

@@ -1,4 +1,4 @@
-"""Shardings as jax and torch print them: `P('x', None)` and `(Shard(dim=0), Replicate())`.
+"""Shardings in the printed form of jax and torch: `P('x', None)` and `(Shard(dim=0), Replicate())`.
 
 The grammar stands in `framework.lark`.
 """
@@ -22,8 +22,8 @@ PLACEMENTS = re.compile(r"\s*[\[(]\s*(?:Shard|Replicate|Partial|_StridedShard)\b
 
 
 def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = None) -> Sharding:
-    """Return the sharding of a PartitionSpec's text, on a mesh; `rank`: of the tensor, None for as
-    many dimensions as it has entries.
+    """Return the sharding in the text of a PartitionSpec, on a mesh; `rank` is the tensor's, None
+    for the number of entries.
 
     >>> print(parse_spec("P(('x', 'y'), None)", Mesh({"x": 2, "y": 2}), 2))
     [{"x", "y"}, {}]
@@ -51,7 +51,7 @@ def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = N
 
 
 def parse_placements(text: str, argument: str | None = None) -> tuple[Placed, ...]:
-    """Return what placements in a text say.
+    """Return the placements in a text.
 
     >>> [each.dim for each in parse_placements("(Shard(dim=0), Replicate())")]
     [0, None]

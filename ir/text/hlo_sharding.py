@@ -1,4 +1,4 @@
-"""Shardings in HLO's notation, as compilers print them, on the axes of a mesh.
+"""Shardings in HLO's notation, as printed by compilers, on the axes of a mesh.
 
     {replicated}                                              every device has all of the tensor
     {maximal device=3}                                        device 3 has it
@@ -6,8 +6,8 @@
     {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}    iota(8) as 4x2, transposed, as 2x1x4
     {devices=[2,2,2]<=[8] last_tile_dims={unreduced,replicated}}
 
-HLO has tiles, and no axes: the index of a tile along a dimension is read back as digits of the
-device's position in the mesh. Devices are those of the mesh by their ids. Source: XLA's
+HLO has tiles but no axes: the index of a tile along a dimension is read as digits of the device's
+position in the mesh. Devices are given by their ids. Source: XLA's
 `HloSharding::ToString`, `TileAssignment`.
 """
 
@@ -42,11 +42,11 @@ WHOLE = re.compile(
 
 
 def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
-    """Return the sharding of a text for a tensor of a rank, on a mesh; of one device, on a mesh of
-    that.
+    """Return the sharding in a text for a tensor of a rank, on a mesh; a maximal sharding is on a
+    mesh of its one device.
 
-    Raises InputError, with a caret, for a text of another form, for tiles that are not one of each
-    device of the mesh, and for tiles that axes and sub-axes of the mesh do not make.
+    Raises InputError, with a caret, for another text, for tiles that do not list each device of the
+    mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
     """
     match = WHOLE.fullmatch(source.text)
     if match is None:
@@ -58,7 +58,7 @@ def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
 
 
 class _Tiles(NamedTuple):
-    """The position in the mesh of the device of every tile, and what each dimension is."""
+    """The mesh position of every tile's device, and the role of each dimension."""
 
     positions: np.ndarray
     kinds: tuple[str, ...]
@@ -71,7 +71,6 @@ class _Reader(NamedTuple):
     match: re.Match[str]
 
     def sharding(self) -> Sharding:
-        """Return what the text says."""
         if self.match["maximal"] is not None:
             device = self._numbers("maximal")[0]
             self._known([device], "maximal")
@@ -108,7 +107,7 @@ class _Reader(NamedTuple):
         positions = np.array([place[device] for device in ids], dtype=np.int64).reshape(shape)
         kinds = self._kinds(len(shape))
         for axis, kind in enumerate(kinds):
-            if kind == "replicated":  # which replica comes first says nothing
+            if kind == "replicated":  # the order of replicas has no meaning
                 positions.sort(axis=axis)
         return _Tiles(positions, kinds)
 
@@ -127,7 +126,7 @@ class _Reader(NamedTuple):
         return [int(device) for device in ids.ravel()]
 
     def _kinds(self, rank: int) -> tuple[str, ...]:
-        """Return what each dimension of the tiles is; the last ones may be none of the tensor."""
+        """Return the role of each tile dimension; trailing ones may not belong to the tensor."""
         last = ["replicated"] * bool(self.match["last"])
         if self.match["kinds"]:
             last = [kind.strip() for kind in self.match["kinds"].split(",")]
@@ -140,7 +139,7 @@ class _Reader(NamedTuple):
         return ("tile",) * (rank - len(last)) + tuple(last)
 
     def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
-        """Return the axes along which tiles follow one another in a dimension."""
+        """Return the axes along which tiles of a dimension follow one another."""
         first = tuple(slice(None) if other == axis else 0 for other in range(positions.ndim))
         line = positions[first]
         digits: list[tuple[int, int]] = []
@@ -183,8 +182,8 @@ class _Reader(NamedTuple):
 
 
 def _tiled(mesh: Mesh, refs: list[tuple[AxisRef, ...]], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the position at every tile, where each dimension is split by axes and all others
-    are 0."""
+    """Return the position at every tile if each dimension is split by these axes and all other
+    digits are 0."""
     positions = np.zeros((1,), dtype=np.int64)
     for digit in (mesh.digit(ref) for each in refs for ref in each):
         values = np.arange(digit.size, dtype=np.int64) * digit.stride

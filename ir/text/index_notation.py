@@ -1,4 +1,5 @@
-"""Shardings by subscripts of indices, as "How to Scale Your Model" has them: `A[I_X, J_Y] {U_Z}`.
+"""Shardings by subscripts of indices, in the notation of "How to Scale Your Model": `A[I_X, J_Y]
+{U_Z}`.
 
 A dimension is an index; the subscript of an index names the mesh axes that split it, major to minor
 (`I_XY`, or `I_{XY}`). `{U_Z}` after the brackets: along Z devices hold terms of a sum.
@@ -22,7 +23,7 @@ _EXAMPLE = "A[I_X, J], or A[I, J] {U_X}"
 
 
 def parse_indexed(text: str, mesh: Mesh, argument: str | None = None) -> Sharding:
-    """Return the sharding that subscripts say.
+    """Return the sharding given by subscripts.
 
     >>> print(parse_indexed("A[I_XY, J] {U_Z}", Mesh({"X": 2, "Y": 2, "Z": 2})))
     [{"X", "Y"}, {}], unreduced={"Z"}
@@ -59,7 +60,7 @@ def _matched(source: Located) -> re.Match[str]:
 
 
 def _indices(source: Located) -> list[re.Match[str]]:
-    """Return the dimensions: of each the index is group 1, its subscript group 2 or 3."""
+    """Return the dimensions as matches: group 1 is the index, group 2 or 3 its subscript."""
     start, end = _matched(source).span(1)
     found: list[re.Match[str]] = []
     for part in source.text[start:end].split(","):
@@ -79,7 +80,7 @@ def _indices(source: Located) -> list[re.Match[str]]:
 def _refs(
     source: Located, span: Span, mesh: Mesh, spans: Spans, where: tuple[str | int, ...]
 ) -> tuple[AxisRef, ...]:
-    """Return the axes of a subscript, and note where each stands; none where it has no span."""
+    """Return the axes of a subscript, recording the span of each; none for an empty subscript."""
     start, _ = span
     if start < 0:
         return ()
@@ -91,9 +92,9 @@ def _refs(
 
 
 def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
-    """Return the names of axes that a subscript is made of, one after another."""
+    """Return the axis names that spell a subscript."""
     text = source.text[slice(*span)]
-    ways: list[list[tuple[str, ...]]] = [[()]]  # of each beginning of it, two ways at most
+    ways: list[list[tuple[str, ...]]] = [[()]]  # for each prefix, at most two ways to spell it
     for end in range(1, len(text) + 1):
         last = (name for name in mesh.names if text[:end].endswith(name))
         ways.append([(*way, name) for name in last for way in ways[end - len(name)]][:2])

@@ -1,4 +1,4 @@
-"""Stored layouts from text: `stack(0, q[{"tp"}], k)`; `str` of what is read parses back.
+"""Stored layouts from text: `stack(0, q[{"tp"}], k)`; the result's `str` parses back.
 
 The grammar stands in `layout.lark`, the meaning in `ir/parts.py`.
 """
@@ -20,7 +20,7 @@ Node = Tree[Token]
 
 
 def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
-    """Return a layout of a buffer from its text.
+    """Return the layout of a buffer from its text.
 
     >>> print(parse_layout("stack(0, q[{tp}, {}], k[{tp:(1)2}])"))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -29,8 +29,7 @@ def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
 
 
 def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayout, Spans]:
-    """Return a layout, and where its parts, their dimensions and their factors stand in the
-    text."""
+    """Return a layout, and the spans of its parts, their dimensions and their factors."""
     source = Located(text, argument)
     spans: Spans = {}
     (node,) = source.tree("layout_text", "a stored layout").children
@@ -40,7 +39,7 @@ def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayo
 
 
 def parse_dim(text: str, argument: str | None = None) -> DimCut:
-    """Return how a dimension is cut from its text: `tp`, `"tp":(1)2`, `{"tp"} balanced`.
+    """Return the cut of a dimension from its text: `tp`, `"tp":(1)2`, `{"tp"} balanced`.
 
     >>> print(parse_dim("tp sized(38016)"))
     {"tp"} sized(38016)

@@ -1,4 +1,4 @@
-"""A text being read: its parse tree, and errors with a caret under the token they are about."""
+"""A text being read: its parse tree, and errors with a caret under the token concerned."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ STARTS = {
     "framework.lark": ["spec_text", "placements_text"],
     "layout.lark": ["layout_text", "dim_text"],
 }
-MOST_DIGITS = 18  # of a number: fits 64 bits, far above any mesh or tensor
+MOST_DIGITS = 18  # most digits of a number: fits 64 bits, far above any mesh or tensor
 LEXEME = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[#@]?\w+(\.\w+)*|.', re.DOTALL)
 
-# What `expected` calls the terminals that are patterns; the others are called by their text.
+# Names of pattern terminals for `expected`; other terminals are named by their text.
 QUOTES = {"'", '"'}
 NAMED = "an axis name in quotes"
 WORDS = {
@@ -64,13 +64,13 @@ def _parser(start: str) -> Lark:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str, start: str) -> Tree[Token]:
-    """Return the parse tree, which nobody changes: a config says few texts many times."""
+    """Return the immutable parse tree, cached because a config repeats few texts many times."""
     return _parser(start).parse(text, start=start)
 
 
 @dataclass(frozen=True)
 class Located:
-    """A text, and the argument (a flag, a key) it was given as."""
+    """A text, and the name of the argument (a flag, a key) that gave it."""
 
     text: str
     argument: str | None
@@ -79,7 +79,7 @@ class Located:
         check_type(self.text, str, "a text", self.argument)
 
     def tree(self, start: str, what: str) -> Tree[Token]:
-        """Return the parse tree; where the text does not follow the grammar, an InputError."""
+        """Return the parse tree; InputError if the text does not follow the grammar."""
         try:
             return _parsed(self.text, start)
         except UnexpectedInput as error:
@@ -101,7 +101,8 @@ class Located:
 
     @contextlib.contextmanager
     def locating(self, spans: Spans) -> Iterator[None]:
-        """Give an InputError of the body the span of the place it names, or of the next larger."""
+        """Give an InputError raised in the body the span of its place, or of the nearest enclosing
+        one."""
         try:
             yield
         except InputError as error:
@@ -123,7 +124,8 @@ class Located:
         )
 
     def integers(self, token: Token, spans: Spans) -> list[int]:
-        """Return the device ids of a bracketed list; notes the span of the list and of every id."""
+        """Return the device ids of a bracketed list, recording the spans of the list and of every
+        id."""
         place = span_of(token)
         spans["device_ids",] = place
         inside = str(token)[1:-1]
@@ -159,7 +161,7 @@ class Located:
         )
 
     def _offending(self, error: UnexpectedInput) -> Span:
-        """Return the token the parser could not go on with; the end of the text has no width."""
+        """Return the token at which parsing failed; the end of the text has no width."""
         if isinstance(error, UnexpectedToken) and error.token.type != "$END":
             return span_of(error.token)
         if isinstance(error, UnexpectedCharacters):
@@ -171,14 +173,14 @@ class Located:
 
 
 def span_of(node: Tree[Token] | Token) -> Span:
-    """Return where a token, or all that a tree was read from, stands in the text."""
+    """Return the span of a token or a tree in the text."""
     if isinstance(node, Tree):
         return node.meta.start_pos, node.meta.end_pos
     return cast(int, node.start_pos), cast(int, node.end_pos)
 
 
 def _expected(error: UnexpectedInput, start: str) -> str | None:
-    """Return what the parser could have gone on with, in words."""
+    """Return in words what the parser would have accepted."""
     names: Iterable[str] = ()
     if isinstance(error, UnexpectedToken):
         names = error.accepts or error.expected

@@ -1,7 +1,7 @@
-"""Meshes, shardings and shapes from text; `str` of what is read is its canonical text.
+"""Meshes, shardings and shapes from text; `str` of the result is its canonical text.
 
-The grammar stands in `grammar.lark`. Every mistake, of form or of meaning, is an InputError with a
-caret under the token it is about.
+The grammar stands in `grammar.lark`. Every mistake of syntax or meaning is an InputError with a
+caret under its token.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def parse_mesh(text: str, argument: str | None = None) -> Mesh:
 
 
 def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
-    """Return several named meshes, `@name = <[...]>` each; comments `// ...` are skipped."""
+    """Return several named meshes, `@name = <[...]>` each; `// ...` comments are skipped."""
     source = Located(text, argument)
     meshes: dict[str | None, Mesh] = {}
     for node in source.tree("meshes_text", "a list of named meshes").children:
@@ -58,11 +58,10 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
 def parse_sharding(
     text: str, meshes: Meshes = None, argument: str | None = None, rank: int | None = None
 ) -> Sharding:
-    """Return a sharding, on the mesh given, on the one it names of several, or on the one it spells
-    out.
+    """Return a sharding on the given mesh, on one of several that it names, or on an inline mesh.
 
-    HLO's notation is read too (`hlo_sharding.py`), on the one mesh that is given; `rank`: of the
-    tensor, which `{replicated}` does not say.
+    HLO's notation (`hlo_sharding.py`) needs exactly one mesh; `rank` is the tensor's, since
+    `{replicated}` does not state it.
 
     >>> print(parse_sharding('<@m, [{"x", ?}p1], replicated={}>', Mesh({"x": 2}, name="m")))
     [{"x", ?}p1]
@@ -82,7 +81,7 @@ def parse_sharding(
 
 
 def parse_shape(text: str, argument: str | None = None) -> tuple[int, ...]:
-    """Return a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is that of a scalar.
+    """Return a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is a scalar's.
 
     >>> parse_shape("2x3"), parse_shape("(7,)"), parse_shape("()")
     ((2, 3), (7,), ())
@@ -104,7 +103,7 @@ def _inside_brackets(text: str) -> Span:
 
 
 def _shape_parts(text: str, inside: Span) -> list[Span]:
-    """Return the spans of the extents between the separators; brackets also allow a last comma."""
+    """Return the spans of the extents between separators; brackets also allow a trailing comma."""
     bracketed = inside[0] > 0 and text[inside[0] - 1] in "(["
     body = text[slice(*inside)]
     if bracketed and not body.strip():
@@ -153,8 +152,7 @@ def _axis(source: Located, node: Node, i: int, spans: Spans) -> tuple[str, int]:
 
 
 def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -> Mesh:
-    """Return the mesh of a `bare` or `bound` sharding; `only` if it must be the one that is
-    known."""
+    """Return the mesh of a `bare` or `bound` sharding; with `only` it must be the known one."""
     named = _tokens(node, "MESH_NAME")
     if named:
         return _named_mesh(source, named[0], known)
@@ -180,7 +178,7 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
 
 
 def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
-    """Return the mesh of a name; a single mesh without a name answers to any."""
+    """Return the mesh of this name; a single unnamed mesh matches any name."""
     for mesh in known:
         if mesh.name == token[1:] or (len(known) == 1 and mesh.name is None):
             return mesh
@@ -194,7 +192,7 @@ def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
 
 
 def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
-    """Return a sharding from its `bare` node."""
+    """Return the sharding of a `bare` node."""
     spans: Spans = {(): span_of(node)}
     dims = tuple(
         _dim(source, dim, ("dims", i), spans)
@@ -236,8 +234,7 @@ def _dim(source: Located, node: Node, where: Where, spans: Spans) -> DimSharding
 
 
 def _refs(source: Located, node: Node, where: Where, spans: Spans) -> tuple[AxisRef, ...]:
-    """Return the axis references below a node; their spans are noted as the places `(*where,
-    j)`."""
+    """Return the axis references below a node, recording their spans under `(*where, j)`."""
     refs: list[AxisRef] = []
     for j, ref in enumerate(_children(node, "ref")):
         spans[*where, j] = span_of(ref)
@@ -249,7 +246,7 @@ def _refs(source: Located, node: Node, where: Where, spans: Spans) -> tuple[Axis
 
 
 def _for_tensor(source: Located, sharding: Sharding, tensor: Token, dims: Node) -> Sharding:
-    """Return the sharding for the tensor type written after it, whose rank it must have."""
+    """Return the sharding for the tensor type after it, checking the rank."""
     match = ELEMENT.fullmatch(str(tensor))
     if match is None:
         raise source.error(
