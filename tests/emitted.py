@@ -39,6 +39,19 @@ def fault(fn: Any, avals: Any, program: Any, mesh: Any, plant: Plant | None = No
     return program_values.fault(fn, avals, run)
 
 
+def fault_of_gradient(
+    gradient_of: Callable[[Any], Any],
+    fn: Any,
+    avals: Any,
+    program: Any,
+    mesh: Any,
+    plant: Plant | None = None,
+) -> str:
+    """What is wrong with the gradient that jax makes of the module of a function."""
+    run = module_of(program, plant)["program"](mesh)
+    return program_values.fault(jax.jit(gradient_of(fn)), avals, gradient_of(run))
+
+
 def received(avals: Any, program: Any, mesh: Any) -> int:
     """The bytes that the busiest device receives by the HLO of the module, for CPUs."""
     return program_values.received(avals, module_of(program)["program"](mesh), mesh.size)

@@ -149,7 +149,11 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
                 raise
             continue
         if (fn, text) not in _COMPARED:  # another mode may have made the same
-            _COMPARED[fn, text] = emitted.fault(fn, avals, program, of_jax)
+            given = fn, avals, program, of_jax
+            if "outside" in kind:  # the gradient that jax makes of the module
+                _COMPARED[fn, text] = emitted.fault_of_gradient(gradient_of, *given)
+            else:
+                _COMPARED[fn, text] = emitted.fault(*given)
         found[str(seed)] = _COMPARED[fn, text]
     return found
 

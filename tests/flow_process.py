@@ -50,37 +50,48 @@ def gradient_of(fn: Any) -> Any:
 
 
 def of_cases(sizes: str, mode: str, what: str, *names: str) -> dict[str, str]:
-    """Every case, or those of some names, forward or with gradients."""
+    """Every case, or those of some names: forward, with gradients, or with those that jax makes of
+    the module (`outside`)."""
     mesh = mesh_of(sizes)
     found = {}
     cases = flow_cases.flow_cases() | flow_cases.manual_cases(mesh)
     for name, case in cases.items():
-        if (names and name not in names) or (what == "gradients" and not case.differentiable):
+        if (names and name not in names) or (what != "forward" and not case.differentiable):
             continue
         fn = gradient_of(case.fn) if what == "gradients" else case.fn
         try:
             program = sw.partition(fn, *case.avals, mesh=mesh, in_shardings=case.inputs, mode=mode)
-            found[name] = emitted.fault(fn, case.avals, program, mesh)
+            given = fn, case.avals, program, mesh
+            if what == "outside":
+                found[name] = emitted.fault_of_gradient(gradient_of, *given)
+            else:
+                found[name] = emitted.fault(*given)
         except sw.InputError as error:
             found[name] = str(error)
     return found
 
 
-def of_random(first: str, last: str) -> dict[str, str]:
-    """Random functions, each in one mode on one mesh, most with gradients."""
+def of_random(first: str, last: str, what: str = "") -> dict[str, str]:
+    """Random functions, each in one mode on one mesh, most with gradients, or those that jax makes
+    of the modules (`outside`)."""
     found = {}
     for seed in range(int(first), int(last)):
         mode = ("cheapest", "as_shardy")[seed % 3 == 2]
         sizes = SWEPT[seed // 2 % len(SWEPT)]
         mesh = mesh_of(sizes)
         made = random_flow.flow_program(seed, mesh)
-        fn = gradient_of(made) if made.differentiable and seed % 4 else made
+        is_outside = made.differentiable and what == "outside"
+        fn = gradient_of(made) if made.differentiable and seed % 4 and not is_outside else made
         given = dict(zip("dt", map(int, sizes.split("x")), strict=True))
         sides = {"mesh": sw.Mesh(given), "in_shardings": made.inputs}
         program = sw.partition(fn, *random_flow.AVALS, mode=mode, **sides)
         name = f"{seed} {mode} {sizes} {', '.join(made.kinds)}"
         one = jax.jit(fn)  # jax cannot run all of them op by op
-        found[name] = emitted.fault(one, random_flow.AVALS, program, mesh)
+        given = one, random_flow.AVALS, program, mesh
+        if is_outside:
+            found[name] = emitted.fault_of_gradient(gradient_of, *given)
+        else:
+            found[name] = emitted.fault(*given)
     return found
 
 
@@ -99,7 +110,29 @@ def of_faults() -> dict[str, str]:
     return found
 
 
-RUNS: dict[str, Any] = {"cases": of_cases, "random": of_random, "faults": of_faults}
+def of_outside() -> dict[str, str]:
+    """The gradient that jax makes of a module with a loop, which gathers; the same where the gather
+    says that all devices have the same, which jax believes without `check_vma` too."""
+
+    def fn(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, length=2)[0]
+
+    avals = models.shaped(8, 8), models.shaped(8, 8)
+    sides = {"mesh": sw.Mesh({"d": 2}), "in_shardings": ('[{"d"}, {}]',) * 2}
+    program = sw.partition(fn, *avals, mode="cheapest", **sides)
+    given = gradient_of, fn, avals, program, models.jax_mesh(d=2)
+    plant = emitted.once(r"(lax\.all_gather\([^()]*tiled=True)", r'\1, to="invarying"')
+    return {"as it is": emitted.fault_of_gradient(*given)} | {
+        "held to be whole": emitted.fault_of_gradient(*given, plant)
+    }
+
+
+RUNS: dict[str, Any] = {
+    "cases": of_cases,
+    "random": of_random,
+    "faults": of_faults,
+    "outside": of_outside,
+}
 
 if __name__ == "__main__":
     print(json.dumps(RUNS[sys.argv[1]](*sys.argv[2:])))

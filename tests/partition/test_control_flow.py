@@ -53,6 +53,24 @@ def test_the_sweep_of_random_functions_of_loops(start: int) -> None:
     assert wrong(run("random", str(start), str(start + 8))) == {}
 
 
+def test_modules_have_gradients_too() -> None:
+    found = run("outside")
+    assert found["as it is"] == ""
+    assert "off by" in found["held to be whole"]
+
+
+@pytest.mark.parametrize("start", swept(range(0, 120, 6), 120))
+def test_the_gradients_of_modules_of_random_functions(start: int) -> None:
+    """Of loops, branches and manual parts, each in one mode on one of four meshes."""
+    assert wrong(run("random", str(start), str(start + 6), "outside")) == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mode", MODES)
+def test_every_case_has_a_gradient_of_its_module(mode: str) -> None:
+    assert wrong(run("cases", "2x4", mode, "outside")) == {}
+
+
 @pytest.mark.slow
 def test_planted_faults_are_found() -> None:
     found = run("faults")

@@ -89,6 +89,12 @@ def test_a_step_on_one_device_and_beside_axes_of_size_one() -> None:
     assert wrong(run("random", "as_shardy", "rich", "0", "3", "2x1x2")) == {}
 
 
+@pytest.mark.parametrize("kind", kept(("rich outside", "formed outside"), "rich outside"))
+def test_the_gradients_of_modules_of_random_functions(kind: str) -> None:
+    """Those that jax makes of what is emitted."""
+    assert wrong(run("random", "cheapest", kind, "200", "203", "2x4")) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "mode"), zip(("plain", "rich"), MODES, strict=True))
 def test_more_random_functions(kind: str, mode: str) -> None:

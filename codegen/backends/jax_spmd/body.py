@@ -75,6 +75,7 @@ class Writer:
     names: LocalNames
     communications: dict[int, Communication]  # by the local value that each makes
     functions: Functions
+    checked: bool  # whether all stands under `check_vma`
     arrays: tuple[str, ...] = ()  # what the function closes over
     text: dict[int, str] = field(default_factory=dict)  # names, by local value
     filled: dict[int, Filled] = field(default_factory=dict)
@@ -165,7 +166,7 @@ class Writer:
     def _form(self, step: Compute, indent: int) -> list[str]:
         """Return the statements of a local form, with a comment at each communication."""
         text = self.op_text(step)
-        form = FormText(text, tuple(self._named(step)), self.names.fresh, self.made)
+        form = FormText(text, tuple(self._named(step)), self.names.fresh, self.made, self.checked)
         moves = iter(step.moves)
         kind = step.op.kind
         if kind in IMPORTS:
@@ -344,7 +345,7 @@ class Writer:
             ):
                 lines += self._statement(to, made, step.result if to == name else None, indent)
             return lines
-        made = change_call(change, source, given, shape, pairs)
+        made = change_call(change, source, given, shape, pairs, self.checked)
         return [*lines, *self._statement(name, made, step.result, indent)]
 
     def _comment(self, local: int, indent: int) -> list[str]:

@@ -17,12 +17,28 @@ def axes_text(names: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
 
+def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tuple[str, list[str]]:
+    """Return a gather of what axes split, put together along a dimension.
+
+    With `check_vma` jax is told that all devices have the same then, and holds their gradient to be
+    whole on each of them. Without it each has a term of the gradient: it must add these up.
+    """
+    ends = ['to="invarying"'] if checked else []
+    return "lax.all_gather", [given, axes_text(axes), f"axis={dim}", "tiled=True", *ends]
+
+
 def change_call(
-    change: LayoutChange, source: LocalLayout, given: str, extents: Sequence[int], pairs: str
+    change: LayoutChange,
+    source: LocalLayout,
+    given: str,
+    extents: Sequence[int],
+    pairs: str,
+    checked: bool,
 ) -> tuple[str, list[str]]:
     """Return the function that makes a change, and its arguments.
 
-    `extents` are those of what comes out; `pairs` names the constant with who sends to whom.
+    `extents` are those of what comes out; `pairs` names the constant with who sends to whom;
+    `checked` says whether it stands under `check_vma`.
     """
     axes = axes_text(change.axes)
     match change.kind:
@@ -34,8 +50,7 @@ def change_call(
         case "mask":
             return "jnp.where", [f"lax.axis_index({axes}) == 0", given, "0"]
         case "all_gather":
-            ends = [f"axis={change.dims[0]}", "tiled=True", 'to="invarying"']
-            return "lax.all_gather", [given, axes, *ends]
+            return gather_call(given, change.axes, change.dims[0], checked)
         case "all_to_all":
             gathered, split = change.dims
             ends = [f"split_axis={split}", f"concat_axis={gathered}", "tiled=True"]

@@ -159,7 +159,8 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     given, has_classes = sides.restored()
     having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
     functions = Functions(local, names, arguments, results, having)
-    writer = Writer(local, names, found, functions, arrays, rings=rings)
+    checked = is_checked(local) and not rings.rings
+    writer = Writer(local, names, found, functions, checked, arrays, rings=rings)
     writer.imports.update(dict.fromkeys(rings.imports))
     lines = [*_unpacked(writer, arguments, flattened), *writer.body(local.body, 1)]
     made = sides.outputs([writer.read(result) for result in local.body.results])
@@ -189,7 +190,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         listed(parameters),
         tuple(functions.lines),
         tuple(lines),
-        is_checked(local) and not rings.rings,
+        checked,
         tuple(writer.imports),
         IMPORTS if stored else (),
         constant_lines(stored),

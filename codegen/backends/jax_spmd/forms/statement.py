@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.jax_spmd.changes import axes_text
+from shardwright.codegen.backends.jax_spmd.changes import axes_text, gather_call
 from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
 from shardwright.codegen.partition.local.layout import Names
 
@@ -31,6 +31,7 @@ class FormText:
     results: tuple[str, ...]
     fresh: Callable[[str], str]
     made: dict[str, str]  # names of what forms before made of other shards' rows, by how
+    checked: bool  # whether it stands under `check_vma`
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -77,9 +78,8 @@ class FormText:
     def gathered(self, target: str, given: str, place: int, dim: int, along: int) -> FormLine:
         """Return a gather along what splits a dimension, of pieces that are put together along
         `along`."""
-        axes = axes_text(self.axes(place, dim))
-        ends = [f"axis={along}", "tiled=True", 'to="invarying"']
-        return FormLine(target, ("lax.all_gather", [given, axes, *ends]), moves=True)
+        made = gather_call(given, self.axes(place, dim), along, self.checked)
+        return FormLine(target, made, moves=True)
 
 
 FormLines = Iterator[FormLine]
