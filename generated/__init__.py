@@ -53,10 +53,10 @@ MODULES = {
 
 
 def load(name, backend):
-    """Return the module of a reshard or a group for a backend, imported when first asked for.
+    """Import and return the module of a reshard or a group for a backend.
 
-    Raises KeyError for a name that is none of `MODULES`, ImportError for a backend that there is
-    no module for.
+    Raises KeyError for a name that is not in `MODULES`, ImportError for a backend without a
+    module.
     """
     if name not in MODULES:
         more = f", … ({len(MODULES)} in all)" if len(MODULES) > 40 else ""

@@ -1,1 +1,1 @@
-"""What is written: Jinja templates, readable as the kernels they become. Imports nothing."""
+"""Jinja templates for emitted code, readable as the kernels they become. Imports nothing."""

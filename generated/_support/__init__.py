@@ -1,25 +1,25 @@
-"""What the modules beside this folder have in common: one text for all, by `shardwright emit`.
+"""Support shared by the modules in sibling folders, written by `shardwright emit`.
 
-`shardwright check` and `shardwright verify` compare the files here with those that were emitted.
+`shardwright check` and `shardwright verify` compare the files here with a new emission.
 """
 
 from runpy import run_path
 
-# Of the files that the modules of a backend use.
+# Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "10544506394dc58e",
-    "pallas_tpu": "5e6ee39db7e7a8fd",
-    "triton_gpu": "a63817c4ed12d95b",
+    "jax_xla": "220436dfdbd9ba5f",
+    "pallas_tpu": "89705d4f2139afd7",
+    "triton_gpu": "f375ba451ef398a7",
 }
 
 
-# The features by which modules have functions that they may lack.
+# The features that add optional functions to modules.
 DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
 DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
 
 
 def absent(module):
-    """Return the `__getattr__` of a module, which says by which feature it has another function."""
+    """Return the `__getattr__` of a module, which names the feature of a missing function."""
 
     def missing(name):
         feature = DOORS.get(name)
@@ -30,8 +30,8 @@ def absent(module):
 
 
 def require(backend, version, module):
-    """Raise ImportError for a module that was emitted with other files than those here."""
-    # This package may have been imported before the first module of the backend was written here.
+    """Raise ImportError for a module that was emitted with other support files."""
+    # This package may have been imported before the backend's first module was written.
     found = VERSIONS.get(backend) or run_path(__file__)["VERSIONS"].get(backend, "none")
     if found != version:
         raise ImportError(

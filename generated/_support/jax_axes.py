@@ -1,13 +1,13 @@
-"""Arrays whose meshes list the same devices in the same order, cut into other axes."""
+"""Arrays whose meshes list the same devices in the same order but divide them into other axes."""
 
 from jax.sharding import PartitionSpec as P
 
 
 def over_axes(mapped, function, given, result):
-    """Return the function of global arrays that makes the shard of a result on each device of
-    shards that it has. `mapped`: makes a function of shards one of arrays on one mesh; `given`,
-    `result`: the shardings of the arrays. Stacking shards by device and taking them off again only
-    renames the axes, and moves nothing."""
+    """Return a function of global arrays that computes the result's shard on each device from the
+    device's shards. `mapped` turns a function of shards into one of arrays on one mesh; `given`,
+    `result`: the shardings of the arrays. Stacking shards by device and unstacking them only
+    renames axes, and moves nothing."""
     rows = [P(each.mesh.axis_names) for each in (*given, result)]
 
     def one(*shards):

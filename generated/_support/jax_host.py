@@ -12,9 +12,9 @@ from .jax_program import self_check
 
 class OneOrder:
     """An emitted reshard whose meshes list the same devices in the same order. `name`: its
-    module's; `source`, `target`: `Sharded`s; `program`: what a device does within `shard_map`;
-    `padding`: the class of what pads shards, None where all are equal; `operation`: what
-    derivatives and `jax.vmap` go through, where it was emitted with them."""
+    module's; `source`, `target`: `Sharded`s; `program`: the per-device function within `shard_map`;
+    `padding`: the class that pads shards, None if all are equal; `operation`: handles derivatives
+    and `jax.vmap`, if emitted with them."""
 
     def __init__(
         self, name, shape, dtype, source, target, program, *, padding=None, operation=None
@@ -33,8 +33,8 @@ class OneOrder:
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
         source shard in a slot of one size.
 
-        In a jit that moves bfloat16 or float8_e5m2 between devices XLA on CPU does so in float32,
-        which changes payloads of NaNs. Of other dtypes, and outside of jit, every bit stays.
+        In a jit, XLA on CPU moves bfloat16 and float8_e5m2 as float32, which changes NaN payloads.
+        Other dtypes, and calls outside jit, preserve every bit.
         """
         what = "array of terms" if self.source.terms else "tensor"
         expect(x, self.source.whole(self.shape), self.dtype, what)
@@ -50,22 +50,21 @@ class OneOrder:
         both meshes list the same devices in one order.
 
         `x`: the global array that `pad` makes, sharded as `source_sharding(mesh)`; its padding is
-        never read. The result is sharded as `target_sharding(target_mesh)`, its padding zero; a jit
-        around that returns it, or what `unpad` makes of it, needs such `out_shardings`, or XLA may
-        shard its result anew, and JAX not be able to say how (IndivisibleError). `target_mesh`: by
-        default the devices of `mesh`, in the target's order.
+        never read. The result is sharded as `target_sharding(target_mesh)`, its padding zero. A
+        surrounding jit that returns it, or its `unpad`, needs matching `out_shardings`: otherwise
+        XLA may reshard it in a way that JAX cannot express (IndivisibleError). `target_mesh`
+        defaults to the devices of `mesh`, in the target's order.
 
-        Pallas modules take a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in
-        place of their own; in plain JAX both change nothing. There every process under
-        `jax.distributed` calls it, with an array of which it has its devices' shards
-        (`jax.make_array_from_callback`).
+        In Pallas modules `interpret` is a bool or `pltpu.InterpretParams`, and `collective_id`
+        replaces the module's own; plain JAX ignores both. Under `jax.distributed`, every process
+        calls it with an array that holds its devices' shards (`jax.make_array_from_callback`).
 
-        Emitted with the feature vmap, one exchange follows another under `jax.vmap`; with gradients
-        it is differentiable too, forward and backward: the cotangent of `x` is that of the result,
-        moved back by the module beside, in Pallas with the collective id `collective_id ^ 1`.
-        Between other orders of devices both are possible outside jit only. Raises ValueError for a
-        wrong shape, dtype or mesh, TypeError for what is none and, between other orders of devices,
-        in a jit, and NotImplementedError where it was emitted without.
+        With the feature vmap, `jax.vmap` runs one exchange per element. With gradients it is
+        differentiable in forward and reverse mode: the sibling module moves the cotangent of the
+        result back, in Pallas with the collective id `collective_id ^ 1`. Between different device
+        orders both work outside jit only. Raises ValueError for a wrong shape, dtype or mesh;
+        TypeError for an argument of another type and, between different device orders, within jit;
+        NotImplementedError if the feature was not emitted.
         """
         not_mapped("reshard")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
@@ -80,16 +79,16 @@ class OneOrder:
         return self.eager(x, source, target, interpret, collective_id)
 
     def unlike(self, mesh, target_mesh):
-        """Return what is wrong with the axes of meshes; "" if nothing is."""
+        """Return the fault in the axes of meshes, or ""."""
         other = "" if target_mesh is None else self.target.unlike(target_mesh)
         return self.source.unlike(mesh) or other
 
     def self_check(self):
-        """Return what is right about this module; exit with what is wrong."""
+        """Return the facts checked about this module; exit on a fault."""
         return self_check(self)
 
     def meshes(self, mesh, target_mesh):
-        """Return the meshes of both sides. Raises ValueError and TypeError for wrong ones."""
+        """Return the meshes of both sides. Raises ValueError or TypeError for wrong ones."""
         source = self.source.mesh(mesh)
         target = self.target.mesh(mesh if target_mesh is None else target_mesh)
         got, expected = ([each.id for each in m.devices.flat] for m in (target, source))
@@ -99,15 +98,15 @@ class OneOrder:
         return source, target
 
     def refuse_mix(self, x, target):
-        """Raise ValueError in a program of Explicit axes, which are not those of the result."""
+        """Raise ValueError in a program whose Explicit axes are not those of the result."""
         context = jax.sharding.get_abstract_mesh()
         if isinstance(x, jax.core.Tracer) and AxisType.Explicit in context.axis_types:
-            from .jax_explicit import refuse_mix  # where axes are Explicit
+            from .jax_explicit import refuse_mix  # if axes are Explicit
 
             refuse_mix(context, target)
 
     def eager(self, x, source, target, interpret, collective_id):
-        """Return the result of an array outside of all programs."""
+        """Return the result for a concrete array, outside all programs."""
         batch = x.ndim - len(self.source.padded)
         with apart(x):
             x = jax.device_put(x, self.source.on(source, batch))
@@ -147,7 +146,7 @@ only_moved.def_vmap(refuse_batch)
 
 @functools.cache
 def _compiled(host, batch, source, target, interpret, collective_id):
-    # XLA chooses the sharding of a program's result where it is not told.
+    # XLA chooses the sharding of a program's result unless told.
     return jax.jit(
         lambda x: host.lowered(x, source, target, interpret, collective_id),
         out_shardings=host.target.on(target, batch),

@@ -1,4 +1,4 @@
-"""The derivative backward of a matmul: its cotangents are matmuls, of the modules beside it."""
+"""The reverse-mode derivative of a matmul: its cotangents are matmuls of sibling modules."""
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +8,17 @@ from .jax_meshes import mapped
 
 
 class MatmulGradient:
-    """The derivative of the matmul of a module of a name; `modules`: those beside it whose results
-    are the cotangents of lhs and of rhs."""
+    """The derivative of the matmul in module `name`; `modules`: the siblings that compute the
+    cotangents of lhs and rhs."""
 
     def __init__(self, name, modules):
         self.name, self.modules = name, modules
 
     def cotangents(self, host, meshes, interpret, a, b, y_bar):
-        """Return the cotangents of both operands, from that of the result."""
+        """Return the cotangents of both operands, given the result's."""
         told = "matmul needs the matmuls of its cotangents"
         lhs, rhs = (host_beside(self.name, module, told)[0] for module in self.modules)
-        # They multiply in the dtype of the result.
+        # The siblings multiply in the dtype of the result.
         a, b = (jnp.swapaxes(x, -1, -2).astype(y_bar.dtype) for x in (a, b))
         y_bar = _terms(host.out, meshes[2], y_bar, given=False)
         how = meshes[0], interpret
@@ -28,8 +28,8 @@ class MatmulGradient:
 
 
 def _terms(side, mesh, x, given):
-    """Return a cotangent that is the same for all terms as an array of them (`given`), or that of a
-    device's own term without the dimension of terms. Nothing is moved."""
+    """Return a cotangent equal for all terms as an array of terms (`given`), or a device's own term
+    without the dimension of terms. Moves no data."""
     if not side.terms:
         return x
     bare = jax.sharding.PartitionSpec(*list(side.spec)[1:])

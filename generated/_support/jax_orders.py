@@ -1,4 +1,4 @@
-"""A reshard between meshes that list other devices, or in another order: outside `jax.jit` only."""
+"""Reshards between meshes of different devices or device orders, outside `jax.jit` only."""
 
 import functools
 
@@ -13,16 +13,16 @@ from .jax_meshes import apart, mapped
 
 
 class TwoOrders(OneOrder):
-    """A reshard outside of `jax.jit`. Rank r is the device with the r-th id of the sorted union of
-    both meshes; `target_mesh` is by default the devices of `mesh` in the target's order, where it
-    has them all."""
+    """A reshard outside `jax.jit`. Rank r is the device with the r-th id of the sorted union of
+    both meshes; `target_mesh` defaults to the devices of `mesh` in the target's order, if it has
+    them all."""
 
     def eager(self, x, source, target, interpret, collective_id):
-        """Return the result of an array outside of all programs."""
+        """Return the result for a concrete array, outside all programs."""
         union = Mesh(np.array(self.devices_by_rank(source, target)), ("device",))
         batch = x.shape[: x.ndim - len(self.source.padded)]
         given = (*batch, *self.source.local)
-        # Each process gives and takes the shards of its own devices.
+        # Each process reads and writes the shards of its own devices.
         make = jax.make_array_from_single_device_arrays
         with apart(x):
             x = jax.device_put(x, self.source.on(source, len(batch)))
@@ -46,8 +46,8 @@ class TwoOrders(OneOrder):
 
     @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
     def stacked(self, x, union, interpret=False, collective_id=None):
-        """Return target shards stacked by rank, from source shards stacked by rank, over the
-        devices of both meshes by rank."""
+        """Return target shards stacked by rank, given source shards stacked by rank, over the
+        devices of both meshes."""
         rows = P("device")
         collective_id = self.program.settings(union.devices.flat, interpret, collective_id)
         batch = x.ndim - 1 - len(self.source.local)
@@ -59,17 +59,17 @@ class TwoOrders(OneOrder):
         return mapped(one, union, (P(), rows), rows)(order, x)
 
     def lowered(self, *_, **static):
-        """Raise TypeError: it is in a program."""
+        """Raise TypeError: it cannot run in a program."""
         raise TypeError(
             "source and target list different devices, or in another order, which one jit does "
             "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
         )
 
     def refuse_mix(self, x, target):
-        """Refuse nothing: it runs outside of programs only."""
+        """Do nothing: it runs outside programs only."""
 
     def meshes(self, mesh, target_mesh):
-        """Return the meshes of both sides. Raises ValueError and TypeError for wrong ones."""
+        """Return the meshes of both sides. Raises ValueError or TypeError for wrong ones."""
         source = self.source.mesh(mesh)
         target = self.target.mesh(self._target_mesh(mesh, target_mesh))
         self.devices_by_rank(source, target)
@@ -87,7 +87,7 @@ class TwoOrders(OneOrder):
         return self.target.mesh_of(devices)
 
     def devices_by_rank(self, source, target):
-        """Return the devices of both meshes by logical id; an id in both must be one device."""
+        """Return the devices of both meshes by logical id; a shared id must be one device."""
         by_id: dict = dict(zip(self.source.ids, source.devices.flat, strict=True))
         for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
             if by_id.setdefault(device_id, device) != device:

@@ -1,4 +1,4 @@
-"""The padding of shards, since JAX wants all shards of an array to be equal."""
+"""Padding of shards: JAX requires all shards of an array to be equal."""
 
 import functools
 
@@ -13,17 +13,17 @@ from .jax_meshes import apart, bits_of
 
 
 class Padding:
-    """How the array of one side is padded: a logical array of shape `whole` to that of shards.
+    """Padding of one side's array: a logical array of shape `whole` becomes one with equal shards.
 
-    Floats move as integers of their width: of floats XLA may make sums with zeros, which change
-    -0.0, subnormals and NaNs.
+    Floats move as integers of their width: XLA may turn moves of floats into sums with zeros, which
+    change -0.0, subnormals and NaNs.
     """
 
     def __init__(self, side, whole):
         self.side, self.whole, self._padded = side, whole, side.padded
         self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
         self._sizes = side.local
-        # The ranges along dimensions where some do not begin where their slots do.
+        # Ranges along dimensions where some shard does not begin at its slot.
         self._apart = {}
         for axis in self._changed:
             ranges, size = self._ranges(axis), side.local[axis]
@@ -31,18 +31,18 @@ class Padding:
                 self._apart[axis] = ranges
 
     def _ranges(self, axis):
-        """Return the ranges of a dimension that shards have, in the order of the shards."""
+        """Return the shards' ranges of a dimension, in shard order."""
         _, first = np.unique(self.side.slots(axis), return_index=True)
         return [self._range(axis, position) for position in first.tolist()]
 
     def _range(self, axis, position):
-        """Return the range of a dimension that a position has."""
+        """Return a position's range of a dimension."""
         low, high = self.side.box(position)[2 * axis : 2 * axis + 2]
-        return min(low, high), high  # an empty one may begin beyond the tensor
+        return min(low, high), high  # an empty range may begin beyond the tensor
 
     def fault(self):
-        """Return what is wrong with the boxes of a side: that they do not tile it, or that a device
-        has another than its sharding gives it; "" if nothing is."""
+        """Return the fault in the boxes of a side: they do not tile it, or a device's box differs
+        from its sharding's; "" if there is none."""
         side = self.side
         for axis, size in enumerate(self.whole):
             given = self._ranges(axis)
@@ -74,7 +74,7 @@ class Padding:
             return _by_bits(move, x) if jnp.issubdtype(x.dtype, jnp.floating) else move(x)
 
     def added(self, x):
-        """Return the padded array of one whose elements are integers, or tangents."""
+        """Return the padded array of integers or tangents."""
         x = _in_one_piece(x, self._changed)
         for axis, ranges in self._apart.items():
             x = _slotted(x, axis, ranges, self._sizes[axis])
@@ -82,7 +82,7 @@ class Padding:
         return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
 
     def taken_off(self, y):
-        """Return the logical array of one whose elements are integers, or tangents."""
+        """Return the logical array of padded integers or tangents."""
         y = _in_one_piece(y, self._changed)
         for axis, ranges in self._apart.items():
             y = _gathered(y, axis, ranges, self._sizes[axis])
@@ -90,9 +90,8 @@ class Padding:
 
 
 def _in_one_piece(x, axes):
-    """Return the array, none of these axes of it split in a program, nor over Explicit axes of a
-    mesh: JAX would have it even before and after, and XLA may make sums with zeros of what is
-    uneven."""
+    """Return the array with these axes unsplit in a program and not over Explicit mesh axes: JAX
+    requires even shards on both sides, and XLA may compute uneven ones as sums with zeros."""
     sharding = jax.typeof(x).sharding
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
@@ -103,13 +102,13 @@ def _in_one_piece(x, axes):
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
     try:
         return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
-    except TypeError:  # an array on one device under vmap alone: no program splits it
+    except TypeError:  # an array on one device under vmap only: no program splits it
         return x
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _by_bits(move, x):
-    """Return what `move` makes of the elements as integers."""
+    """Apply `move` to the elements as integers."""
     return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits_of(x.dtype))), x.dtype)
 
 
@@ -119,13 +118,13 @@ def _by_bits_jvp(move, primals, tangents):
 
 
 def _slotted(x, axis, ranges, size):
-    """Return the ranges of an axis one after the other, each padded at its end to a size."""
+    """Return the ranges of an axis one after another, each padded to a slot size."""
     parts = [lax.slice_in_dim(x, low, high, axis=axis) for low, high in ranges]
     ends = [[(0, (size - part.shape[axis]) * (a == axis)) for a in range(x.ndim)] for part in parts]
     return jnp.concatenate([*map(jnp.pad, parts, ends)], axis)
 
 
 def _gathered(y, axis, ranges, size):
-    """Return the ranges that slots of a size hold along an axis, without their padding."""
+    """Return the ranges in slots of a size along an axis, without their padding."""
     ends = ((slot * size, slot * size + high - low) for slot, (low, high) in enumerate(ranges))
     return jnp.concatenate([lax.slice_in_dim(y, *each, axis=axis) for each in ends], axis)

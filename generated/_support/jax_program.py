@@ -9,14 +9,14 @@ import numpy as np
 
 from .boxes import not_run
 
-FEW = 2**18  # more elements are not moved
+FEW = 2**18  # larger tensors are not moved
 
 
 def self_check(host):
-    """Prove, without data, that every device's box is its shard, and, where boxes are sent, that
-    they fill every target shard; then move numbered elements, if they are few, else trace the
-    program. JAX's own sharding of the tensor says which elements are right. Return what is right;
-    exit with what is wrong, or if nothing ran."""
+    """Prove, without data, that every device's box is its shard and, if boxes are sent, that they
+    fill every target shard. Then move numbered elements if they are few, else trace the program.
+    JAX's own sharding gives the expected elements. Return the facts checked; exit on a fault, or if
+    nothing ran."""
     checked, elements = proved(host), math.prod(host.shape)
     mesh, target_mesh = meshes = meshes_here(host)
     how = host.program.interpreted
@@ -31,7 +31,7 @@ def self_check(host):
 
 
 def meshes_here(host):
-    """Return meshes of both sides on the devices that there are; exit if these are too few."""
+    """Return meshes of both sides on the available devices; exit if these are too few."""
     if len(jax.devices()) < len(host.ranks):
         raise SystemExit(f"got {len(jax.devices())} devices, expected {len(host.ranks)}")
     if host.dtype.itemsize == 8:
@@ -42,7 +42,7 @@ def meshes_here(host):
 
 
 def proved(host):
-    """Return what is right without data; exit with what is wrong."""
+    """Return the facts proved without data; exit on a fault."""
     sides = host.paddings or (host.source, host.target)
     faults = [side.fault() for side in sides]
     faults += [] if host.exchange is None else [host.exchange.fault()]
@@ -63,7 +63,7 @@ def _trace(host, mesh, target_mesh):
 
 
 def filled(host, given, mesh):
-    """Return the source array of a tensor, ones in its padding, which must not be read."""
+    """Return the source array of a tensor with ones in its padding, which must not be read."""
     x = np.array(host.pad(given))
     if host.paddings:
         x[host.paddings[0].where()] = 1
@@ -71,7 +71,7 @@ def filled(host, given, mesh):
 
 
 def judge(host, y, wanted):
-    """Exit where a target array is not that of a tensor, or has padding that is not zero."""
+    """Exit if a target array differs from the tensor's, or has nonzero padding."""
     y = np.asarray(y)
     if host.paddings and y[host.paddings[1].where()].any():
         raise SystemExit("padding of target shards that is not zero")
@@ -82,8 +82,8 @@ def judge(host, y, wanted):
 
 
 def numbered(host):
-    """Yield tensors of the digits of the elements' numbers, in a base that the dtype has, as `pad`
-    takes them, and as what `unpad` gives is to be read."""
+    """Yield tensors of the digits of element numbers, in a base that the dtype represents: as the
+    argument of `pad`, and as expected from `unpad`."""
     few = {"bool": 2, "int8": 100, "uint8": 100}.get(host.dtype.name, 4)
     base = {1: few, 2: 100}.get(host.dtype.itemsize, FEW)
     number = np.arange(math.prod(host.shape), dtype=np.int32).reshape(host.shape)

@@ -6,19 +6,19 @@ import numpy as np
 
 
 class Terms(NamedTuple):
-    """Sums to be made. `operator`: what makes one value of the terms of the source;
-    `target_operator`: of those of the target; `transposed`: whether cotangents are moved, of which
-    every term is the tensor."""
+    """Pending sums. `operator` reduces the terms of the source, `target_operator` those of the
+    target; `transposed`: whether cotangents are moved, of which every term equals the tensor."""
 
     operator: str = "sum"
     target_operator: str = "sum"
     transposed: bool = False
 
     def of(self, tensor, count):
-        """Return so many terms of a tensor of which the operator alone makes the tensor."""
+        """Return `count` terms whose reduction by the operator gives the tensor."""
         if self.transposed:
             return np.stack([tensor] * count)
-        # One of an element's terms has the element, the others less, more, or 1 and -1 in turn.
+        # One term of an element is the element; the others are smaller, larger, or alternately 1
+        # and -1.
         turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
         others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
         if self.operator in others:
@@ -27,14 +27,15 @@ class Terms(NamedTuple):
         return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
 
     def numbered(self, host, tensor):
-        """Return a tensor of small numbers as `pad` takes it, and as `read` gives it."""
+        """Return a tensor of small numbers as the argument of `pad`, and as `read` should give
+        it."""
         source, target = host.source, host.target
         given = self.of(tensor, source.padded[0]) if source.terms else tensor
         made = target.terms and self.transposed
         return given, np.stack([tensor] * target.padded[0]) if made else tensor
 
     def read(self, host, result):
-        """Return the tensor that an unpadded result stands for."""
+        """Return the tensor that an unpadded result represents."""
         if not host.target.terms or self.transposed:
             return result
         return getattr(np.asarray(result, np.float32), self.target_operator)(axis=0)

@@ -1,4 +1,4 @@
-"""Tiles in pieces, so that their holders share in sending them."""
+"""Pieces of tiles, which let their holders share the sending."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from .pallas_peers import maximum
 
 
 class Pieces(NamedTuple):
-    """Into how many pieces tiles are cut, along which dimension, at multiples of `unit`; `range_of`
-    gives that of a piece within the width of a tile."""
+    """How tiles are cut: the number of pieces, the dimension, and `unit`, of which piece starts are
+    multiples; `range_of` gives a piece's range within the width of a tile."""
 
     pieces: int
     dim: int
@@ -18,7 +18,7 @@ class Pieces(NamedTuple):
 
     @property
     def cut(self):
-        """The same in plain integers, by which the proof of an exchange cuts boxes."""
+        """The cut in plain integers, used by the proof of an exchange."""
         return Cut(self.pieces, self.dim, self.unit)
 
     def part(self, box, piece):

@@ -1,8 +1,8 @@
-"""Who sends what to whom within a kernel: each end finds its pieces alone, by index functions.
+"""The transfers within a kernel: each end computes its pieces independently by index functions.
 
-A position numbers a device in a mesh. Where both meshes list the same devices in the same order it
-is the rank of the device, too; see `pallas_ranks` for other meshes, whose functions look ranks up
-in a table, `order`. Index functions compute with integers and with traced values.
+A position numbers a device in a mesh. If both meshes list the same devices in the same order it is
+also the rank; see `pallas_ranks` for other meshes, whose functions look up ranks in a table,
+`order`. Index functions take integers and traced values.
 """
 
 import functools
@@ -20,10 +20,10 @@ from .pallas_peers import digits_of, div, is_full, rem
 
 class Forms(NamedTuple):
     """The index functions of a module. `source_shard`, `target_shard`: the shard at a position, by
-    its number along each dimension; `tile`: the box of a source and a target shard; `senders`,
-    `receivers`: (first, count) per dimension of the shards that meet one at a position;
-    `target_position`: of a replica of a target shard; `holder`: who sends a tile, or a piece of
-    it, to a receiver."""
+    its index along each dimension; `tile`: the box of a source and a target shard; `senders`,
+    `receivers`: (first, count) per dimension of the shards that meet the one at a position;
+    `target_position`: the position of a replica of a target shard; `holder`: the sender of a tile
+    or piece to a receiver."""
 
     source_shard: Callable
     target_shard: Callable
@@ -35,8 +35,8 @@ class Forms(NamedTuple):
 
 
 class PeerPiece(NamedTuple):
-    """A piece as one end sees it: whether it moves, the position of the other end, the shard there,
-    the number of the piece, its box."""
+    """A piece as seen from one end: whether it moves, the position of the other end, the shard
+    there, the piece number, its box."""
 
     moves: object
     peer: object
@@ -46,9 +46,9 @@ class PeerPiece(NamedTuple):
 
 
 class Peers:
-    """Everything that moves. `source`, `target`: `Sharded`s; `replicas`: of each target shard;
-    `pieces`: those that tiles are cut into, if they are; `kept`: whether any device holds a part of
-    its target shard; `sends`: whether any lacks one."""
+    """All transfers. `source`, `target`: `Sharded`s; `replicas`: of each target shard; `pieces`:
+    how tiles are cut, if they are; `kept`: whether any device holds a part of its target shard;
+    `sends`: whether any lacks one."""
 
     order: tuple[int, ...] | None = None
     one_order = True
@@ -73,44 +73,44 @@ class Peers:
         return position
 
     def here(self, order=None, rank=None):
-        """Return where a rank, by default this device, stands in the source mesh, and in the target
-        mesh: no position of a mesh that it is not in."""
+        """Return the positions of a rank, by default this device's, in the source mesh and in the
+        target mesh; an invalid position for a mesh without the device."""
         rank = lax.axis_index(self.axes) if rank is None else rank
         return self.source_rank(rank, order), self.target_rank(rank, order)
 
     def holds(self, position, shard):
-        """Return whether a source position, which may be none, holds a source shard."""
+        """Return whether a source position, possibly invalid, holds a source shard."""
         own = self.forms.source_shard(position)
         alike = [a == b for a, b in zip(own, shard, strict=True)]
         return functools.reduce(operator.and_, alike)
 
     def tile(self, own, other, piece):
-        """Return the box of a source shard and a target shard, or the piece of it."""
+        """Return the box of a source shard and a target shard, or of a piece of it."""
         box = self.forms.tile(*own, *other)
         return self.pieces.part(box, piece) if self.pieces else box
 
     def holder(self, shard, receiver, piece):
-        """Return who sends a tile, or a piece of it, to a receiver."""
+        """Return the sender of a tile, or of a piece of it, to a receiver."""
         return self.forms.holder(*shard, receiver, *((piece,) if self.pieces else ()))
 
     def incoming_count(self, receiver):
-        """Return how many pieces a target shard consists of, empty ones included."""
+        """Return the number of pieces in a target shard, empty ones included."""
         met = math.prod(self.forms.senders(receiver)[1::2])
         return self.counted(receiver, self.target, met * self.count)
 
     def outgoing_count(self, me):
-        """Return how many pieces a source position may have to send."""
+        """Return the number of pieces that a source position may send."""
         met = math.prod(self.forms.receivers(me)[1::2])
         return self.counted(me, self.source, met * self.count * self.replicas)
 
     def counted(self, position, side, count):
-        """Return a count; none for a position that is not one of a mesh."""
+        """Return a count, or 0 for a position outside the mesh."""
         del position, side
         return count
 
     def incoming(self, receiver, me, number):
-        """Return the piece of a number of a target shard, and whether it comes from elsewhere;
-        `me`: where the receiver stands in the source mesh."""
+        """Return piece `number` of a target shard, and whether it comes from another device; `me`:
+        the receiver's position in the source mesh."""
         piece = rem(number, self.count)
         senders = self.forms.senders(receiver)
         digits = digits_of(div(number, self.count), senders[1::2])
@@ -118,14 +118,14 @@ class Peers:
         box = self.tile(shard, self.forms.target_shard(receiver), piece)
         comes = is_full(ranges(box))
         if self.kept:
-            comes = comes & (self.holds(me, shard) ^ True)  # unless the receiver holds it
+            comes = comes & (self.holds(me, shard) ^ True)  # unless the receiver holds it itself
         return PeerPiece(comes, self.holder(shard, receiver, piece), shard, piece, box)
 
     def outgoing(self, me, number, order=None):
-        """Return the piece of a number that a source position may send.
+        """Return piece `number` that a source position may send.
 
-        Each device begins at its own place among the receivers, so that they do not all write into
-        one of them at a time.
+        Each device starts at its own place among the receivers, so that they do not all write to
+        one at a time.
         """
         own, count = self.forms.source_shard(me), self.replicas
         replica = rem(number + me, count)
@@ -140,24 +140,27 @@ class Peers:
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
         if self.kept:
             position, _ = self.here(order, self.target_rank(receiver, order))
-            sends = sends & (self.holds(position, own) ^ True)  # unless the receiver holds it
+            # unless the receiver holds it itself
+            sends = sends & (self.holds(position, own) ^ True)
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def kept_by(self, me, receiver):
-        """Return whether a device has a part of its own target shard, and the box of that."""
+        """Return whether a device holds a part of its own target shard, and the box of that
+        part."""
         own, wanted = self.forms.source_shard(me), self.forms.target_shard(receiver)
         box = self.forms.tile(*own, *wanted)
         return is_full(ranges(box)), box
 
     def is_filled(self, receiver):
-        """Return whether anything comes to a target position: not to a term without a value."""
+        """Return whether a target position receives anything, which a term without a value does
+        not."""
         box, last = self.target.box(receiver), 2 * len(self.target.hidden)
         firsts = box[last - 2 * self.target.new : last : 2]
         return is_full([*ranges(box), *((first, 1) for first in firsts)])
 
     def _senders(self, receiver):
-        """Yield the positions that parts of a target shard come from, its own included, each with
-        the number of its piece, None for all of a tile."""
+        """Yield the positions that hold parts of a target shard, its own included, each with its
+        piece number, None for the whole tile."""
         me = self.exchange.source_position(self.target.ids[receiver])
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
@@ -167,7 +170,7 @@ class Peers:
                 yield me, None
 
     def _receivers(self, sender):
-        """Yield the positions that parts of a source shard go to, as `_senders`."""
+        """Yield the positions that need parts of a source shard, like `_senders`."""
         receiver = self.exchange.target_position(self.source.ids[sender])
         if self.kept and receiver >= 0:
             yield receiver, None

@@ -1,4 +1,4 @@
-"""Products of blocks in VMEM, as kernels of matmuls number and sum them.
+"""Products of blocks in VMEM: their numbering and summation in matmul kernels.
 
 A matmul is a[batch, i, j] b[batch, j, k] here.
 """
@@ -17,9 +17,9 @@ FIRST = np.int32(0)
 
 
 class Block(NamedTuple):
-    """One product of two blocks: its number, the step of the ring in which its part is here, the
-    way on which that part goes (0: to the device after, 1: to the one before), and its place within
-    the part."""
+    """One product of two blocks: its number, the ring step in which its part is here, the direction
+    in which that part travels (0: to the next device, 1: to the previous), and its place within the
+    part."""
 
     number: Any
     step: Any
@@ -31,13 +31,13 @@ class Block(NamedTuple):
 
 
 def by_way(way, up, down):
-    """Return the first of two integers on way 0, else the second."""
+    """Return the first of two integers for direction 0, else the second."""
     return jnp.where(way == 0, jnp.int32(up), jnp.int32(down))
 
 
 def mask(block, axis, size, first):
-    """Set a block in VMEM to zero along an axis from a size on; `first`: the first tile of lanes
-    where that may be."""
+    """Zero a block in VMEM along an axis from `size` on; `first`: the first lane tile that may be
+    affected."""
 
     def one(number):
         start = multiple(number * LANES, LANES)
@@ -55,13 +55,13 @@ def clear(total):
 
 
 def put_product(total, a, b):
-    """Write the product of two blocks as sums, where it is all that they are of."""
+    """Write the product of two blocks, where it is the whole sum."""
     total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 
 def add_product(total, a, b, stretch):
-    """Add the product of two blocks to a block of sums, `stretch` of j at a time: so much that the
-    code is short and the MXU hardly waits for the next."""
+    """Add the product of two blocks to a block of sums, `stretch` of j at a time: short enough for
+    compact code, long enough to keep the MXU busy."""
 
     def one(number):
         along = pl.ds(multiple(number * stretch, stretch), stretch)
@@ -71,7 +71,7 @@ def add_product(total, a, b, stretch):
 
 
 def put_sum(into, total, *terms):
-    """Write sums, and terms that they are added to, as elements of the result."""
+    """Write sums, plus any terms to add, as elements of the result."""
     value = total[...]
     for term in terms:
         value = value + term[...].astype(value.dtype)

@@ -1,7 +1,7 @@
-"""Who sends what to whom between meshes that list other devices, or in another order.
+"""Transfers between meshes of different devices or device orders.
 
-A rank is the place of a device among the sorted ids of both meshes. Functions that take `order`
-look ranks up in that table, where ids have no closed form.
+A rank is a device's index among the sorted ids of both meshes. Functions that take `order` look up
+ranks in that table if ids have no closed form.
 """
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from .ranks import end_ranks
 
 
 class RankedPeers(Peers):
-    """As `Peers`, with ranks; a device may be in one mesh only."""
+    """Like `Peers`, with ranks; a device may be in one mesh only."""
 
     one_order = False
 
@@ -23,9 +23,9 @@ class RankedPeers(Peers):
         self._offsets, self.order = self._ranks()
 
     def _ranks(self):
-        """Return tables: ranks by source position, by target position, and positions in the source
-        mesh by rank, and in the target mesh, -1 for none. Before them, in place of them where ids
-        are consecutive, by how much they are more than what they are looked up for."""
+        """Return tables: ranks by source position and by target position, and positions in the
+        source mesh and in the target mesh by rank, -1 for none. If ids are consecutive, offsets
+        replace the tables."""
         ends = end_ranks(self.exchange)
         if all(isinstance(ids, range) for ids in (self.source.ids, self.target.ids)):
             source, target = (ranks[0] for ranks in ends)
@@ -49,31 +49,33 @@ class RankedPeers(Peers):
         return self._looked_up(1, position, order)
 
     def here(self, order=None, rank=None):
-        """Return where a rank, by default this device, stands in the source mesh, and in the target
-        mesh: no position of a mesh that it is not in."""
+        """Return the positions of a rank, by default this device's, in the source mesh and in the
+        target mesh; an invalid position for a mesh without the device."""
         rank = lax.axis_index(self.axes) if rank is None else rank
         return self._looked_up(2, rank, order), self._looked_up(3, rank, order)
 
     def within(self, position, side):
-        """Return whether a position is one of a mesh."""
+        """Return whether a position is inside a mesh."""
         return (position >= 0) & (position < len(side.ids))
 
     def holds(self, position, shard):
-        """Return whether a source position, which may be none, holds a source shard."""
+        """Return whether a source position, possibly invalid, holds a source shard."""
         held = super().holds(maximum(position, 0), shard)
         return held & self.within(position, self.source)
 
     def counted(self, position, side, count):
-        """Return a count; none for a position that is not one of a mesh."""
+        """Return a count, or 0 for a position outside the mesh."""
         inside = self.within(position, side)
         return count * (jnp.int32(inside) if is_traced(inside) else inside)
 
     def kept_by(self, me, receiver):
-        """Return whether a device has a part of its own target shard, and the box of that."""
+        """Return whether a device holds a part of its own target shard, and the box of that
+        part."""
         has, box = super().kept_by(me, receiver)
         own = self.holds(me, self.forms.source_shard(me))
         return has & own & self.within(receiver, self.target), box
 
     def is_filled(self, receiver):
-        """Return whether anything comes to a target position: not to a term without a value."""
+        """Return whether a target position receives anything, which a term without a value does
+        not."""
         return super().is_filled(receiver) & self.within(receiver, self.target)

@@ -1,10 +1,10 @@
-"""The routed and spread forms: tiles, or source shards, go from device to device.
+"""The routed and spread forms: tiles, or whole source shards, travel over several devices.
 
-A v5e sends over a power of two of hops along one axis of its torus only, so that what is wanted
-farther away goes on. The number of a device is taken as digits (stride, extent), and at a hop one
-digit changes: on a torus of power-of-two extents, filled axis by axis, that is such a distance. In
-a round devices send over several hops, both ways and along all axes at once; no round waits for the
-one before (`pallas_steps`).
+A v5e sends directly only over a power of two of hops along one axis of its torus, so data for other
+devices is forwarded. A device number is split into digits (stride, extent), and a hop changes one
+digit: on a torus of power-of-two extents, filled axis by axis, that is such a distance. In a round
+devices send over several hops, in both directions and along all axes at once; no round waits for
+the one before (`pallas_steps`).
 """
 
 import functools
@@ -24,9 +24,8 @@ from .pallas_steps import hop
 
 
 class Forwarding(Packed):
-    """What the forms that forward have in common. Place n has at first what goes to the device that
-    is offsets[n] farther on, and place arrives[n] in the end what comes from the one as much
-    farther back."""
+    """The common part of forwarding forms. Place n initially has the data for the device offsets[n]
+    ahead, and place arrives[n] finally has the data from the device offsets[n] behind."""
 
     spreads = False
 
@@ -36,7 +35,7 @@ class Forwarding(Packed):
         self.shares = schedule.starts is not None
 
     def fault(self):
-        """Return what is wrong with where slots come, on all devices alike; "" if nothing is."""
+        """Return the fault in the final slots, equal on all devices, or ""."""
         schedule, (held, _) = self.schedule, self._carried()
         ends = zip(schedule.offsets, schedule.arrives, strict=True)
         for number, (offset, slot) in enumerate(ends):
@@ -49,9 +48,9 @@ class Forwarding(Packed):
         return ""
 
     def _carried(self):
-        """Return what is in each half of a slot in the end, how much farther back it comes from and
-        the slot it left there, and of every move how far what it moves has come before it, and
-        after it. Where offsets share slots: of each number how far it has come, and its slot."""
+        """Return the final contents of each half of a slot: how far back it comes from and the slot
+        it left there; and for every move, the distance its data travels before and after it. If
+        offsets share slots: for each number the distance travelled, and its slot."""
         schedule, come = self.schedule, []
         first = schedule.starts or range(schedule.slots)
         held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
@@ -60,7 +59,7 @@ class Forwarding(Packed):
             before, made = dict(held), list(some)
             keys = [row[-1] if self.shares else row[0] for _, row in made]
             for key, ((_, way), (here, there, *part)) in zip(keys, made, strict=True):
-                # Of what is moved twice in a round a half goes each way; of shards always.
+                # Of data moved twice in a round one half goes each way; shards always do.
                 halved = schedule.halves and (self.spreads or keys.count(key) > 1)
                 for half in (int(part[0] > 0),) if halved else (0, 1):
                     offset, slot = before[key, half]
@@ -69,13 +68,13 @@ class Forwarding(Packed):
                         held[key, half] = after, there if slot == here else None
                     else:
                         held[there, half] = after, slot
-                # Both halves are of one tile, or all tiles are as large.
+                # Both halves are of one tile, or all tiles have equal size.
                 come.append((offset, after))
         return held, come
 
     def pieces(self, place, offset, order=None):
-        """Yield of every piece whether the device at a place sends it to the one so much farther
-        on, and its box."""
+        """Yield, for every piece, whether the device at a place sends it to the one `offset` ahead,
+        and its box."""
         peers, schedule, goal = self.peers, self.schedule, self.schedule.farther(place, offset)
         inside = schedule.is_device(place) & schedule.is_device(goal)
         me, _ = peers.here(order, schedule.device(place))
@@ -92,13 +91,13 @@ class Forwarding(Packed):
             yield sends & inside, box
 
     def has(self, place, offset, order=None):
-        """Return whether the device at a place sends something to one so much farther on."""
+        """Return whether the device at a place sends anything to the one `offset` ahead."""
         every = (sends for sends, _ in self.pieces(place, offset, order))
         return functools.reduce(operator.or_, every)
 
     def table(self, device, order=None):
-        """Return what the kernel is told of moves: the schedule's rows, and where offsets share
-        slots, in place of the last number, whether a device sends, and gets, what a row moves."""
+        """Return the kernel's table of moves: the schedule's rows and, if offsets share slots, in
+        place of the last number, whether a device sends and receives the row's data."""
         moves, offsets = self.schedule.moves, self.schedule.offsets
         if not self.shares:
             return moves
@@ -117,7 +116,7 @@ class Forwarding(Packed):
         return [(*row[:-1], *map(int, ends(*gone))) for row, gone in zip(moves, rows, strict=True)]
 
     def pairs(self):
-        """Return the ranks of senders and of receivers, of every hop, as arrays."""
+        """Return the ranks of senders and receivers of every hop, as arrays."""
         schedule, me = self.schedule, np.arange(len(self.moves.ranks))
         ends = [
             hop(schedule.place(me), *way) for way in sorted({step.way for step in schedule.steps})
@@ -128,17 +127,17 @@ class Forwarding(Packed):
 
 
 class Routed(Forwarding):
-    """Slots hold pieces: places are slots."""
+    """Slots hold pieces; places are slots."""
 
     form = "routed"
 
     def _start(self, x, device, order):
-        """Return the slots as they are at first: in each the tile of one receiver."""
+        """Return the initial slots: each has the tile of one receiver."""
         peers, (me, _), at = self.peers, self.peers.here(order, device), self.schedule.place(device)
         own, within = peers.forms.source_shard(me), self.host.source.box(me)
         offsets = jnp.array(self.schedule.offsets, jnp.int32)
         count, listed = offsets.size, None
-        if self.shares:  # those first that this device sends over
+        if self.shares:  # offsets over which this device sends come first
             sends = jax.vmap(lambda offset: self.has(at, offset, order))(offsets)
             count, listed = sends.sum(), jnp.argsort(jnp.logical_not(sends), stable=True)
             starts = jnp.array(self.schedule.starts, jnp.int32)
@@ -148,7 +147,7 @@ class Routed(Forwarding):
             place = place if listed is None else starts[number]
             goal = self.schedule.farther(at, offsets[number])
             _, receiver = peers.here(order, self.schedule.device(goal))
-            # Of a tile that others hold too this device sends one piece.
+            # If others hold a tile too, this device sends one piece of it.
             sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
             piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
@@ -157,11 +156,11 @@ class Routed(Forwarding):
         return self.filled(self.schedule.slots, count, tile, x.dtype)
 
     def _window(self, slot, _):
-        """Return the tile that a slot holds, with what is beyond it in its window."""
+        """Return the tile in a slot, with the rest of its window."""
         return self.slot.unpacked(slot)
 
     def moved(self, x, call):
-        """Return the target shard, its padding left as it comes."""
+        """Return the target shard with arbitrary padding."""
         peers, schedule, device = self.peers, self.schedule, lax.axis_index(self.peers.axes)
         me, receiver = peers.here(call.order, device)
         x, shape, kinds = self.padded(x), self.slot.shape, pltpu.SemaphoreType
@@ -175,7 +174,7 @@ class Routed(Forwarding):
             input_output_aliases={1: 0},
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
-        # By offset; nothing comes over those that are not in the schedule.
+        # By offset; nothing arrives over offsets missing from the schedule.
         arrives = jnp.array([found.get(k, 0) for k in range(schedule.places)], jnp.int32)
         at = schedule.place(device)
 
@@ -193,16 +192,16 @@ class Routed(Forwarding):
 
 
 class Spread(Routed):
-    """Slots hold source shards, copied on their way. Wanted are those of devices that are
-    offsets[n] farther back, in the slots arrives[n]."""
+    """Slots hold whole source shards, forwarded as they are. A device needs those of devices
+    offsets[n] behind, in slots arrives[n]."""
 
     form = "spread"
     spreads = True
 
     def _start(self, x, *_):
-        """Return the slots as they are at first: the source shard in the first of them."""
+        """Return the initial slots: the first has the source shard."""
         return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
 
     def _window(self, slot, piece):
-        """Return the tile that is in a source shard, with what is beyond it in its window."""
+        """Return the tile in a source shard, with the rest of its window."""
         return self.window_at(self.slot.unpacked(slot), piece.box, self.host.source.box(piece.peer))

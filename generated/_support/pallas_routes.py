@@ -7,7 +7,7 @@ from .ranks import end_ranks
 
 
 def pairs_of(program):
-    """Return the ranks of senders and of receivers of a program, as arrays."""
+    """Return the ranks of a program's senders and receivers as arrays."""
     senders, receivers = end_ranks(program.moves)
     ends = [
         (senders[piece.sender], receivers[piece.receiver])
@@ -18,10 +18,10 @@ def pairs_of(program):
 
 
 def check_pairs(devices, sender, receiver, *, powers_of_two, again):
-    """Raise ValueError where some ranks send farther to others than a v5e does directly.
+    """Raise ValueError if some ranks must send farther than a v5e does directly.
 
-    `devices`: by rank; `powers_of_two`: whether the module is for devices in an order that makes
-    all offsets powers of two; `again`: whether one can be emitted for the order that these have.
+    `devices`: by rank; `powers_of_two`: whether the module expects a device order that makes all
+    offsets powers of two; `again`: whether a module can be emitted for the given order.
     """
     direct = are_near(devices, sender, receiver)
     if not powers_of_two:

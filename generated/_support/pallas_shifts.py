@@ -1,6 +1,6 @@
-"""Shifting in VMEM: elements of a window are moved to where they stand in a chunk or a block.
+"""Shifts in VMEM: move a window's elements to their place in a chunk or a block.
 
-What can be shifted are 32-bit words, as which elements of 16 and 8 bits travel here.
+Only 32-bit words can be shifted, so elements of 16 and 8 bits are widened to them.
 """
 
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ from .pallas_peers import div, rem
 
 
 def words_of(values):
-    """Return the elements as 32-bit words."""
     size = values.dtype.itemsize
     if size == 4:
         return values
@@ -22,7 +21,7 @@ def words_of(values):
 
 
 def elements_of(words, dtype):
-    """Return the elements that `words_of` took."""
+    """Invert `words_of`."""
     size = jnp.dtype(dtype).itemsize
     if size == 4:
         return words
@@ -31,10 +30,10 @@ def elements_of(words, dtype):
 
 
 def shifted(values, by, chunk, rolled):
-    """Return the words of a window moved to higher indices, by so much a dimension, and cut to a
-    chunk; `rolled`: the dimensions along which any window moves.
+    """Return the words of a window moved to higher indices by `by` and cut to a chunk; `rolled`:
+    the dimensions along which any window moves.
 
-    What goes around the end of the window is beyond the chunk, or masked.
+    Words that wrap around the end of the window are beyond the chunk, or masked.
     """
     words = words_of(values)
     if len(chunk) == 1:
@@ -59,13 +58,13 @@ def _shifted_flat(words, by, chunk):
 
 
 def fill(window, chunk, by, rolled):
-    """Fill a chunk from a window whose elements are moved."""
+    """Fill a chunk from a window, shifting its elements."""
     words = shifted(window[...], by, chunk.shape, rolled)
     chunk[...] = elements_of(words, chunk.dtype).reshape(chunk.shape)
 
 
 def merge(window, y, by, part, block, rolled):
-    """Write a part of a block from a window whose elements are moved."""
+    """Write part of a block from a window, shifting its elements."""
     words = shifted(window[...], by, y.shape, rolled)
     places = [lax.broadcasted_iota(jnp.int32, words.shape, axis) for axis in range(words.ndim)]
     if len(block) == 1:

@@ -1,8 +1,8 @@
-"""A direct reshard in two halves, between which a program computes while tiles travel.
+"""A direct reshard in two halves, between which a program computes while tiles are in flight.
 
-Two kernels share semaphores and the target shard. XLA keeps these where they are from the one to
-the other: the first makes them, and the second alone takes them. The source shard goes the same
-way, so that nothing else is put there while it is still read.
+Two kernels share semaphores and the target shard. XLA keeps their addresses in between, because the
+first kernel creates them and only the second consumes them. The source shard is passed on too, so
+that its memory is not reused while it is still read.
 """
 
 import warnings
@@ -22,17 +22,17 @@ SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
 
 
 class Started:
-    """A reshard that `reshard_start` has begun. `held`: what both kernels share, the source shards
-    first; of one that is interpreted the result alone. `source`: the mesh of these kernels."""
+    """A reshard that `reshard_start` has begun. `held`: the arrays shared by both kernels, source
+    shards first; the result if interpreted. `source`: the mesh of these kernels."""
 
     def __init__(self, held, source, target):
         self.held, self.source, self.target = tuple(held), source, target
 
     def then(self, values):
-        """Return arrays, in any container: what is computed of them comes after the start."""
+        """Return arrays, in any container, such that computations on them come after the start."""
         if not self.held:
             raise ValueError("then: reshard_done has been called already")
-        # The target shards stand for the start; of one that is interpreted, the result.
+        # The target shards stand for the start; the result does if interpreted.
         *before, place = self.held[:2]
         place, values = lax.optimization_barrier((place, values))
         self.held = *before, place, *self.held[2:]
@@ -47,18 +47,18 @@ class StartedReshard(OneOrder):
     """A reshard of `Halves`."""
 
     def reshard_start(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
-        """Begin to reshard, and return what `reshard_done` takes; in `jax.jit` only.
+        """Begin to reshard, and return the handle for `reshard_done`; in `jax.jit` only.
 
             started = reshard_start(x, mesh)
-            w = started.then(w)                 # what is computed of w comes after the start,
+            w = started.then(w)                 # computations on w come after the start,
             z = x @ w
             y = reshard_done(started, after=z)  # and z before the end
 
-        Arguments are those of `reshard`. Both calls are made in one trace, as in one body of a
-        loop, and `reshard_done` once; several may be under way, done in any order. Until then the
-        source shard is kept, and copied first where the program goes on using it. Interpreted, it
-        is `reshard`. Raises as `reshard`, TypeError outside of `jax.jit`, and NotImplementedError
-        under `jax.vmap` and for a derivative.
+        Arguments are those of `reshard`. Both calls must be in one trace, such as one loop body,
+        with `reshard_done` called once; several reshards may be in flight and finish in any order.
+        The source shard is kept until then, and copied first if the program uses it later. If
+        interpreted, this is `reshard`. Raises like `reshard`, TypeError outside `jax.jit`, and
+        NotImplementedError under `jax.vmap` and for a derivative.
         """
         not_mapped("reshard_start")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
@@ -83,9 +83,9 @@ class StartedReshard(OneOrder):
         return Started(begin(typed(given, x)), source, target)
 
     def reshard_done(self, started, after=()):
-        """Return the target array of what `reshard_start` has begun, once it is there; not before
-        the arrays `after`, in any container, are computed. Raises TypeError for what is no start,
-        and ValueError for one that is done already."""
+        """Return the target array of a reshard begun by `reshard_start`, after the arrays `after`,
+        in any container, are computed. Raises TypeError for a value that is not a start, and
+        ValueError for one already done."""
         if not isinstance(started, Started):
             raise TypeError(f"reshard_done: got {type(started).__name__}, expected a Started")
         if not started.held:
@@ -100,7 +100,8 @@ class StartedReshard(OneOrder):
         return typed(result, mapped(self._as_given, started.target, out_rows, result.spec)(y))
 
     def _begun(self, x, collective_id):
-        """Return a source shard, the target shard to be, and two semaphores: tiles travel."""
+        """Start the transfers; return a source shard, the future target shard, and two
+        semaphores."""
         semaphore, x = pltpu.SemaphoreType.DMA(()), lax.transpose(x, self.program.view)
         arrays = pltpu.HBM(x.shape, x.dtype), pltpu.HBM(self.program.target_shape, x.dtype)
         return pl.pallas_call(
@@ -116,7 +117,7 @@ class StartedReshard(OneOrder):
         )(pltpu.with_memory_space_constraint(x, pltpu.HBM))
 
     def _ended(self, x, y, *semaphores):
-        """Return the target shard, once all of it has come."""
+        """Wait for the whole target shard and return it."""
         x, y = (pltpu.with_memory_space_constraint(each, pltpu.HBM) for each in (x, y))
         y = pl.pallas_call(
             self.program.kernels[1],
@@ -129,14 +130,14 @@ class StartedReshard(OneOrder):
         return lax.transpose(y, self.program.inverse)
 
     def _as_moved(self, shard):
-        """Return elements as what kernels move."""
+        """Return elements in the type that kernels move."""
         if self.dtype == jnp.bool_:
             return shard.astype(jnp.int8)
         bits = self.program.as_bits(False)
         return lax.bitcast_convert_type(shard, bits_of(self.dtype)) if bits else shard
 
     def _as_given(self, shard):
-        """Return elements as what they are."""
+        """Return elements in their own type."""
         if self.dtype == jnp.bool_:
             return shard.astype(jnp.bool_)
         bits = self.program.as_bits(False)
@@ -145,7 +146,7 @@ class StartedReshard(OneOrder):
 
 @jax.custom_jvp
 def _underived(x):
-    """Return an array of which there is neither a batch nor a derivative."""
+    """Return an array without batching or derivative."""
     return x
 
 

@@ -1,17 +1,17 @@
-"""Whether the interpreter of kernels has the threads of XLA that it needs."""
+"""Whether XLA has enough threads for the interpreter of kernels."""
 
 import math
 import os
 
 import jax
 
-# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
+# XLA on CPU copies larger arrays in another thread (kSmallDataTransferByteSize).
 COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
-    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
-    threads, and none is left to copy a large array. `held`: what a device has of memory."""
+    """Raise ValueError if the interpreter would wait forever: each device occupies one of XLA's
+    threads, and none is left to copy a large array. `held`: a device's arrays."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
@@ -26,8 +26,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
-    than these variables of the environment say (DefaultThreadPoolSize)."""
+    """Return the number of XLA threads on this CPU: one a device, but at least one per core or the
+    number in these environment variables (DefaultThreadPoolSize)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:

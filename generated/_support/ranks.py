@@ -1,12 +1,12 @@
-"""Ranks: how programs of JAX number the devices of both sides of an exchange."""
+"""Ranks: how JAX programs number the devices of both sides of an exchange."""
 
 import jax.numpy as jnp
 from jax import lax
 
 
 def end_ranks(exchange, by_id=False):
-    """Return the ranks of source positions and of target positions: the positions themselves
-    where both sides have one order, unless `by_id`, else places among the sorted ids."""
+    """Return the ranks of source and target positions: the positions themselves if both sides have
+    one order and not `by_id`, else indices into the sorted ids."""
     alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
     if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
         return range(len(exchange.ranks)), range(len(exchange.ranks))
@@ -15,7 +15,7 @@ def end_ranks(exchange, by_id=False):
 
 
 def at(table, me):
-    """Return the row of a rank in a table; the row itself where all are the same."""
+    """Return a rank's row in a table; a constant if all rows are equal."""
     if (table == table[0]).all():
         return table[0]
     return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)

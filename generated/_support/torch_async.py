@@ -1,4 +1,4 @@
-"""Calls that are waited for later."""
+"""Calls that complete later."""
 
 import torch
 
@@ -6,8 +6,8 @@ from .torch_symmetric import finished, shared
 
 
 class Work:
-    """A call of `reshard` that is under way, by the `steps` of a generator. Until `wait` tensors
-    that it was given are not to be written, and its result is not to be read."""
+    """A `reshard` call in progress, driven by the `steps` of a generator. Before `wait`, do not
+    write the tensors passed to it or read its result."""
 
     def __init__(self, steps, home, given, group, then):
         self._steps, self._then, self._shared = steps, then, shared(group)
@@ -18,7 +18,7 @@ class Work:
             with torch.cuda.stream(side):
                 self._finish()
                 self._event = side.record_event()
-            for tensor in given:  # which may be freed before the stream is done with them
+            for tensor in given:  # may be freed before the stream is done with them
                 tensor.record_stream(side)
         else:
             next(steps)
@@ -33,7 +33,7 @@ class Work:
         else:
             current = torch.cuda.current_stream(self._event.device)
             current.wait_event(self._event)
-            for tensor in self._result or ():  # made on the other stream
+            for tensor in self._result or ():  # created on the other stream
                 if tensor is not None:
                     tensor.record_stream(current)
         if self._error is not None:
@@ -41,7 +41,7 @@ class Work:
         return self._then(self._result)
 
     def _finish(self):
-        """Make what is left of the call."""
+        """Run the rest of the call."""
         steps, self._steps = self._steps, None
         if steps is None:
             return
@@ -51,8 +51,8 @@ class Work:
             self._error = error
 
     def _side(self, home):
-        """Return the stream of a device that such calls of a group run on. There is one, since
-        torch keeps the memory that was freed on a stream for that stream."""
+        """Return a device's stream for a group's asynchronous calls. There is one, since torch
+        reuses memory freed on a stream only on that stream."""
         sides = self._shared.sides
         if home not in sides:
             sides[home] = torch.cuda.Stream(home)

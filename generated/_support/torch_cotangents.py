@@ -1,4 +1,4 @@
-"""Cotangents of an emitted matmul: two matmuls, of the modules beside its own."""
+"""Cotangents of an emitted matmul: two matmuls of sibling modules."""
 
 import importlib
 
@@ -6,21 +6,21 @@ import torch
 
 
 class Cotangents:
-    """What makes those of lhs and rhs: `modules` of a matmul's package, by name."""
+    """Computes the cotangents of lhs and rhs; `modules` are in the matmul's package, by name."""
 
     def __init__(self, *modules):
         self.modules = modules
 
     def multiplied(self, host, group, *given):
-        """Return what a matmul makes of operands, with its gradient: of a group, or of one address
-        space, where lhs of all devices comes first."""
+        """Return the matmul of operands with its gradient: in a group, or in one address space,
+        where lhs of all devices comes first."""
         return _Multiplied.apply(self, host, group, *given)
 
     def of(self, host, given, c_bar, group):
         """Return the cotangents of shards."""
         package, half = host.name.rpartition(".")[0], len(given) // 2
         first, second = (importlib.import_module(f"{package}.{each}") for each in self.modules)
-        # They multiply in the dtype of the result.
+        # The siblings multiply in the dtype of the result.
         given = [x.transpose(-1, -2).to(host.out_dtype).contiguous() for x in given]
         a, b = given[:half], given[half:]
         c_bar = [each.resolve_neg().contiguous() for each in c_bar]

@@ -1,4 +1,4 @@
-"""Reshards of DTensors, where placements can express both shardings."""
+"""Reshards of DTensors, if placements can express both shardings."""
 
 import math
 
@@ -10,27 +10,27 @@ from .torch_symmetric import in_a_line
 
 
 class DTensors:
-    """A reshard whose sides are placements: `before` and `after` have for each axis of the source
-    and target mesh the dimension that it splits, or a pair of that and a split factor, None where
-    it replicates, the operator where it is unreduced; `shapes`: those of the meshes."""
+    """A reshard between placements: `before` and `after` have, for each axis of the source and
+    target mesh, the dimension that it splits, or a pair of that and a split factor, None for a
+    replicated axis, or the operator of an unreduced one; `shapes`: those of the meshes."""
 
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
 
     def reshard(self, x, target_mesh=None, group=None, *, transport=None, check=False):
-        """Return what `reshard` makes of a DTensor.
+        """Return the reshard of a DTensor.
 
-        `target_mesh` is the DeviceMesh of the result, None that of `x`; `transport` and `check` are
-        those of `reshard`. Raises ValueError for another shape, other placements or other devices,
-        on every rank where `reshard` does so, and as `reshard` does.
+        `target_mesh` is the DeviceMesh of the result, by default that of `x`; `transport` and
+        `check` are those of `reshard`. Raises ValueError for a wrong shape, placements or devices,
+        and otherwise like `reshard`; on every rank in the cases where `reshard` does so.
         """
-        from torch.distributed.tensor import DTensor  # slow: when it is used
+        from torch.distributed.tensor import DTensor  # slow: imported on first use
 
         own, group = self._own, dist.group.WORLD if group is None else group
         target_mesh = getattr(x, "device_mesh", None) if target_mesh is None else target_mesh
         try:
             shard, after = self._shard(x, target_mesh, group)
-        except Exception as error:  # which all ranks are to hear of
+        except Exception as error:  # all ranks must learn of the error
             if group is None:
                 raise
             asked = Asked(transport, check)
@@ -45,22 +45,22 @@ class DTensors:
 
     def _shard(self, x, target_mesh, group):
         """Return the local shard of a DTensor, None outside its mesh, and the placements of the
-        result. Raises ValueError for a DTensor or a target mesh that is not the plan's."""
+        result. Raises ValueError for a DTensor or target mesh that is not the plan's."""
         from torch.distributed.tensor import DTensor
 
         own, shape = self._own, self._own.shape
         if not isinstance(x, DTensor):
             raise ValueError(f"got {type(x).__name__}, expected a DTensor")
         before, after = (tuple(map(_placement, dims)) for dims in self._dims)
-        # `from_local` ignores the shape of a scalar, and takes that of the local tensor: (0,) on a
-        # rank outside the mesh.
+        # `from_local` ignores a scalar's shape and uses the local tensor's, (0,) on a rank outside
+        # the mesh.
         if tuple(x.shape) not in (shape, shape or (0,)) or _placements(x) != before:
             got = f"got {tuple(x.shape)} placed {_placements(x)}"
             raise ValueError(f"{got}, expected {shape} placed {before}")
         self._check_mesh(x.device_mesh, self._shapes[0], own.exchange.source.ids, group, "source")
         self._check_mesh(target_mesh, self._shapes[1], own.exchange.target.ids, group, "target")
         inside = x.device_mesh.get_coordinate() is not None
-        # Of a `shard_order` to_local() alone would give the gradient another.
+        # With a `shard_order`, to_local() alone would give the gradient another order.
         given = x.to_local(grad_placements=tuple(map(_of_gradient, before)))
         return given.resolve_neg().contiguous() if inside else None, after
 
@@ -77,7 +77,7 @@ class DTensors:
 
 def _placements(x):
     """Return the placements of a DTensor, strided along an axis that splits a dimension after a
-    later one: so it is if its `shard_order` (torch 2.13) says so."""
+    later one, as its `shard_order` (torch 2.13) may state."""
     placed = list(x.placements)
     for dim, axes in getattr(x._spec, "shard_order", None) or ():
         for number, axis in enumerate(axes):
@@ -87,12 +87,12 @@ def _placements(x):
 
 
 def _of_gradient(placement):
-    """Return the placement of a gradient: that of a partial sum is the same for every term."""
+    """Return the placement of a gradient: that of a partial sum is equal for every term."""
     return _placement(None) if placement.is_partial() else placement
 
 
 def _placement(placed):
-    """Return what an axis does as a placement of torch's."""
+    """Return an axis's role as a torch placement."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 

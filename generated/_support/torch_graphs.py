@@ -1,4 +1,4 @@
-"""What CUDA graphs read, which stays for good."""
+"""Tensors read by CUDA graphs, kept forever."""
 
 import torch
 
@@ -8,7 +8,7 @@ _READ: list = []
 
 
 def keep(made):
-    """Keep what a graph that is captured reads."""
+    """Keep a tensor that a graph under capture reads."""
     _READ.append(made)
 
 

@@ -1,10 +1,10 @@
-"""A check of what devices exchange: pieces are packed, handed over and unpacked in one process."""
+"""A check of the exchange: pieces are packed, handed over and unpacked in one process."""
 
 from .torch_wire import Wire, unpacked
 
 
 def handed_over(moves, given):
-    """Return the target shards of each tensor, of shards whose pieces are handed over."""
+    """Return the target shards of each tensor after handing over pieces of the given shards."""
     exchange, found = moves[0].exchange, []
     home = given[0][0].device
     held = dict.fromkeys(exchange.ranks, [None] * len(moves))

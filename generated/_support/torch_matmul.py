@@ -1,7 +1,7 @@
-"""The host of an emitted matmul: memory that peers read, tables of its kernels, launches, streams.
+"""The host of an emitted matmul: memory that peers read, kernel tables, launches, streams.
 
 One address space (`matmul_local`), or the processes of a group (`matmul`), one a device: rank r is
-the r-th of all device ids. What processes take is in `torch_ranks`.
+the r-th of all device ids. `torch_ranks` handles processes.
 """
 
 import copy
@@ -21,21 +21,21 @@ from .torch_tensors import check, has_kernels, requires_grad
 NO_COTANGENTS = (
     "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
 )
-ALIGNED = 128  # bytes at whose multiples slots begin
-MOST_FLOPS = 2**24  # more are not done in a self-check, but those of smaller matrices
-FEW_EACH = 5  # rows, or columns, of each shard of these
+ALIGNED = 128  # alignment of slots in bytes
+MOST_FLOPS = 2**24  # for more operations, a self-check uses smaller matrices
+FEW_EACH = 5  # rows or columns of each shard of these
 
 
 class TritonMatmul:
-    """One emitted matmul. `name`: its module's; `said`: what all ranks must have; `ids` and `boxes`
-    by position: of lhs, rhs, the result and the product; `kernels`: those of the module; `slots`:
-    elements of a slot for what is offered, where rhs begins in it, and of a slot for terms of the
-    result; `unit`: elements that `pull` copies as one; `blocks` of i, k and j, `warps` and `stages`
-    of the kernel; `described`: whether TMA can copy blocks of operands; `terms` of lhs, rhs and the
-    result, functions of a position or None, see `Parts`, and the `operators` that combine them;
-    `overlap`: whether it multiplies while parts come; `cotangents`: what makes them. `polls`: how
-    often a kernel looks for what it waits for. `tma`: False where blocks of operands are to be
-    loaded through pointers, though TMA could copy them."""
+    """One emitted matmul. `name`: its module's; `said`: must agree on all ranks; `ids` and `boxes`
+    by position: of lhs, rhs, the result and the product; `kernels`: the module's; `slots`: elements
+    of a slot for offered operands, the start of rhs in it, and elements of a slot for result terms;
+    `unit`: elements that `pull` copies as one; `blocks` of i, k and j, `warps` and `stages` of the
+    kernel; `described`: whether TMA can copy operand blocks; `terms` of lhs, rhs and the result,
+    functions of a position or None (see `Parts`), and the `operators` that combine them; `overlap`:
+    whether it multiplies while parts arrive; `cotangents`: computes them. `polls`: how often a
+    kernel polls before it gives up. `tma`: False loads operand blocks through pointers even if TMA
+    could copy them."""
 
     polls = 100_000_000
     tma = True
@@ -55,29 +55,28 @@ class TritonMatmul:
 
     @functools.cached_property
     def parts(self):
-        """What devices give each other."""
+        """The parts that devices exchange."""
         return Parts(len(self.ids), self.boxes, self.batch, self.terms)
 
     def shape(self, side, position):
-        """Return the exact shape of a shard: of lhs (0), rhs (1), or the result (2), of one term
-        where it is unreduced."""
+        """Return the exact shape of a shard of lhs (0), rhs (1), or the result (2), for one term if
+        it is unreduced."""
         box = self.boxes[side](position)[-2 * (self.batch + 2) :]
         return tuple(map(operator.sub, box[1::2], box[::2]))
 
     @property
     def layout(self):
-        """Where in the memory of each device others find flags and counters, what it offers, and
-        leave sums, in bytes: where the second and third begin, and where all ends."""
+        """The byte layout of each device's shared memory: flags and counters, offered operands, and
+        sums: the starts of the second and third, and the end."""
         offered = _up(12 * len(self.ids), ALIGNED)
         summed = offered + _up(2 * self.slots[0] * self.dtype.itemsize, ALIGNED)
         return offered, summed, summed + 2 * self.slots[2] * self.out_dtype.itemsize
 
     def matmul_local(self, lhs, rhs):
-        """Return the shards of the result, from those of both operands in one address space: lists
-        sorted by device id, of tensors on GPUs, or all on the CPU in the interpreter. Its gradient,
-        where there is one, is that of `matmul`: where results have replicas, all must get the same.
-        Raises ValueError for what are no such shards.
-        """
+        """Return the result's shards, given those of both operands in one address space: lists
+        sorted by device id, of tensors on GPUs, or all on the CPU in the interpreter. The gradient,
+        if emitted, is that of `matmul`; replicas of a result must get equal gradients. Raises
+        ValueError for wrong shards."""
         lhs, rhs = list(lhs), list(rhs)
         if len(lhs) != len(self.order) or len(rhs) != len(self.order):
             expected = f"expected {len(self.order)} of each"
@@ -92,11 +91,11 @@ class TritonMatmul:
             self.check(given, position)
         homes = [each.device for each in lhs]
         if several := len({*homes}) > 1:
-            from .torch_several import join_streams  # when it is used
+            from .torch_several import join_streams  # imported on first use
 
             join_streams({*homes})
         members = self._local(tuple(homes))
-        # Of several devices on one GPU none may wait for what is launched after it.
+        # If one GPU runs several devices, none may wait for a later launch.
         overlap = self.overlap and len({*homes}) == len(homes)
         calls = [
             members[position].steps(a, b, overlap=overlap)
@@ -125,14 +124,14 @@ class TritonMatmul:
         return [Member(self, position, held[position], places) for position in every]
 
     def matmul(self, a, b, group=None):
-        """Return this rank's shard of the product of two operands, from its shards of them.
+        """Return this rank's shard of the product, given its shards of both operands.
 
-        Every process of the group calls it; of one group calls come from one stream, and none ends
-        before its peers have begun it. To capture it in a CUDA graph, call it once before. Raises
-        ValueError for a wrong shard or group, and on GPUs on every rank where one has set another
-        backend of symmetric memory than CUDA; RuntimeError, which says which rank waits for what,
-        where a peer does not come: on GPUs when `synchronize` is called, or in the next call. A
-        group of which a call failed takes no other.
+        Every process of the group must call it, on one stream per group; no call ends before all
+        peers have begun it. To capture it in a CUDA graph, call it once before. Raises ValueError
+        for a wrong shard or group and, on GPUs, on every rank if one has set another symmetric
+        memory backend than CUDA; RuntimeError, naming the waiting rank and its peer, if a peer does
+        not call: on GPUs in `synchronize` or the next call. After a failed call the group accepts
+        no other.
         """
         group = self.ranks.group(group)
         if requires_grad([a, b]):
@@ -145,18 +144,18 @@ class TritonMatmul:
         return self.cotangents.multiplied(self, group, *given)
 
     def synchronize(self, group=None):
-        """Wait for the calls of a group. Raises RuntimeError where one of them failed."""
+        """Wait for the calls of a group. Raises RuntimeError if one of them failed."""
         self.ranks.synchronize(group)
 
     @functools.cached_property
     def ranks(self):
         """The groups that multiply."""
-        from .torch_ranks import MultiplyingRanks  # when it is used
+        from .torch_ranks import MultiplyingRanks  # imported on first use
 
         return MultiplyingRanks(self)
 
     def check(self, given, position):
-        """Raise ValueError for what are no operands' shards of a device."""
+        """Raise ValueError for wrong operand shards of a device."""
         for side, (name, tensor) in enumerate(zip(("lhs", "rhs"), given, strict=True)):
             what = f"{name} of device {self.ids[position]}"
             check(tensor, self.shape(side, position), self.dtype, what)
@@ -166,7 +165,7 @@ class TritonMatmul:
             raise ValueError(f"got operands on {given[0].device} and {given[1].device}")
 
     def self_check(self):
-        """Multiply numbered elements twice, and return what is right; exit with what is wrong."""
+        """Multiply numbered elements twice and return the facts checked; exit on a fault."""
         flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]
         if flops <= MOST_FLOPS:
             return self._check()
@@ -194,9 +193,9 @@ class TritonMatmul:
         return f"{flops} flops done twice, every element of the product right"
 
     def _scaled(self):
-        """Return the same matmul of small matrices, whose shards end where those of the large ones
-        do, in proportion, at multiples of the same part of a block: boxes that tile those tile
-        these, and what the kernels take for granted of ends holds."""
+        """Return the same matmul on small matrices, whose shard ends are proportional to those of
+        the large ones, at multiples of the same fraction of a block: if the small boxes tile, the
+        large ones do, and the kernels' assumptions about ends hold."""
         *lead, i, j, k = range(self.batch + 3)
         along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
         ends: list[set] = [set() for _ in range(self.batch + 3)]
@@ -220,7 +219,7 @@ class TritonMatmul:
         return small
 
     def _check_results(self, results, wanted):
-        """Exit where results, all their terms together, are not what is wanted."""
+        """Exit if results, with all terms combined, are wrong."""
         array = torch.zeros(self._array(2), dtype=torch.float64)
         for position, found in zip(self.order, results, strict=True):
             part = _part(self.boxes[2](position))
@@ -234,12 +233,12 @@ class TritonMatmul:
                 raise SystemExit(f"device {self.ids[position]}: wrong product")
 
     def _array(self, side):
-        """Return the shape of all of a side, terms first where there are any."""
+        """Return the shape of a whole side, with its terms first if there are any."""
         ends = [self.boxes[side](position)[1::2] for position in self.order]
         return [max(each) for each in zip(*ends, strict=True)]
 
     def _value(self, side, array):
-        """Return the tensor that an array is, or the terms of it are."""
+        """Return the tensor given as an array or as its terms."""
         if array.dim() == len(self.shapes[side]):
             return array
         return {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[self.operators[side]](
@@ -252,7 +251,8 @@ def _shard(tensor, box):
 
 
 class _Scale(NamedTuple):
-    """A dimension of `whole` elements, of which `unit` divides all ends, made so many units."""
+    """A dimension of `whole` elements, all of whose ends `unit` divides, scaled to that many
+    units."""
 
     whole: int
     unit: int
@@ -260,7 +260,7 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, ends, block):
-        """Return that for ends, in blocks of so many elements."""
+        """Return the scale for these ends and block size."""
         whole, granule = max(ends), math.gcd(*ends)
         unit = math.gcd(granule, block)
         few = FEW_EACH * len(ends) + 1 if unit < FEW_EACH else len(ends) - 1
@@ -271,7 +271,7 @@ class _Scale(NamedTuple):
 
 
 def _scaled_box(box, by, position):
-    """Return the box at a position with its last ends, those of the tensor, in proportion."""
+    """Return the box at a position with its last ends, those of the tensor, scaled."""
     ends = box(position)
     first = len(ends) - 2 * len(by)
     scales = (each for each in by for _ in range(2))

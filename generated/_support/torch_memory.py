@@ -1,5 +1,5 @@
-"""Memory that callers share with peers: source shards that are read, and results that are written,
-where they are."""
+"""Memory that callers share with peers: source shards that are read in place, and results that are
+written in place."""
 
 import functools
 import math
@@ -16,15 +16,15 @@ from .torch_tensors import capturing, check, table
 
 
 class Push(NamedTuple):
-    """How tiles are pushed: the module's kernel, its function that launches that between barriers,
-    and how many tiles a source shard is cut into at most, those of all replicas."""
+    """How tiles are pushed: the module's kernel, its function that launches the kernel between
+    barriers, and the most tiles of a source shard, replicas included."""
 
     kernel: Any
     between: Callable
     tiles: int
 
     def pushing(self, own, shards, place, device_id, programs):
-        """Return a function that writes tiles to the results of all ranks once these expect it."""
+        """Return a function that writes tiles to the results of all ranks once they expect it."""
         (move,), exchange = own.moves, own.exchange
         ranks = [exchange.ranks.index(target) for target in exchange.target.ids]
         addresses = [place.addresses[rank] for rank in ranks]
@@ -39,7 +39,7 @@ class Push(NamedTuple):
 
     def pusher(self, move, shard, addresses, device_id, programs=None):
         """Return a function that copies tiles of a source shard to the target shards at these
-        addresses, and fills that of the device if it is of a term without a value."""
+        addresses, and fills the device's own if it is of a missing term."""
         exchange, launch = move.exchange, None
         positions = [exchange.source_position(device_id)]
         if "homes" in self.kernel.arg_names:
@@ -60,20 +60,20 @@ class Push(NamedTuple):
 
 
 class SharedMemory:
-    """The functions of a module for the memory of its host."""
+    """A module's functions for its host's memory."""
 
     def __init__(self, host):
         self._first, self._last = host.phases[0].processes, host.phases[-1].processes
 
     def symmetric_source(self, group=None, shard=None):
-        """Return this device's source shard in symmetric memory, to be filled and given to
-        `reshard`; None outside the source mesh. For GPUs that share memory. The first call for a
-        group is one that every rank makes.
+        """Return this device's source shard in symmetric memory, to be filled and passed to
+        `reshard`; None outside the source mesh. For GPUs that share memory. Every rank must make
+        the first call for a group.
 
-        With `shard`, which every rank has then, from torch.distributed._symmetric_memory.empty,
-        return that: given to `reshard` on every rank, it is read where it is. Ranks that give
-        `reshard` different ones wait in vain for each other. It is kept as long as the group.
-        Raises RuntimeError on every rank for one that has no such memory, or a wrong shard.
+        With `shard`, from torch.distributed._symmetric_memory.empty on every rank, return that:
+        passed to `reshard` on every rank, it is read in place. If ranks pass `reshard` different
+        ones, they wait for each other until the time-out. It lives as long as the group. Raises
+        RuntimeError on every rank if one has no such memory or a wrong shard.
         """
         group, own = in_group(group), self._first
         (move,), device_id = own.moves, own.exchange.ranks[dist.get_rank(group)]
@@ -90,8 +90,8 @@ class SharedMemory:
         return _as(buffer, move.source_shape(device_id), move)
 
     def source_buffer(self, group, home):
-        """Return memory of this module alone that holds any device's source shards and that every
-        rank can read; made once a group."""
+        """Return memory private to this module that holds any device's source shards and that every
+        rank can read; allocated once a group."""
         kept = self._first.kept(group)
         if "buffer" not in kept:
             kept["buffer"] = placed(lambda: symmetric(self._first.starts[-1], home), group)
@@ -99,14 +99,14 @@ class SharedMemory:
         return kept["buffer"].held
 
     def symmetric_result(self, group=None, out=None):
-        """Return memory for this device's target shard into which the other ranks write: given to
-        `reshard` as `out`, on every rank, it lets tiles be pushed from where the shard is, and
-        nothing is copied first, unless the shard is in symmetric memory as well. For GPUs that
-        share memory. Every rank makes the first call for a group, and all those with `out`: memory
-        of the caller's, as `symmetric_source` takes it.
+        """Return memory for this device's target shard that the other ranks can write: passed to
+        `reshard` as `out` on every rank, it lets tiles be pushed directly from the shard, without a
+        copy unless the shard is in symmetric memory as well. For GPUs that share memory. Every rank
+        must make the first call for a group, and all calls with `out`: the caller's own memory, as
+        for `symmetric_source`.
 
-        When `reshard` is called again, what reads the result is over, or before that on the stream.
-        Raises ValueError for sums, and where some devices are in one mesh only.
+        Finish reading the result before the next `reshard`, or read it earlier on the same stream.
+        Raises ValueError for sums, and if some devices are in one mesh only.
         """
         own = self._last
         (move,), target = own.moves, own.exchange.target

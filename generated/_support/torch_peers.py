@@ -1,5 +1,5 @@
-"""Tiles that go through memory which all processes of a group read and write: pulled from where
-shards are offered, or pushed to where results are, by what `torch_memory.py` adds."""
+"""Tiles that move through memory shared by all processes of a group: pulled from offered shards, or
+pushed to results, by `torch_memory.py`."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ from .triton_listed import Listed, entries_of
 
 
 class PeerMemory(Together):
-    """What `Processes` do with symmetric memory. `features`: by name, what calls can do besides."""
+    """How `Processes` use symmetric memory. `features`: optional abilities of calls, by name."""
 
     def __init__(self, *given, features=()):
         super().__init__(*given)
@@ -21,13 +21,13 @@ class PeerMemory(Together):
         self._staging = functools.cache(
             lambda device_id, home, whole: Listed(self._staged(device_id, whole), home)
         )
-        # By group, whose calls come one after another: the kind of device and the transport taken
-        # by that asked for; the memory of `symmetric_source`; the buffers of an exchange by device
-        # and stream; how tensors that came before are moved again; what other modules have as well.
+        # By group, whose calls are sequential: the device type and transport by requested
+        # transport; the memory of `symmetric_source`; the buffers of an exchange by device and
+        # stream; how to move tensors seen before; and state of other modules.
         self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def kept(self, group):
-        """Return what is kept of a group."""
+        """Return the state kept for a group."""
         kept = self._kept.get(group)
         if kept is None:
             common = shared(group)
@@ -42,8 +42,8 @@ class PeerMemory(Together):
         return self._pulling(shards, outs, device_id, home, group, programs)
 
     def _pulling(self, shards, outs, device_id, home, group, programs):
-        """Return a function that lets all ranks offer what leaves their shards, and then pull tiles
-        from where they are."""
+        """Return a function that lets all ranks offer the parts leaving their shards, and then
+        pulls tiles from there."""
         place, starts = self._stage(group, home)
         me, copy = self.exchange.source_position(device_id), None
         if len(shards) == 1 and me >= 0:
@@ -75,8 +75,8 @@ class PeerMemory(Together):
         return run
 
     def result_place(self, shards, outs, group):
-        """Return where the result is, if tiles are pushed there: where it is a tensor that all
-        ranks write, and the shard is none that they read; else None."""
+        """Return the result's place if tiles are pushed there: it is a tensor that all ranks can
+        write, and the shard is not one that they read; else None."""
         if "push" not in self.features or len(self.moves) > 1 or outs is None:
             return None
         kept, offered = self.kept(group), self.kept(group)["shared"].offered
@@ -86,18 +86,19 @@ class PeerMemory(Together):
         return offered.get(address(outs[0]))
 
     def _stage(self, group, home):
-        """Return where ranks offer their shards, and where each tensor's begins there."""
+        """Return where ranks offer their shards, and the start of each tensor there."""
         kept, (*starts, size) = self.kept(group), self.starts
         return kept.get("buffer") or kept["shared"].grown(size, home, group), starts
 
     @functools.cached_property
     def starts(self):
-        """Where the shards of each tensor begin in memory that holds all, and the end of that."""
+        """The start of each tensor's shards in memory for all of them, and its end."""
         sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
         return [*itertools.accumulate(sizes, initial=0)]
 
     def _staged(self, device_id, whole):
-        """Yield the entries that copy what others get of a device's shards, or all of them."""
+        """Yield the entries that copy the parts of a device's shards that others read, or whole
+        shards."""
         for number, move in enumerate(self.moves):
             me = move.exchange.source_position(device_id)
             held, ids = move.exchange.source.box(me), move.exchange.target.ids

@@ -1,4 +1,4 @@
-"""An emitted reshard in two exchanges: one reduces terms to parts, and one copies these."""
+"""An emitted reshard in two exchanges: one reduces terms to parts, the other copies these."""
 
 import functools
 
@@ -10,20 +10,20 @@ from .torch_local import Together
 
 class Phased(Reshard):
     """An emitted reshard in two: a reduction to parts of target shards, then copies of the parts to
-    the replicas of these shards. `gradient`, `features`: as of `Reshard`."""
+    the replicas of these shards. `gradient`, `features`: as in `Reshard`."""
 
     def __init__(self, first, then, gradient=None, features=()):
         self.shape, self.dtype, self.gradient = first.shape, first.dtype, gradient
         self._both, self.features = (first, then), dict(features)
         self.exchange = Exchange(first.exchange.source, then.exchange.target, None, None)
-        # Copies are in the target mesh, but both are made by one group of processes.
+        # Copies are in the target mesh, but one group of processes makes both.
         then.exchange.ranks = self.exchange.ranks
         self.here = _OneAfterOther(first.here, then.here)
 
     @functools.cached_property
     def processes(self):
-        """What is done among the processes of a group."""
-        from .torch_both import BothProcesses  # when it is used
+        """Both reshards among the processes of a group."""
+        from .torch_both import BothProcesses  # imported on first use
 
         first, then = (phase.processes for phase in self._both)
         return BothProcesses(first, then, self.features)
@@ -42,18 +42,18 @@ class Phased(Reshard):
         return self._both[1].target_shape(device_id)
 
     def self_check(self):
-        """Return what is right about both; exit with what is wrong."""
-        for phase in self._both:  # the first ends the check where nothing can run
+        """Return the facts checked about both; exit on a fault."""
+        for phase in self._both:  # the first ends the check if nothing can run
             proved(phase.here)
         return "; ".join(phase.self_check() for phase in self._both)
 
 
 class _OneAfterOther(Together):
-    """Two reshards in one address space, the second of what the first makes."""
+    """Two successive reshards in one address space."""
 
     def __init__(self, first, then):
         self._first, self._then = first, then
 
     def local(self, shards, outs, programs=None):
-        """Return the target shards from the source shards."""
+        """Return the target shards, given the source shards."""
         return self._then.local(self._first.local(shards, [None], programs), outs, programs)

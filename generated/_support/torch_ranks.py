@@ -1,7 +1,6 @@
 """The processes of a group that multiply, one a device.
 
-Peers' memory is symmetric memory on GPUs of one host, and, for Triton's interpreter, files that
-processes share.
+Shared memory is symmetric memory on GPUs of one host and, for Triton's interpreter, shared files.
 """
 
 import weakref
@@ -15,7 +14,7 @@ from .torch_symmetric import foreign, in_a_line, in_group
 
 
 class MultiplyingRanks:
-    """This rank's device of a matmul in each group, whose calls come one after another."""
+    """This rank's device of a matmul in each group, whose calls are sequential."""
 
     def __init__(self, host):
         self._host = host
@@ -38,13 +37,13 @@ class MultiplyingRanks:
         return result
 
     def synchronize(self, group=None):
-        """Wait for the calls of a group. Raises RuntimeError where one of them failed."""
+        """Wait for the calls of a group. Raises RuntimeError if one of them failed."""
         member = self._met.get(self.group(group))
         if member is not None:
             member.synchronize()
 
     def _meet(self, a, b, group):
-        """Return this rank's device, once all ranks have agreed on what they multiply."""
+        """Return this rank's device, once all ranks agree on the matmul."""
         host = self._host
         ranks, position = dist.get_world_size(group), -1
         fault = f"group of {ranks} ranks, expected {len(host.ids)}" * (ranks != len(host.ids))
@@ -53,7 +52,7 @@ class MultiplyingRanks:
             try:
                 host.check((a, b), position)
                 fault = foreign(a.device) if a.device.type == "cuda" else ""
-            except Exception as error:  # the other ranks wait for an answer
+            except Exception as error:  # the other ranks wait for a reply
                 fault = in_a_line(error)
         said: list = [None] * ranks
         kind = getattr(getattr(a, "device", None), "type", "")

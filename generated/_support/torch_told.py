@@ -1,4 +1,4 @@
-"""What messages say of wrong tensors, and of a matmul that waits in vain."""
+"""Texts of messages about wrong tensors, and about waits of a matmul that time out."""
 
 import torch
 
@@ -6,7 +6,7 @@ from .boxes import ranges
 
 
 def wrong(tensor, shape, dtype):
-    """Return what is wrong with a tensor that is to have a shape and a dtype."""
+    """Return the mismatch between a tensor and the expected shape and dtype."""
     if type(tensor).__name__ == "DTensor":
         return "got a DTensor, expected its to_local(), or use reshard_dtensor"
     if not isinstance(tensor, torch.Tensor):
@@ -19,7 +19,7 @@ def wrong(tensor, shape, dtype):
 
 
 def awaited(member, code):
-    """Return in words what a device of a matmul waits for in vain, by the code of its kernel."""
+    """Return in words which wait of a matmul's device timed out, from its kernel's code."""
     ids, incoming = member.of.ids, member.incoming
     kind, which = divmod(code - 1, len(ids))
     if kind < 2:
@@ -36,7 +36,8 @@ def awaited(member, code):
 
 
 def part_of(move, device_id, rank):
-    """Return which part of a tensor of so many dimensions a device has, and how to split it so."""
+    """Return in words which part of a tensor of this rank a device holds, and how to split a tensor
+    so."""
     source = move.exchange.source
     box = source.box(source.position(device_id, "source"))[: 2 * rank]
     what = f", x[{', '.join(f'{low}:{high}' for low, high in ranges(box))}] of a whole x"

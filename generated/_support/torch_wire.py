@@ -1,4 +1,4 @@
-"""What a device exchanges with the others of a group: which bytes, and how they are packed."""
+"""The bytes that a device exchanges with the others of a group, and their packing."""
 
 import contextlib
 import itertools
@@ -10,8 +10,8 @@ import torch
 from .boxes import ranges, volume
 from .triton_listed import Listed, entries_of
 
-# Bytes that tell a rank which call tiles are of: as many as the widest load, so that tiles behind
-# them begin where they can be read by such.
+# Bytes of a call's number: as many as the widest load, so that tiles behind them are aligned for
+# it.
 SAID = 16
 OTHER_CALL = (
     "ranks of the group make different calls: one failed before on some, or they come in another "
@@ -21,8 +21,8 @@ OTHER_CALL = (
 
 @contextlib.contextmanager
 def unpacked(moves, outs, receiver):
-    """Give the memory that pieces are copied into; then fill the results from it, those of terms
-    without a value as such. Outside the target mesh there is none."""
+    """Yield the memory into which pieces are copied; then fill the results from it, and those of
+    missing terms with their value. Outside the target mesh there is none."""
     if receiver < 0:
         yield outs
         return
@@ -38,14 +38,13 @@ def unpacked(moves, outs, receiver):
 
 
 class Wire:
-    """What a device exchanges: pieces by rank, tensor and box, an order that both ends know. Each
-    is in a buffer; of one tensor, at the ends that are `in_place`, where it is in the shard.
-    `by_pairs`: whether ranks can send to each other.
+    """A device's exchange: pieces by rank, tensor and box, in an order common to both ends. Each is
+    in a buffer or, for a single tensor, at the ends `in_place`, in the shard. `by_pairs`: whether
+    ranks can send to each other.
 
-    With its pieces every rank tells the `peers`, which it sends any or has any of, the number of
-    the call, SAID bytes each: behind the pieces in the buffer if all go at once, else in a message
-    beside them. So who has tiles of another call knows, and so does who gave them, without waiting
-    for an answer."""
+    With its pieces every rank sends its `peers`, the ranks it exchanges pieces with, the number of
+    the call, SAID bytes each: behind the pieces in the buffer if all go at once, else in a separate
+    message. So both ends detect tiles of another call without waiting for a reply."""
 
     def __init__(self, moves, device_id, home, by_pairs=True):
         self.moves, self.home, exchange = moves, home, moves[0].exchange
@@ -62,8 +61,8 @@ class Wire:
         others = sorted({peer for peer, *_ in (*arriving, *leaving)} - {device_id})
         self.peers = [exchange.ranks.index(peer) for peer in others]
         held = {"source": self._source, "target": self._target}
-        # By end: (rank, first byte, end, tensor, box) of each piece of others; where the numbers
-        # of calls are in the buffer, and its end.
+        # By end: (rank, first byte, end, tensor, box) of each remote piece; the place of call
+        # numbers in the buffer, and its end.
         self._placed, self._numbers, self._ends = {}, {}, {}
         for end, pieces in (("source", leaving), ("target", arriving)):
             inside = held[end] if end in self.in_place else None
@@ -78,11 +77,11 @@ class Wire:
         return self.moves[number].exchange.source.box(self.me)
 
     def _target(self, number):
-        """Return the box of its target shard."""
+        """Return the box of this device's target shard of a tensor."""
         return self.moves[number].exchange.target.box(self.receiver)
 
     def _place(self, end, pieces, others, held):
-        """Note the places of pieces: in the shard whose box `held` returns, or in a buffer."""
+        """Record the places of pieces: in the shard whose box `held` returns, or in a buffer."""
         grouped = itertools.groupby(sorted(pieces), operator.itemgetter(0))
         by_peer = {peer: [*found] for peer, found in grouped}
         placed, numbers, stop = [], [], 0
@@ -100,7 +99,7 @@ class Wire:
         self._placed[end], self._numbers[end], self._ends[end] = placed, numbers, stop
 
     def _sizes(self, end):
-        """Return how many bytes leave for each rank, or arrive from it, if all go at once."""
+        """Return the bytes that leave for each rank, or arrive from it, if all go at once."""
         sizes = [0] * len(self.moves[0].exchange.ranks)
         for rank, start, stop, *_ in self._placed[end]:
             sizes[rank] += stop - start
@@ -109,12 +108,12 @@ class Wire:
         return sizes
 
     def _buffered(self, end):
-        """Return the places of pieces in the buffer of an end."""
+        """Return the places of pieces in an end's buffer."""
         return () if end in self.in_place else self._placed[end]
 
     def _packed(self):
-        """Yield the entries that pack: the memories of the shards, and last of the buffer, to that
-        of the buffer."""
+        """Yield the packing entries, from the memories of the shards, and last of the buffer, to
+        the buffer."""
         box, told = (0, SAID), self._told
         for start in self._numbers["source"]:
             yield from entries_of(box, box, box, 1, len(self.moves), 0, told, start)
@@ -123,15 +122,15 @@ class Wire:
             yield from entries_of(box, held, box, size, number, 0, 0, start)
 
     def _kept(self, own):
-        """Yield the entries of what is here already: the memories of the shards, to those of the
+        """Yield the local copies' entries, from the memories of the shards to those of the
         results."""
         for number, box in own:
             ends = self._source(number), self._target(number)
             yield from entries_of(box, *ends, self.moves[number].itemsize, number, number)
 
     def _unpacked(self):
-        """Yield the entries that unpack: the memory of the buffer, to those of the results, and
-        last of the buffer."""
+        """Yield the unpacking entries, from the buffer to the memories of the results, and last of
+        the buffer."""
         box, heard = (0, SAID), self._heard
         for number, start in enumerate(self._numbers["target"]):
             to = heard + SAID * number
@@ -141,8 +140,8 @@ class Wire:
             yield from entries_of(box, box, into, size, 0, number, start)
 
     def buffers(self):
-        """Return memory for the pieces that leave, and for those that arrive, each with room for
-        the number of a call behind: this rank's, and those of all peers."""
+        """Return memory for leaving and for arriving pieces, each with room behind for call
+        numbers: this rank's, and those of all peers."""
         sizes = self._told + SAID, self._heard + SAID * len(self.peers)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
@@ -155,24 +154,25 @@ class Wire:
         return -(-self._ends["target"] // SAID) * SAID
 
     def tell(self, packed, call):
-        """Note the call in the buffer of the pieces that leave."""
+        """Write the call into the buffer of leaving pieces."""
         packed[self._told :].view(torch.int64).fill_(call)
 
     def at_once(self, packed, arrived):
-        """Return what `all_to_all_single` is given: both buffers, and the bytes for each rank."""
+        """Return the arguments of `all_to_all_single`: both buffers, and the bytes for each
+        rank."""
         ends = arrived[: self._ends["target"]], packed[: self._ends["source"]]
         return *ends, self.received, self.sent
 
     def messages(self, packed, arrived):
-        """Return (rank, bytes) of the numbers of calls that leave, and that arrive, if these go in
-        messages of their own."""
+        """Return (rank, bytes) of the call numbers that leave and arrive, if they travel in
+        separate messages."""
         told, starts = packed[self._told :], range(self._heard, len(arrived), SAID)
         heard = [arrived[start : start + SAID] for start in starts]
         return [(rank, told) for rank in self.peers], [*zip(self.peers, heard, strict=True)]
 
     def check(self, arrived, call):
-        """Raise RuntimeError where a peer has made another call. The host does not wait for a GPU:
-        there a kernel stops the process, before anything reads tiles of another call."""
+        """Raise RuntimeError if a peer is in another call. The host does not wait for a GPU: there
+        a kernel stops the process before anything reads tiles of another call."""
         heard = arrived[self._heard :].view(torch.int64)
         if heard.device.type != "cpu":
             torch._assert_async(heard.eq(call).all(), OTHER_CALL)
@@ -183,16 +183,16 @@ class Wire:
                 raise RuntimeError(f"{OTHER_CALL}: {numbers}")
 
     def pack(self, shards, packed, programs=None):
-        """Copy what leaves out of the shards, where it is not sent in place: one launch."""
+        """Copy leaving pieces out of the shards, unless they are sent in place: one launch."""
         sources = (*map(_address, shards), packed.data_ptr())
         self._packing.copy(sources, [packed.data_ptr()], programs)
 
     def keep(self, shards, held, programs=None):
-        """Copy what is here already to its place: one launch."""
+        """Copy local pieces to their place: one launch."""
         self._keeping.copy(map(_address, shards), map(_address, held), programs)
 
     def unpack(self, arrived, held, programs=None):
-        """Copy what has come to its place, where it was not received in place: one launch."""
+        """Copy arrived pieces to their place, unless they were received in place: one launch."""
         targets = (*map(_address, held), arrived.data_ptr())
         self._unpacking.copy([arrived.data_ptr()], targets, programs)
 
@@ -204,13 +204,13 @@ class Wire:
 
 
 def call_of(number, plan):
-    """Return what ranks tell each other of a call: its number in the group, and its plan."""
+    """Return the message by which ranks compare calls: the number in the group, and the plan."""
     return number << 32 | zlib.crc32(plan.encode())
 
 
 def span(box, held, size):
-    """Return the first byte of a box, and the end, in a contiguous array of elements of `size`
-    bytes that covers another; None where other elements are between."""
+    """Return the first byte and the end of a box in a contiguous array of elements of `size` bytes
+    that covers another box; None if other elements are in between."""
     first = last = 0
     for (low, high), (begin, end) in zip(ranges(box), ranges(held), strict=True):
         first = first * (end - begin) + low - begin

@@ -1,7 +1,7 @@
-"""Copies of rows of contiguous elements, for the kernels of emitted modules.
+"""Copies of rows of contiguous elements for kernels of emitted modules.
 
-A kernel says in elements where rows begin in both shards, how long, how many and how far apart they
-are; they are moved a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
+A kernel gives the rows' starts in both shards, their length, number and strides, in elements; they
+are moved a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import math
@@ -14,11 +14,10 @@ BOTH = "source", "target"  # ends of a tile
 
 
 class Block(NamedTuple):
-    """What a program copies at a time, `rows` rows of `columns` units, of which `column_blocks` lie
-    side by side along the longest row. A unit is an integer of `width` elements, which divides
-    where rows begin, how long and how far apart they are. `lanes` units make 16 bytes where shards
-    are known to begin at multiples of such, else it is 1. `number`: how many blocks there are in
-    all, for kernels whose programs go through them."""
+    """The work of a program at a time: `rows` rows of `columns` units; `column_blocks` blocks cover
+    the longest row. A unit is an integer of `width` elements, which divides the rows' starts,
+    lengths and strides. `lanes` units make 16 bytes if shards are known to be aligned to that, else
+    it is 1. `number`: the number of blocks, for kernels whose programs loop over them."""
 
     width: int
     lanes: int
@@ -29,12 +28,11 @@ class Block(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """How a kernel moves the tiles of a target shard: how many there are, and the fields of `Block`
-    for shards that begin at multiples of 16 bytes. `largest`: the extents of the largest tile, its
-    rows last but one, the elements of a row last; those before them are indices that each take a
-    block. `ends`: whether the first line of a row may begin before it. `together`: of "source" and
-    "target" those in whose shards the bytes of each tile are together, none where a device has
-    nothing to exchange."""
+    """How a kernel moves the tiles of a target shard: their number, and the fields of `Block` for
+    shards aligned to 16 bytes. `largest`: the extents of the largest tile, rows second to last,
+    elements of a row last; earlier dimensions take a block per index. `ends`: whether the first
+    line of a row may begin before it. `together`: the sides, "source" and "target", on which each
+    tile is contiguous; empty if no device exchanges anything."""
 
     number: int
     width: int
@@ -46,8 +44,8 @@ class Tiles(NamedTuple):
     together: tuple[str, ...] = ()
 
     def block(self, start=None, times=1):
-        """Return the kernel's `Block` for shards that begin at multiples of so many elements, a
-        power of two, by default of 16 bytes; so many times as large as by default."""
+        """Return the kernel's `Block` for shards aligned to `start` elements, a power of two, by
+        default 16 bytes; `times` as large as by default."""
         whole = start is None or start >= self.width * self.lanes
         width, lanes = (self.width, self.lanes) if whole else (min(self.width, start), 1)
         *outer, most, longest = (1, *self.largest)
@@ -62,26 +60,26 @@ class Tiles(NamedTuple):
 
 @triton.jit
 def shard_at(peers, position, out, BLOCK: tl.constexpr):
-    """Return the source shard at a position, as units like those of `out`."""
+    """Return the source shard at a position, in the units of `out`."""
     source = tl.load(peers + position).to(out.dtype)
     return tl.multiple_of(source, BLOCK.lanes * (out.dtype.element_ty.primitive_bitwidth // 8))
 
 
 @triton.jit
 def in_units(elements, block, BLOCK: tl.constexpr, DIVISOR: tl.constexpr):
-    """Return elements as units, a multiple of DIVISOR, in as many bits as `block` has."""
+    """Return elements in units, as a multiple of DIVISOR, with the bit width of `block`."""
     return tl.multiple_of(tl.cast(elements // BLOCK.width, block.dtype), DIVISOR)
 
 
 @triton.jit
 def read_once(source, inside):
-    """Return what is where `inside` holds, which is the first to leave the caches."""
+    """Load the units where `inside` holds, marking them first for cache eviction."""
     return tl.load(source, mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
 def move(source, target, inside):
-    """Copy the units where `inside` holds. What is stored, whatever comes next reads: it stays."""
+    """Copy the units where `inside` holds. Stores stay in the cache for the next reader."""
     tl.store(target, read_once(source, inside), mask=inside)
 
 
@@ -94,8 +92,8 @@ def places_of(block, BLOCK: tl.constexpr):
 
 @triton.jit
 def rows_at(read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr):
-    """Return where the units of a block of rows are in both shards, and which are inside; all as
-    `copy_rows` takes it."""
+    """Return the addresses of a block's units in both shards, and which are inside; arguments as in
+    `copy_rows`."""
     row, column = places_of(block, BLOCK)
     inside = (row < rows) & (column < in_units(columns, block, BLOCK, BLOCK.lanes))
     at = row * in_units(read_row, block, BLOCK, BLOCK.lanes) + column
@@ -109,9 +107,10 @@ def rows_at(read, write, read_row, write_row, rows, columns, block, BLOCK: tl.co
 def copy_rows(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
-    """Copy one block of rows: no division a unit. The first begins at `read` in the source and at
-    `write` in the target, the next `read_row` and `write_row` after it; `columns`: elements of a
-    row; `block`: which one. `BLOCK.lanes` units divide all of these but `rows` and `block`."""
+    """Copy one block of rows without a division per unit. The first row begins at `read` in the
+    source and at `write` in the target, the next ones `read_row` and `write_row` later; `columns`:
+    elements of a row; `block`: its number. `BLOCK.lanes` units divide all of these but `rows` and
+    `block`."""
     read, write, inside = rows_at(
         read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
     )

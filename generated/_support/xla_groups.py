@@ -1,7 +1,7 @@
-"""Boxes that devices exchange among groups in plain JAX: in an all-to-all, or each fetches one and
-gathers those of the others.
+"""Boxes exchanged among groups of devices in plain JAX: by an all-to-all, or by a fetch of one box
+and an all-gather.
 
-Ranks are positions: both meshes have one order.
+Ranks are positions: both meshes have one device order.
 """
 
 import functools
@@ -17,8 +17,8 @@ from .xla_rounds import boxes_of, of_pairs
 
 
 def fetches(senders, groups, source, target):
-    """Return the exchange in which every rank fetches a box from `senders[rank]`, maybe itself, and
-    has the others of its group, if there are any, by what they fetch."""
+    """Return the exchange in which every rank fetches a box from `senders[rank]`, possibly itself,
+    and gets the other boxes of its group, if any, from their fetches."""
     groups = groups or [(rank,) for rank in range(len(senders))]
     pairs = [(senders[mate], rank) for group in groups for rank in group for mate in group]
     return of_pairs(pairs, source, target)
@@ -26,9 +26,8 @@ def fetches(senders, groups, source, target):
 
 @functools.cache
 def _groups_of(moves):
-    """Return the groups in which everything moves, in the order in which boxes lie in the shard of
-    their receiver; the shape of boxes; and by rank where that for the i-th member starts
-    (reads[i])."""
+    """Return the groups that exchange everything, in the order of boxes in the receiver's shard;
+    the shape of boxes; and by rank the start of the box for member i (reads[i])."""
     boxes = boxes_of(moves)
     givers = defaultdict(list)
     for box in boxes:
@@ -42,14 +41,14 @@ def _groups_of(moves):
 
 
 def among_groups(x, moves, axes):
-    """Return the windows of a target shard one after the other along their first dimension."""
+    """Return the windows of a target shard stacked along their first dimension."""
     me, (groups, window, reads) = lax.axis_index(axes), _groups_of(moves)
     boxes = jnp.concatenate([lax.dynamic_slice(x, at(table, me), window) for table in reads])
     return lax.all_to_all(boxes, axes, 0, 0, axis_index_groups=groups, tiled=True)
 
 
 def fetched(x, source, target, senders, axes, window):
-    """Return the window that every rank has of one shard: that of `senders[rank]`, maybe itself."""
+    """Return every rank's window of one shard: that of `senders[rank]`, possibly itself."""
     reads = np.zeros((len(senders), len(window)), np.int32)
     for receiver, sender in enumerate(senders):
         own = source.box(sender)
@@ -58,11 +57,11 @@ def fetched(x, source, target, senders, axes, window):
 
 
 def permuted(x, axes, senders):
-    """Return what every rank has of the one that `senders` lists for it."""
+    """Return for every rank the data of the rank in `senders`."""
     return lax.ppermute(x, axes, [(sender, rank) for rank, sender in enumerate(senders)])
 
 
 def along(groups, grid, dim):
-    """Return the groups of ranks whose boxes follow one another along a dimension of their grid."""
+    """Return the groups of ranks whose boxes are consecutive along a dimension of their grid."""
     rows = np.moveaxis(np.reshape(groups, (-1, *grid)), dim + 1, -1)
     return rows.reshape(-1, grid[dim]).tolist()

@@ -23,7 +23,7 @@ Ranges along dimension 0:
     6       [0, 2048)  [1536, 1792)  [0, 2048)
     7       [0, 2048)  [1792, 2048)  [0, 2048)
 
-Made by
+Emitted by
     shardwright emit --mesh tp=8 --shape 2048x4096 --dtype bfloat16 --source '[{}, {}], unreduced={"tp"}' --target '[{}, {}]' --backends triton_gpu --name all_reduce_8
 """
 
@@ -44,7 +44,7 @@ from .._support.torch_phased import Phased
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -90,7 +90,7 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the part, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
     """Add up blocks of tiles over all terms. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
@@ -130,9 +130,9 @@ def gather_kernel(
     peers,  # int64 [source positions]: the address of every part
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
         # 8 shards of 256 meet one of 2048; devices begin with different ones, end with their own.

@@ -33,7 +33,7 @@ What goes to the device 7 farther on, digit by digit:
     from slot 6 to slot 6 of the device whose digit of stride 2 is 1 higher
 Staging 35,840 bytes of HBM, 0 of VMEM.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=4 --shape 200x200 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e
 """
 
@@ -41,7 +41,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
@@ -61,7 +61,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -78,7 +78,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "085a4ed719b2fbc4"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 33280  # that arrive at the busiest device, padding included
+WIRE_BYTES = 33280  # received by the busiest device, padding included
 COLLECTIVE_ID = 7488
 
 
@@ -144,9 +144,9 @@ PEERS = Peers(
 SLOT = Slot((5, 1, 128), (25, 25), dense=True, order=None)
 SCHEDULE = Schedule(
     digits=((1, 2), (2, 8)),  # (stride, extent) of each digit of a place
-    lines=(2,),  # the strides of those along axes that do not wrap around
-    # How much farther on, digit by digit, the devices are that tiles go to;
-    # of each the slot that it is in at first (None: in order), and that of what comes at the end.
+    lines=(2,),  # strides of digits along axes that do not wrap around
+    # Distances, digit by digit: the devices are that tiles go to;
+    # then the initial slot for each (None: in order), and the final slot of arriving data.
     offsets=(1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15),
     starts=(0, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6),
     arrives=(5, 7, 2, 8, 4, 1, 6, 2, 6, 8, 4, 12, 13),
@@ -156,9 +156,9 @@ SCHEDULE = Schedule(
         (8, 4, 4), (9, 4, 10), (7, 2, 2), (8, 1, 5), (8, 6, 6), (9, 2, 7), (7, 11, 8), (5, 12, 11),
         (10, 13, 12), (0, 5, 0), (1, 7, 1), (6, 6, 6), (3, 8, 3), (11, 6, 8), (3, 8, 9),
     ),
-    # Round, hop (stride, extent, by): to the device whose digit is so much higher, first and end of
-    # the moves, chunk; earlier steps whose arrivals it sends on, and whose places it fills; whether
-    # the receiver tells that these are free.
+    # Round; hop (stride, extent, by) to the device whose digit is higher by `by`; first and end of
+    # the moves; chunk; earlier steps whose arrivals it forwards, and whose places it overwrites;
+    # whether the receiver signals that these are free.
     steps=(
         Step(0, (1, 2, 1), 0, 1, 0, (), (), False),
         Step(0, (2, 8, 1), 4, 5, 0, (), (), False),
@@ -190,32 +190,32 @@ SCHEDULE = Schedule(
 
 
 def _kernel(moves, x, slots, met, free, sent, received):
-    """Send on what has come, step by step. Each waits for earlier ones alone, so that all end.
+    """Forward arrivals step by step. Each step waits for earlier ones only, so all end.
 
-    moves: the program's `table`, in SMEM; slots: in HBM, x their memory too;
-    met: a semaphore that partners signal once they have heard this device; free: one of each step,
+    moves: the program's `table`, in SMEM; slots: in HBM, aliased by x;
+    met: a semaphore by which partners acknowledge this device; free: one for each step,
     signalled when its places are free; sent, received: DMA semaphores of each step.
     """
     del x  # the same memory
     me = SCHEDULE.place(lax.axis_index(("x", "y")))
 
-    def part_of(slot, row, step):  # the part of a slot that a move takes
+    def part_of(slot, row, step):  # the part of a slot that moves
         return slots.at[slot]
 
     def push(row, step, sent, received, device):
         read, write = (part_of(moves[row + end], row, step) for end in (0, 1))
         remote_copy(read, write, sent, received, device).start()
 
-    def taken(row, step):  # as much as a move takes
+    def taken(row, step):  # the extent of a move
         return part_of(np.int32(0), row, step)
 
     steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
 
-    def tell(place, semaphore):  # the device there, if one is
+    def tell(place, semaphore):  # the device there, if any
         device = SCHEDULE.device(place)
         pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, device))
 
-    def hear(number):  # the receiver of a step: the places there are free
+    def hear(number):  # the step's places on its receiver are free
         is_there = SCHEDULE.is_device(hop(me, *steps[number].way))
         pl.when(is_there)(lambda: pl.semaphore_wait(free.at[np.int32(number)], 1))
 
@@ -229,7 +229,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
         each(step.end, one, step.first)
 
-    def leave(number):  # all that this device sent in a step
+    def leave(number):  # everything that this device sent in a step
         def one(move):
             row = move * 4
             part, own = taken(row, steps[number]), sent.at[np.int32(number)]
@@ -237,7 +237,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
         each(steps[number].end, one, steps[number].first)
 
-    def come(number):  # all that was sent to this device in a step
+    def come(number):  # everything that this device receives in a step
         def one(move):
             row = move * 4
             part, own = taken(row, steps[number]), received.at[np.int32(number)]
@@ -245,8 +245,8 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
         each(steps[number].end, one, steps[number].first)
 
-    # Partners tell each other that they have entered, and then that they heard it, for which they
-    # wait before they end: none signals again before that, and so never twice before it is heard.
+    # Partners signal that they have entered, then acknowledge each other's signal, and wait for the
+    # acknowledgements before they end: so none signals a second time before the first is read.
     partners = [hop(me, *way) for way in SCHEDULE.partners]
     count = sum(jnp.int32(SCHEDULE.is_device(place)) for place in partners)
     for place in partners:

@@ -25,7 +25,7 @@ What comes from a device is what its range before shares with the receiver's aft
 Transport: collectives over axes.
 On the wire 1.000 times the exact bytes, 7340032 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads  # jax_xla_backward.py, the backward
 """
 
@@ -47,7 +47,7 @@ from .._support.jax_operation import Operation
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -64,7 +64,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "433f61bb5df6aeab"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 7340032  # that arrive at the busiest device, padding included
+WIRE_BYTES = 7340032  # received by the busiest device, padding included
 AXES = "sp"  # over which devices are ranked
 
 

@@ -23,7 +23,7 @@ What comes from a device is what its range before shares with the receiver's aft
     6       [0, 4096) x [48, 56)  [3072, 3584) x [0, 64)  from 0, 1, 2, 3, 4, 5, 7
     7       [0, 4096) x [56, 64)  [3584, 4096) x [0, 64)  from 0, 1, 2, 3, 4, 5, 6
 
-Made by
+Emitted by
     shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads  # triton_gpu_backward.py, the backward
 """
 
@@ -43,7 +43,7 @@ from .._support.torch_gpu import Reshard
 from .._support.torch_gradient import Gradient
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -85,9 +85,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
         # One shard of 4096 meets one of 512.

@@ -20,7 +20,7 @@ Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
                                                   [6, 8) x [8, 12) from 5
     5       [6, 12) x [8, 12)  [8, 12) x [6, 12)  [8, 12) x [6, 8) from 4
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=3 --shape 12x12 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name cut_pattern_2x3
 """
 
@@ -39,7 +39,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -91,9 +91,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
         # Up to 2 shards of 6 meet one of 4; devices begin with different ones.

@@ -24,7 +24,7 @@ On the wire 32.000 times the exact bytes, 1,024 into the busiest device.
 HBM reads and writes 176.00 times the least possible.
 Staging 1,536 bytes of HBM, 0 of VMEM.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2
 """
 
@@ -32,7 +32,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
@@ -58,7 +58,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -75,7 +75,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "ff5909245fc044c4"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 1024  # that arrive at the busiest device, padding included
+WIRE_BYTES = 1024  # received by the busiest device, padding included
 COLLECTIVE_ID = 19104
 
 
@@ -156,7 +156,7 @@ SLOT = Slot((1, 1, 128), (2, 2), dense=True)
 
 
 def _at(slots, place, box):
-    """Return the granules that a tile, of a tensor box, takes of a slot."""
+    """Return the granules of a slot that a tile's tensor box fills."""
     size = maximum(box[1] - box[0], 0) * 2
     return slots.at[operand(place), pl.ds(0, div(size + 127, 128)), :, :]
 
@@ -164,8 +164,8 @@ def _at(slots, place, box):
 def _kernel(order, x, y, copied, sent, received):
     """Push this device's slots of tiles, x, to those of their receivers, y.
 
-    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes that leave x,
-    `received` those that come to y, `copied` those of tiles that stay.
+    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes leaving x,
+    `received` those arriving in y, `copied` those of tiles that stay.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
@@ -201,12 +201,12 @@ def _kernel(order, x, y, copied, sent, received):
         piece = PEERS.incoming(receiver, me, number)
         place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
         slot = _at(y, place, piece.box)
-        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each tile that comes
+        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each arriving tile
 
     count = PEERS.outgoing_count(me)
     each(count, lambda place: push(far_apart(place, count)))
 
-    def stay(piece):  # the copy of a tile that the device holds of its own target shard
+    def stay(piece):  # the local copy of a tile of the own target shard
         own, wanted = source_shard(me), target_shard(receiver)
         box = PEERS.tile(own, wanted, piece)
         place = slot_number(wanted, receivers(me), piece, 1)

@@ -20,7 +20,7 @@ Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
     6       [2, 4) x [4, 6)  [2, 4) x [0, 4)  [2, 4) x [0, 2) from 4, [2, 4) x [2, 4) from 5
     7       [2, 4) x [6, 8)  [2, 4) x [4, 8)  [2, 4) x [4, 6) from 6
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2
 """
 
@@ -39,7 +39,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -83,9 +83,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
         # 2 shards of 2 meet one of 4; devices begin with different ones, end with their own.

@@ -1,4 +1,4 @@
-"""One reshard: README.md says what it moves, plan.json lists every transfer."""
+"""One reshard: README.md describes it, plan.json lists every transfer."""
 
 import pathlib
 

@@ -36,7 +36,7 @@ Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 1350
 Transport: 14 rounds of lax.ppermute, boxes of one shape in each.
 On the wire 1.000 times the exact bytes, 19299840 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven
 """
 
@@ -58,7 +58,7 @@ from .._support.jax_padding import Padding
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, rounds_of
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -77,7 +77,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
-WIRE_BYTES = 19299840  # that arrive at the busiest device, padding included
+WIRE_BYTES = 19299840  # received by the busiest device, padding included
 AXES = ("x", "y")  # over which devices are ranked
 
 

@@ -30,7 +30,7 @@ before and after one step together; what XLA takes within a step is beside that.
 
 On the wire 4608 bytes into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype float32 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --backends jax_xla --name gradient_2x4
 """
 
@@ -51,7 +51,7 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_terms import Terms
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -70,7 +70,7 @@ SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 4608  # that arrive at the busiest device, padding included
+WIRE_BYTES = 4608  # received by the busiest device, padding included
 AXES = ("data", "model")  # over which devices are ranked
 
 

@@ -21,7 +21,7 @@ Ranges along dimensions 0, 2:
 Transport: collectives over axes.
 On the wire 1.000 times the exact bytes, 16777216 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2
 """
 
@@ -42,7 +42,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -59,7 +59,7 @@ SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
+WIRE_BYTES = 16777216  # received by the busiest device, padding included
 AXES = ("a", "b")  # over which devices are ranked
 
 

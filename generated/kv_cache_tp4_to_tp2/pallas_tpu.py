@@ -24,7 +24,7 @@ HBM reads and writes 1.00 times the least possible.
 Where shards lie in memory as XLA lays them out by default: 2.00 times more.
 Where the result leaves the program XLA copies it once more.
 
-Made by
+Emitted by
     shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2
 """
 
@@ -32,7 +32,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
 
@@ -47,7 +47,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -64,7 +64,7 @@ SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 16777216  # that arrive at the busiest device, padding included
+WIRE_BYTES = 16777216  # received by the busiest device, padding included
 COLLECTIVE_ID = 8880
 
 
@@ -99,14 +99,14 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
 TILE = (16, 2, 2048, 128)  # the extents of every tile, in the order of kernels
-# The order in which tiles are pushed, the device's own first: it spreads them over the links.
+# The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 1)
 
 
 def _start(x, y, sent, received):
-    """Begin to push this device's tiles of x, its source shard, to y, the target shard, of others.
+    """Begin to push tiles of x, this device's source shard, to y, the target shard of others.
 
-    DMA semaphores: `sent` counts the bytes that leave x, `received` those that come to y.
+    DMA semaphores: `sent` counts the bytes leaving x, `received` those arriving in y.
     """
     me = lax.axis_index(("a", "b"))
     barrier = pltpu.get_barrier_semaphore()
@@ -134,7 +134,7 @@ def _start(x, y, sent, received):
 
 
 def _wait(y, sent, received):
-    """Wait until this device's tiles have left, and all of y, its target shard, has come."""
+    """Wait until this device's tiles have left, and all of y, its target shard, has arrived."""
     me = lax.axis_index(("a", "b"))
     tile = tile_at(y, (0, 0, 0, 0), TILE)
 

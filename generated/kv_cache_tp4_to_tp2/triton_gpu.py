@@ -19,7 +19,7 @@ Ranges along dimensions 0, 2:
     2       [0, 32) x [4, 6)  [0, 16) x [4, 8)   [0, 16) x [6, 8) from 3
     3       [0, 32) x [6, 8)  [16, 32) x [4, 8)  [16, 32) x [4, 6) from 2
 
-Made by
+Emitted by
     shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2
 """
 
@@ -38,7 +38,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -81,9 +81,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
         # One shard of 32 meets one of 16.

@@ -30,7 +30,7 @@ Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 4110
 Transport: 2 rounds of lax.ppermute, padded to one shape in each.
 On the wire 1.000 times the exact bytes, 58720256 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_down_tp_to_fsdp
 """
 
@@ -52,7 +52,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, rounds_of
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -69,7 +69,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 58720256  # that arrive at the busiest device, padding included
+WIRE_BYTES = 58720256  # received by the busiest device, padding included
 AXES = ("data", "model")  # over which devices are ranked
 
 

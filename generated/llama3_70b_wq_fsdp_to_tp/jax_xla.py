@@ -24,7 +24,7 @@ What comes from a device is what its range before shares with the receiver's aft
 Transport: one lax.all_to_all among groups of 8 devices.
 On the wire 1.000 times the exact bytes, 29360128 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh data=2,model=4 --shape 8192x8192 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"model"}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_wq_fsdp_to_tp
 """
 
@@ -46,7 +46,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_groups import among_groups
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -63,7 +63,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 29360128  # that arrive at the busiest device, padding included
+WIRE_BYTES = 29360128  # received by the busiest device, padding included
 AXES = ("data", "model")  # over which devices are ranked
 
 

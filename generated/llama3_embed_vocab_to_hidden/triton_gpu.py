@@ -22,7 +22,7 @@ What comes from a device is what its range before shares with the receiver's aft
     6       [96192, 112224) x [0, 8192)   [0, 128256) x [6144, 7168)  from 0, 1, 2, 3, 4, 5, 7
     7       [112224, 128256) x [0, 8192)  [0, 128256) x [7168, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
-Made by
+Emitted by
     shardwright emit --mesh x=8 --shape 128256x8192 --dtype bfloat16 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name llama3_embed_vocab_to_hidden
 """
 
@@ -41,7 +41,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -83,9 +83,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
         # 8 shards of 16032 meet one of 128256; devices begin with different ones, end with their own.

@@ -27,7 +27,7 @@ A device sums its products in float32. Partial sums of devices are bfloat16; the
     4       [2, 4) x [0, 8) x [5, 10)   [2, 4) x [5, 10) x [0, 6)   [2, 4) x [0, 8) x [2, 4)
     5       [2, 4) x [0, 8) x [10, 13)  [2, 4) x [10, 13) x [0, 6)  [2, 4) x [0, 8) x [4, 6)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_batch_uneven  # in the folder above this one
 """
 
@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 from .._support.jax_zeros import without_padding
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -99,7 +99,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("x", None, "y"))
 
 
 def _multiply(a, b):
-    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given those of the operands, inside shard_map."""
     # 1. The product of 2 x 8 x 5 by 2 x 5 x 6 on each device, 960 flops
     a, b = without_padding(a, b, 13 - lax.axis_index("y") * 5)
     c = jnp.matmul(a, b, preferred_element_type=jnp.float32)

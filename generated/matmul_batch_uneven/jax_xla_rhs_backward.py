@@ -25,7 +25,7 @@ A device sums its products in float32.
     4       [2, 4) x [5, 10) x [0, 8)   [2, 4) x [0, 8) x [2, 4)  [2, 4) x [5, 10) x [0, 6)
     5       [2, 4) x [10, 13) x [0, 8)  [2, 4) x [0, 8) x [4, 6)  [2, 4) x [10, 13) x [0, 6)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_batch_uneven  # in the folder above this one; jax_xla_rhs_backward.py, a gradient
 """
 
@@ -46,7 +46,7 @@ from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -95,7 +95,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("x", "y", None))
 
 
 def _multiply(a, b):
-    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given those of the operands, inside shard_map."""
     # 1. rhs, all_gather over "y": [{"x"}, {}, {"y"}] -> [{"x"}, {}, {}]
     b = lax.all_gather(b, "y", axis=2, tiled=True)
     # 2. The product of 2 x 5 x 8 by 2 x 8 x 6 on each device, 960 flops

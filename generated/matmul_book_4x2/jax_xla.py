@@ -25,7 +25,7 @@ A device sums its products in float32.
     6       [6, 8) x [0, 1024)     [0, 2048) x [0, 4096)     [6, 8) x [0, 4096)
     7       [6, 8) x [1024, 2048)  [0, 2048) x [4096, 8192)  [6, 8) x [4096, 8192)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_book_4x2  # in the folder above this one
 """
 
@@ -45,7 +45,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -93,7 +93,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("X", "Y"))
 
 
 def _multiply(a, b):
-    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given those of the operands, inside shard_map."""
     # 1. lhs, all_gather over "Y": [{"X"}, {"Y"}] -> [{"X"}, {}]
     a = lax.all_gather(a, "Y", axis=1, tiled=True)
     # 2. The product of 2 x 2048 by 2048 x 4096 on each device, 33554432 flops

@@ -27,7 +27,7 @@ Parts of A along i go round rings of 8 devices, a half of each up and one down, 
     6       [6144, 7168) x [0, 8192)  [0, 8192) x [6144, 7168)  [0, 8192) x [6144, 7168)
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [7168, 8192)  [0, 8192) x [7168, 8192)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_gather_kernel  # in the folder above this one
 """
 
@@ -51,7 +51,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -99,12 +99,12 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P(None, "i"))
 def ring_kernel(
     ring, a, b, c, come, a_blocks, b_blocks, sums, made, came_a, came_b, stored, sent, came
 ):
-    """Multiply a by b, block by block, while parts of a along i go round the ring.
+    """Multiply a by b in blocks, while parts of a along i travel round the ring.
 
-    A part goes half either way: a device sends its own, and each that comes but the last one.
-    ring: the place of this device in its ring, the devices after it and before it, the parts.
-    In HBM: a, b, c, and `come`, by step, the part that comes; of these `sent` counts what has
-    left, `came` what has come. In VMEM, 29,360,128 bytes:
+    A part goes half either way: a device sends its own and forwards all arriving ones but the last.
+    ring: this device's place in its ring, the next and previous devices, the parts.
+    In HBM: a, b, c, and `come`, the arriving part of each step; `sent` counts departures of
+    these, `came` arrivals. In VMEM, 29,360,128 bytes:
     a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts what has come of each
     b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
     sums: 2,097,152 bytes, sums of products
@@ -115,10 +115,10 @@ def ring_kernel(
     barrier = pltpu.get_barrier_semaphore()
     pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
     pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
-    pl.semaphore_wait(barrier, 2)  # 1 from each device that this one sends to
+    pl.semaphore_wait(barrier, 2)  # 1 from each receiver of this device
 
     def block_of(number):
-        """Return the product of a number, by j, then way, then step."""
+        """Return product `number`, by j, then way, then step."""
         return Block(
             number,
             step=div(number, 4),
@@ -127,15 +127,15 @@ def ring_kernel(
         )
 
     def part_of(block):
-        """Return the number of the part that a product is of."""
+        """Return the number of a product's part."""
         return ring[0, 3 + rem(place + jnp.where(block.way == 0, 8 - block.step, block.step), 8)]
 
     def downstream(way):
-        """Return the device that parts go to on a way."""
+        """Return the receiver of parts in a direction."""
         return jnp.where(way == 0, after, before)
 
     def half_of(step, way):
-        """Return the place of what comes in a step on a way, 8,388,608 bytes."""
+        """Return the place of a step's arrivals in a direction, 8,388,608 bytes."""
         return come.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
 
     def place_of_a(block):
@@ -145,7 +145,7 @@ def ring_kernel(
         return there, came_a.at[slot]
 
     def load_a(block):
-        """Start to bring a block of a into VMEM."""
+        """Start to load a block of a into VMEM."""
         there, loaded = place_of_a(block)
 
         @pl.when(block.step == 0)
@@ -180,7 +180,7 @@ def ring_kernel(
         return there, came_b.at[slot]
 
     def load_b(block):
-        """Start to bring a block of b into VMEM."""
+        """Start to load a block of b into VMEM."""
         there, loaded = place_of_b(block)
         here = b.at[np.int32(0), pl.ds(multiple(block.j * 4096, 8), 4096), pl.ds(0, 1024)]
         pltpu.make_async_copy(here, there, loaded).start()
@@ -192,24 +192,24 @@ def ring_kernel(
         pltpu.make_async_copy(there, there, loaded).wait()
 
     def pass_on(way, step, half):
-        """Send what is here in a step of what goes on a way to the next device."""
+        """Forward a step's part to the next device in a direction."""
         there, to = half_of(step, way), downstream(way)
         pltpu.make_async_remote_copy(
             half, there, sent.at[way], came.at[way, step], device_id=to, device_id_type=LOGICAL
         ).start()
 
     def send_own(way):
-        """Send what this device has at first of what goes on a way."""
+        """Send the device's own part in a direction."""
         half = a.at[:, pl.ds(multiple(way * 512, 8), 512), :]
         pass_on(way, np.int32(0), half)
 
     def load(block):
-        """Start to bring in what a product takes, once its part is here."""
+        """Start to load a product's blocks once its part is here."""
 
         @pl.when((block.j == 0) & (block.step > 0))
         def arrive():
             half = half_of(block.step - 1, block.way)
-            # From `pass_on` of the device before on this way: 8,388,608 bytes.
+            # From `pass_on` of the previous device in this direction: 8,388,608 bytes.
             pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
             pl.when(block.step < 7)(lambda: pass_on(block.way, block.step, half))
 
@@ -229,7 +229,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, here, left).wait()
 
     def store(block, total):
-        """Write sums to c, from a place that is free once the block two before has left."""
+        """Write sums to c, from a place that is free once the second last block has left."""
         number = div(block.number, 2)
         slot = rem(number, 2)
         pl.when(number >= 2)(lambda: leave(block_of(block.number - 4)))
@@ -273,7 +273,7 @@ def ring_kernel(
 _RING = RingMatmul(
     ring_kernel,
     AXES,
-    # The positions of the devices of a ring: each sends to the next one, and the other way back.
+    # Positions of the devices in ring order: each sends to the next, and the other way round.
     ((1, 3, 5, 7, 6, 4, 2, 0),),
     (1, 3, 5, 7, 6, 4, 2, 0),
     travels="a",
@@ -296,14 +296,14 @@ _RING = RingMatmul(
         pltpu.SemaphoreType.DMA((2, 7)),
     ),
     out="bfloat16",
-    vmem=112 << 20,  # at most: blocks, and what the compiler needs besides
+    vmem=112 << 20,  # limit: blocks, plus the compiler's own use
     collective_id=19940,
     lead=0,
 )
 
 
 def _multiply(a, b, interpret):
-    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given those of the operands, inside shard_map."""
     # 1. The product of 8192 x 8192 by 8192 x 1024 on each device, 137438953472 flops, while parts
     #    go both ways round rings: lhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
     c = _RING.product(a, b, interpret)

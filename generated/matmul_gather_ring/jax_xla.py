@@ -20,7 +20,7 @@ A device sums its products in float32.
     2       [4, 6) x [0, 8)  [4, 6) x [0, 4)  [4, 6) x [0, 4)
     3       [6, 8) x [0, 8)  [6, 8) x [0, 4)  [6, 8) x [0, 4)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_gather_ring  # in the folder above this one
 """
 
@@ -40,7 +40,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -86,7 +86,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 
 def _multiply(a, b):
-    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given those of the operands, inside shard_map."""
     # 1. The product of 2 x 8 by 8 x 4 on each device, 128 flops, while parts go both ways round
     #    rings: rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
     me = lax.axis_index("i")

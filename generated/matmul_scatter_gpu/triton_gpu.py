@@ -26,7 +26,7 @@ Partial sums of devices are bfloat16; who has the result adds them in float32, i
     6       [0, 4096) x [12288, 14336)  [12288, 14336) x [0, 8192)  [3072, 3584) x [0, 8192)
     7       [0, 4096) x [14336, 16384)  [14336, 16384) x [0, 8192)  [3584, 4096) x [0, 8192)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_scatter_gpu  # in the folder above this one
 """
 
@@ -43,7 +43,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -88,19 +88,19 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 
 
-# Calls are numbered by an epoch in device memory, so that a captured graph counts too. Whoever waits
-# for something of a call waits for its number, or for that times what counts in one: nothing is ever
-# set back. What peers read or store lies in two slots, taken in turn: nobody begins a call before
-# its partners have begun the one before, and so ended the one before that.
-# `state`, int32 [2], has the number of the call, and the code of who waited for what in vain, after
-# so many `polls`; whoever waits next does not wait again.
+# Calls are numbered by an epoch in device memory, so that a captured graph counts too. A wait in a
+# call is for its number, or for a multiple of it: no counter is ever reset. Memory that peers read or
+# write has two slots, used in turn: a device begins a call only after its partners have begun the
+# previous one, and so ended the one before that.
+# `state`, int32 [2], has the number of the call, and the code of a wait that timed out after `polls`
+# polls; later waits then return at once.
 @triton.jit
 def wait(flag, wanted, state, polls, code):
-    """Wait until a flag is what is wanted, and acquire what was written before, by other GPUs too."""
+    """Wait until a flag reaches a value, and acquire earlier writes, of other GPUs too."""
     left, wanted = tl.where(tl.load(state + 1) == 0, polls, 0), tl.cast(wanted, tl.int32)
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
     while (left > 0) & (seen != wanted):
-        if HAS_POLL:  # it sleeps, a microsecond at most, and acquires nothing if it times out
+        if HAS_POLL:  # sleeps at most a microsecond; acquires nothing after a time-out
             tl.atomic_poll(flag, wanted, sem="acquire", scope="sys", timeout_ns=1000)
         seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
         left -= 1
@@ -110,7 +110,7 @@ def wait(flag, wanted, state, polls, code):
 
 @triton.jit
 def count(flag):
-    """Count this program, and release, once all of its threads have stored what they store."""
+    """Count this program, and release its stores, once all of its threads have made them."""
     tl.debug_barrier()
     tl.atomic_add(flag, 1, sem="release", scope="sys")
 
@@ -123,8 +123,8 @@ def offer(
     partners,
     polls,
 ):
-    """Wait until all partners have begun the call before, and so ended the one before that, whose
-    slot this call takes; copy what they read there."""
+    """Wait until all partners have begun the previous call, and so ended the one before that, whose
+    slot this call uses; copy the data that they read into it."""
     epoch = tl.load(state) + 1
     before = flags + (epoch - 1 & 1) * 8
     for number in range(partners):
@@ -134,11 +134,11 @@ def offer(
 
 @triton.jit(do_not_specialize=["partners"])
 def announce(
-    places,  # int64 [partners]: the addresses of this device's flags at each
+    places,  # int64 [partners]: the address of this device's flags at each
     state,
     partners,
 ):
-    """Begin a call: tell all partners. One program."""
+    """Begin a call: signal all partners. One program."""
     epoch = tl.load(state) + 1
     tl.store(state, epoch)
     tl.debug_barrier()
@@ -149,18 +149,18 @@ def announce(
 
 @triton.jit
 def plus(total, x, y):
-    """Return a sum with the product of two blocks."""
-    if INTERPRETED:  # it would multiply the bits of bfloat16
+    """Add the product of two blocks to a sum."""
+    if INTERPRETED:  # which would multiply the bits of bfloat16
         x, y = x.to(tl.float32), y.to(tl.float32)
     return tl.dot(x, y, total, input_precision="ieee", out_dtype=tl.float32)
 
 
 @triton.jit
 def product(total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row):
-    """Return a sum with the product of rows of a and columns of b over so much of j."""
+    """Add the product of rows of a and columns of b over `depth` of j to a sum."""
     row, column = tl.arange(0, 128)[:, None], tl.arange(0, 128)[None, :]
     along = tl.arange(0, 64)
-    # Rows beyond the last one are that one: they are multiplied, and not stored.
+    # Rows beyond the last repeat it: they are multiplied but not stored.
     a += a_at * a_row + tl.minimum(row, rows - 1) * a_row + start + along[None, :]
     b += (b_at + start) * b_row + across + column + along[:, None] * b_row
     for _ in tl.range(0, depth, 64):
@@ -174,7 +174,7 @@ def product(total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row):
 
 @triton.jit
 def fence(number):
-    """Let TMA, which reads memory in a way of its own, find what was acquired."""
+    """Make acquired data visible to TMA, which reads memory through another proxy."""
     if not INTERPRETED:
         code: tl.constexpr = "fence.proxy.async.global; mov.u32 $0, $1;"
         tl.inline_asm_elementwise(code, "=r,r", [number], tl.int32, is_pure=False, pack=1)
@@ -182,8 +182,8 @@ def fence(number):
 
 @triton.jit
 def described_product(total, a, b, a_at, b_at, across, start, depth):
-    """Return a sum with the product of blocks that TMA copies, over so much of j; nothing is copied
-    of what is beyond an operand."""
+    """Add the product of blocks copied by TMA over `depth` of j; nothing beyond an operand is
+    copied."""
     for along in tl.range(start, start + depth, 64):
         total = plus(total, a.load([a_at, along]), b.load([b_at + along, across]))
     return total
@@ -194,9 +194,9 @@ def multiply(
     a,  # operands, or their descriptors for TMA
     b,
     tiles,  # int64 [number, 10]: rows and columns; the first rows of a and b and column of b; the
-    # first stretch; the first owner, and how many; the row and column within the cell
+    # first stretch; the first owner and their number; the row and column within the cell
     stretches,  # int64 [.., 4]: where a stretch of j starts and ends; the parts of lhs and rhs there
-    owners,  # int64 [.., 3]: to whom a cell goes, where it begins there, how far apart its rows are
+    owners,  # int64 [.., 3]: the destination of a cell, its offset there, its row stride
     state,
     places,  # int64 [devices, 2]: where this device's terms go, and are counted
     number,
@@ -205,7 +205,7 @@ def multiply(
     b_row,
     TMA: tl.constexpr,
 ):
-    """Multiply tile after tile, each once what it needs has come."""
+    """Multiply tile after tile, each once its operands have arrived."""
     epoch = tl.load(state)
     a_row = tl.multiple_of(tl.cast(a_row, tl.int64), 8)
     b_row = tl.multiple_of(tl.cast(b_row, tl.int64), 8)
@@ -240,7 +240,7 @@ def multiply(
             apart = tl.multiple_of(tl.load(owner + 2), 8)
             first = tl.multiple_of(tl.load(owner + 1), 8) + tl.load(tile + 8) * apart
             first += tl.multiple_of(tl.load(tile + 9), 8)
-            # Within a tile 32 bits are enough, and take half as many registers.
+            # Within a tile 32 bits suffice, and take half as many registers.
             at = row * tl.multiple_of(apart.to(tl.int32), 8) + column
             tl.store(c + first + at, total.to(tl.bfloat16), mask=inside)
             count(tl.load(to + 1).to(tl.pointer_type(tl.int32)))
@@ -249,17 +249,17 @@ def multiply(
 
 @triton.jit(do_not_specialize=["terms", "devices", "polls"])
 def add(
-    sums,  # two slots of 33554432 elements, to which devices store their terms
+    sums,  # two slots of 33554432 elements, in which devices store their terms
     out,  # the result, of `size` elements
-    told,  # int32 [devices]: how many tiles of each have come, over all calls
-    tiles,  # int64 [devices]: how many come in a call
+    told,  # int32 [devices]: tiles arrived from each, over all calls
+    tiles,  # int64 [devices]: tiles that arrive in a call
     state,
     size,
-    terms,  # how many of the result
+    terms,  # number of terms of the result
     devices,
     polls,
 ):
-    """Add terms in their order, once all tiles of each device have come."""
+    """Add terms in order, once all tiles of each device have arrived."""
     epoch = tl.load(state)
     for name in range(devices):
         tiles_told = epoch * tl.load(tiles + name)

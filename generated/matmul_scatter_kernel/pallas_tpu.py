@@ -29,7 +29,7 @@ Partial sums of C along i go round rings of 8 devices, a half of each up and one
     6       [0, 8192) x [6144, 7168)  [6144, 7168) x [0, 8192)  [6144, 7168) x [0, 8192)
     7       [0, 8192) x [7168, 8192)  [7168, 8192) x [0, 8192)  [7168, 8192) x [0, 8192)
 
-Made by
+Emitted by
     shardwright emit manifest.json --name matmul_scatter_kernel  # in the folder above this one
 """
 
@@ -53,7 +53,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -101,12 +101,12 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 def ring_kernel(
     ring, a, b, c, come, a_blocks, b_blocks, sums, made, terms, came_a, came_b, added, stored, came
 ):
-    """Multiply a by b, block by block, while parts of c along i go round the ring.
+    """Multiply a by b in blocks, while parts of c along i travel round the ring.
 
-    A part goes half either way: in each step a device adds its products to the sums that have
-    come for one, and sends them on; in the last step the part is its own, and goes to c.
-    ring: the place of this device in its ring, the devices after it and before it, the parts.
-    In HBM: a, b, c, and `come`, by step, the sums that come; `came` counts them. In VMEM,
+    A part goes half either way: in each step a device adds its products to the arrived sums of
+    a part and forwards them; in the last step the part is its own, and is written to c.
+    ring: this device's place in its ring, the next and previous devices, the parts.
+    In HBM: a, b, c, and `come`, the arriving sums of each step; `came` counts them. In VMEM,
     25,165,824 bytes:
     a_blocks: 2,097,152 bytes, blocks of a; `came_a` counts what has come of each
     b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
@@ -119,10 +119,10 @@ def ring_kernel(
     barrier = pltpu.get_barrier_semaphore()
     pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
     pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
-    pl.semaphore_wait(barrier, 2)  # 1 from each device that this one sends to
+    pl.semaphore_wait(barrier, 2)  # 1 from each receiver of this device
 
     def block_of(number):
-        """Return the product of a number, by way, then k, then step."""
+        """Return product `number`, by way, then k, then step."""
         return Block(
             number,
             step=div(number, 16),
@@ -131,17 +131,17 @@ def ring_kernel(
         )
 
     def part_of(block):
-        """Return the number of the part that a product is of."""
+        """Return the number of a product's part."""
         return ring[
             0, 3 + rem(place + jnp.where(block.way == 0, 7 - block.step, block.step + 1), 8)
         ]
 
     def downstream(way):
-        """Return the device that parts go to on a way."""
+        """Return the receiver of parts in a direction."""
         return jnp.where(way == 0, after, before)
 
     def half_of(step, way):
-        """Return the place of what comes in a step on a way, 8,388,608 bytes."""
+        """Return the place of a step's arrivals in a direction, 8,388,608 bytes."""
         return come.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
 
     def place_of_a(block):
@@ -151,7 +151,7 @@ def ring_kernel(
         return there, came_a.at[slot]
 
     def load_a(block):
-        """Start to bring a block of a into VMEM."""
+        """Start to load a block of a into VMEM."""
         there, loaded = place_of_a(block)
         here = a.at[
             np.int32(0),
@@ -173,7 +173,7 @@ def ring_kernel(
         return there, came_b.at[slot]
 
     def load_b(block):
-        """Start to bring a block of b into VMEM."""
+        """Start to load a block of b into VMEM."""
         there, loaded = place_of_b(block)
         here = b.at[np.int32(0), pl.ds(0, 1024), pl.ds(multiple(block.k * 1024, 128), 1024)]
         pltpu.make_async_copy(here, there, loaded).start()
@@ -185,7 +185,7 @@ def ring_kernel(
         pltpu.make_async_copy(there, there, loaded).wait()
 
     def load(block):
-        """Start to bring in what a product takes."""
+        """Start to load a product's blocks."""
         load_a(block)
         pl.when((block.step == 0) & (block.way == 0))(lambda: load_b(block))
 
@@ -202,7 +202,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, here, left).wait()
 
     def terms_of(block):
-        """Return the copy of what has come for a block, 1,048,576 bytes."""
+        """Return the copy of a block's arrived sums, 1,048,576 bytes."""
         slot = rem(block.number, 2)
         there = terms.at[slot]
         here = come.at[
@@ -214,15 +214,15 @@ def ring_kernel(
         return pltpu.make_async_copy(here, there, added.at[slot])
 
     def store(block, total):
-        """Add sums to those that have come, and write them to c or send them on, from a place that
-        is free once the block two before has left."""
+        """Add sums to the arrived ones, and write them to c or forward them, from a place that is
+        free once the second last block has left."""
         number = block.number
         slot, way = rem(number, 2), block.way
         pl.when(number >= 2)(lambda: leave(block_of(block.number - 2)))
 
         @pl.when(block.step > 0)
         def add():
-            terms_of(block).wait()  # from its start in `multiply`
+            terms_of(block).wait()  # started in `multiply`
             put_sum(made.at[slot], total, terms.at[slot])
 
         pl.when(block.step == 0)(lambda: put_sum(made.at[slot], total))
@@ -256,11 +256,11 @@ def ring_kernel(
         pl.when((block.step == 0) & (block.way == 0))(lambda: take_b(block))
         total = sums.at[np.int32(0)]
 
-        # No sooner, so that the blocks that the next device waits for leave first.
+        # No sooner, so that blocks awaited by the next device leave first.
         @pl.when((block.k == 0) & (block.step > 0))
         def arrive():
             half = half_of(block.step - 1, block.way)
-            # All blocks from `send` of the device before on this way: 8,388,608 bytes.
+            # All blocks from `send` of the previous device in this direction: 8,388,608 bytes.
             pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
 
         pl.when((block.j == 0) & (block.step > 0))(lambda: terms_of(block).start())
@@ -282,7 +282,7 @@ def ring_kernel(
 _RING = RingMatmul(
     ring_kernel,
     AXES,
-    # The positions of the devices of a ring: each sends to the next one, and the other way back.
+    # Positions of the devices in ring order: each sends to the next, and the other way round.
     ((1, 3, 5, 7, 6, 4, 2, 0),),
     (1, 3, 5, 7, 6, 4, 2, 0),
     travels="c",
@@ -306,14 +306,14 @@ _RING = RingMatmul(
         pltpu.SemaphoreType.DMA((2, 7)),
     ),
     out="bfloat16",
-    vmem=112 << 20,  # at most: blocks, and what the compiler needs besides
+    vmem=112 << 20,  # limit: blocks, plus the compiler's own use
     collective_id=27588,
     lead=0,
 )
 
 
 def _multiply(a, b, interpret):
-    """Return the shard of the product on a device from those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given those of the operands, inside shard_map."""
     # 1. The product of 8192 x 1024 by 1024 x 8192 on each device, 137438953472 flops, while parts
     #    go both ways round rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} ->
     #    [{"i"}, {}]

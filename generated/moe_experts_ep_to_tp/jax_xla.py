@@ -25,7 +25,7 @@ Ranges along dimensions 0, 2:
 Transport: collectives over axes.
 On the wire 1.000 times the exact bytes, 117440512 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh ep=4,tp=2 --shape 256x2048x1792 --dtype bfloat16 --source '[{"ep", "tp"}, {}, {}]' --target '[{"ep"}, {}, {"tp"}]' --backends pallas_tpu,triton_gpu,jax_xla --name moe_experts_ep_to_tp
 """
 
@@ -46,7 +46,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -63,7 +63,7 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "237b58d872a475da"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 117440512  # that arrive at the busiest device, padding included
+WIRE_BYTES = 117440512  # received by the busiest device, padding included
 AXES = ("ep", "tp")  # over which devices are ranked
 
 

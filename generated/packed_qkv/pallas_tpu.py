@@ -3,7 +3,7 @@
 The busiest device receives 512 bytes, the least possible, and
 sends at most 576; all receive 2,048.
 
-Made by
+Emitted by
     shardwright emit manifest.json --name packed_qkv  # in the folder above this one
 """
 
@@ -23,18 +23,18 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 # _support/jax_boxes.py
-"""Strided boxes of elements that devices of a row send each other in rounds.
+"""Strided boxes of elements that devices in a row exchange in rounds.
 
-Shards are lines of bits. In a round a device sends and takes one message at most, and all messages
-have the same forms: the number of a source buffer, those of target buffers, and nested loops, outer
-to inner, how often each goes round and by how many elements in each buffer, source first.
+Shards are flat arrays of bits. In a round each device sends and receives at most one message, and
+all messages have the same forms: the source buffer, the target buffers, and nested loops, outer to
+inner, each with its count and its step in each buffer, source first.
 """
 
 
 def rounds_of(relays, size):
     """Return rounds: the forms of a message, whether it stays on its device, and by sender and
     receiver the starts of its relays. `relays`: (sender, receiver, form, first element in each
-    buffer); `size`: how many devices there are."""
+    buffer); `size`: the number of devices."""
     messages: dict = {}
     for sender, receiver, form, *starts in relays:
         messages.setdefault((sender, receiver), []).append((form, starts))
@@ -52,7 +52,7 @@ def rounds_of(relays, size):
 
 
 def packed(shards, forms, moves, me, size):
-    """Return the message of a device in a round, out of its source shards."""
+    """Return a device's message in a round, read from its source shards."""
     reads, parts = jnp.asarray(_starts(moves, len(forms), size)[0])[me], []
     for place, (buffer, _, loops) in enumerate(forms):
         x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
@@ -61,7 +61,7 @@ def packed(shards, forms, moves, me, size):
 
 
 def unpacked(message, results, forms, moves, me, size):
-    """Put the message that a device takes in a round into its target shards, a list."""
+    """Write the message that a device receives in a round into `results`, its target shards."""
     writes = _starts(moves, len(forms), size)[1]
     takes, begin = np.isin(np.arange(size), [receiver for _, receiver in moves]), 0
     for (_, buffers, loops), starts in zip(forms, writes, strict=True):
@@ -77,8 +77,7 @@ def unpacked(message, results, forms, moves, me, size):
 
 
 def _starts(moves, count, size):
-    """Return where each device reads the relays of its message, and where it writes to each target
-    buffer of the relays that come."""
+    """Return the start of each device's reads, and of its writes to each target buffer."""
     reads = np.zeros((size, count), np.int32)
     most = max(len(starts) for each in moves.values() for starts in each) - 1
     writes = np.zeros((count, size, most), np.int32)
@@ -90,7 +89,7 @@ def _starts(moves, count, size):
 
 
 def taken(x, start, loops):
-    """Return elements of a line, a dimension for each loop (times, step), outer to inner."""
+    """Return elements of a flat array, one dimension per loop (count, step), outer to inner."""
     window = lax.dynamic_slice(x, (start,), (_reach(loops),))
     for times, step in loops:
         rows = long(window, times * step)[..., : times * step]
@@ -99,7 +98,8 @@ def taken(x, start, loops):
 
 
 def put(y, start, loops, part, takes):
-    """Return a line with a part in the elements of such loops, if the device takes it."""
+    """Return a flat array with the elements of these loops replaced by `part`, if the device
+    receives it."""
     window = lax.dynamic_slice(y, (start,), (_reach(loops),))
     window = jnp.where(takes, _replaced(window, loops, part), window)
     return lax.dynamic_update_slice(y, window, (start,))
@@ -117,17 +117,17 @@ def _replaced(window, loops, part):
 
 
 def _reach(loops):
-    """Return how many elements there are from the first one to the last one."""
+    """Return the distance from the first to the last element, inclusive."""
     return 1 + sum((times - 1) * step for times, step in loops)
 
 
 def long(x, size):
-    """Return a line, longer if it lacks so many elements."""
+    """Return a flat array, extended to at least this size."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
 def bits(x):
-    """Return an array as integers of its width; complex numbers as they are."""
+    """Return an array as integers of its width; complex numbers unchanged."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
     if jnp.iscomplexobj(x):
@@ -136,34 +136,34 @@ def bits(x):
 
 
 def of_bits(x, dtype):
-    """Return integers as an array of a dtype of their width; values of that dtype as they are."""
+    """Return integers as an array of a dtype of their width; values of that dtype unchanged."""
     if x.dtype == dtype or dtype == "bool":
         return x.astype(dtype)
     return lax.bitcast_convert_type(x, dtype)
 
 
 # _support/pallas_call.py
-"""How a program calls its kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
+"""How programs call their kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
 
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """How a program is called. `order`: the table that kernels take first, if any: of ranks, or of
-    moves; `interpret`: how they are interpreted, if they are; `collective_id`: theirs."""
+    """The parameters of a program call. `order`: the table that kernels take first, if any, of
+    ranks or moves; `interpret`: how to interpret kernels, if at all; `collective_id`: theirs."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return a kernel that takes a table first as it is called, which may be without one."""
+        """Return a kernel that may be called without the table it takes first."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
-        """Return what a kernel makes of arrays in HBM, after the table where there is one."""
+        """Run a kernel on arrays in HBM, after the table if there is one."""
         tables = () if self.order is None else (self.order,)
-        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+        # Without its own index map, a grid's block has a 64-bit index if JAX allows those.
         smem = [
             pl.BlockSpec(
                 table.shape,
@@ -172,8 +172,8 @@ class Call(NamedTuple):
             )
             for table in tables
         ]
-        # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
-        # place it elsewhere, and the kernel moves what happens to be in HBM.
+        # A block spec tells only the kernel where an array is. XLA must be told too; otherwise it
+        # may place the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
@@ -186,8 +186,8 @@ class Call(NamedTuple):
         )(*tables, *arrays)
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
-        """Return what a kernel that sends makes of one array: another in HBM. `beside`: shapes of
-        what it has there besides, of which nothing is left."""
+        """Run a kernel that sends one array and returns another, both in HBM. `beside`: shapes of
+        its scratch arrays there."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
         found, *_ = self.run(
             kernel,
@@ -202,34 +202,34 @@ class Call(NamedTuple):
 
 
 def is_v5e(devices):
-    """Return whether devices send directly over some offsets only."""
+    """Return whether devices are v5e chips, which send directly over some offsets only."""
     return all("v5 lite" in device.device_kind for device in devices)
 
 
 # _support/pallas_reach.py
-"""Which devices a TPU v5e sends to directly: those over a power of two of hops along one axis.
+"""The direct routes of a TPU v5e: a power of two of hops along one axis.
 
 Source: JAX's guide to distributed Pallas kernels, "Routing".
 """
 
-# Where this variable of the environment is set, what a v5e does not send directly is sent all the
-# same, with a warning.
+# If this environment variable is set, transfers that a v5e cannot send directly only cause a
+# warning.
 FAR = "SHARDWRIGHT_FAR_SENDS"
 
 
 def are_near(devices, sender, receiver):
-    """Return whether each of some ranks sends to another over a power of two of hops along one
-    axis; `devices`: by rank."""
+    """Return, for each pair of ranks, whether they are a power of two of hops apart along one axis;
+    `devices`: by rank."""
     coords = np.array([device.coords for device in devices])
     hops = np.abs(coords[sender] - coords[receiver])
-    # An axis of 16 wraps around.
+    # an axis of 16 wraps around
     hops = np.where(coords.max(axis=0) == 15, np.minimum(hops, 16 - hops), hops)
     return ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
 
 
 def refuse_far(near, advice):
-    """Raise ValueError where a v5e does not send directly between some pairs of devices; only warn
-    of them where `FAR` is set."""
+    """Raise ValueError if a v5e cannot send directly between some pairs of devices; only warn if
+    `FAR` is set."""
     if near.all():
         return
     far = (
@@ -242,15 +242,15 @@ def refuse_far(near, advice):
 
 
 # _support/pallas_threads.py
-"""Whether the interpreter of kernels has the threads of XLA that it needs."""
+"""Whether XLA has enough threads for the interpreter of kernels."""
 
-# XLA on CPU leaves it to another thread to copy more bytes than these (kSmallDataTransferByteSize).
+# XLA on CPU copies larger arrays in another thread (kSmallDataTransferByteSize).
 COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
-    """Raise ValueError where the interpreter would wait forever: each device has one of XLA's
-    threads, and none is left to copy a large array. `held`: what a device has of memory."""
+    """Raise ValueError if the interpreter would wait forever: each device occupies one of XLA's
+    threads, and none is left to copy a large array. `held`: a device's arrays."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
@@ -265,8 +265,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return how many threads XLA has on this CPU: one a device, and no fewer than one a core, or
-    than these variables of the environment say (DefaultThreadPoolSize)."""
+    """Return the number of XLA threads on this CPU: one a device, but at least one per core or the
+    number in these environment variables (DefaultThreadPoolSize)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:
@@ -280,7 +280,7 @@ __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
 DTYPE = "bfloat16"
 SOURCE_MESH = '<["fsdp"=5]>'
 SOURCE_IDS = range(5)
-# Of each buffer its layout, and its shape on every device.
+# The layout of each buffer, and its shape on every device.
 SOURCE = {
     "qkv": (
         'cut(0, {"fsdp"}, stack(0, q, k, v))',
@@ -289,15 +289,15 @@ SOURCE = {
 }
 TARGET_MESH = '<["tp"=4], device_ids=[5, 6, 7, 8]>'
 TARGET_IDS = range(5, 9)
-# Of each buffer its layout, and its shape on every device.
+# The layout of each buffer, and its shape on every device.
 TARGET = {
     "qkv": (
         'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])',
         [(16, 16)] * 4,
     ),
 }
-# What relays have in common: the number of the source buffer, those of the target buffers, and
-# nested loops: how often each goes round, and by how many elements in each buffer, source first.
+# Forms of relays: the source buffer, the target buffers, and nested loops, each with its count and
+# its step in each buffer, in elements, source first.
 FORMS = [
     (0, (0,), ((32, 1, 1),)),
     (0, (0,), ((96, 1, 1),)),
@@ -322,36 +322,36 @@ RELAYS = [
     (4, 7, 2, 64, 192),
     (4, 8, 2, 64, 192),
 ]
-RECEIVED = 512  # bytes that arrive at the busiest device from others, the least possible
-# Axes of the mesh, and the axes that dimensions of each buffer are concatenated over.
+RECEIVED = 512  # bytes received by the busiest device, the minimum
+# Axes of the mesh, and the axes along which dimensions of each buffer are concatenated.
 SOURCE_AXES = {"fsdp": 5}
 SOURCE_SPECS = {
     "qkv": P("fsdp", None),
 }
-# Axes of the mesh, and the axes that dimensions of each buffer are concatenated over.
+# Axes of the mesh, and the axes along which dimensions of each buffer are concatenated.
 TARGET_AXES = {"tp": 4}
 TARGET_SPECS = {
     "qkv": P("tp", None),
 }
 ONE_ORDER = tuple(SOURCE_IDS) == tuple(TARGET_IDS)
-# Places of devices in a row: as the meshes list them, or by id where these differ.
+# Order of devices in a row: as the meshes list them, or by id if the meshes differ.
 ORDER = SOURCE_IDS if ONE_ORDER else sorted({*SOURCE_IDS, *TARGET_IDS})
 RANKS = {each: rank for rank, each in enumerate(ORDER)}
 COLLECTIVE_ID = 132
 
 
 def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=None):
-    """Return the target buffers of source buffers, both a dict of arrays by name.
+    """Return the target buffers, given the source buffers, as dicts of arrays by name.
 
-    A buffer is one array, sharded as `source_sharding(mesh)` says, in which devices have what they
-    store, padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]`
-    is the device of SOURCE_IDS[i]; `target_mesh` is by default of the same devices, in one order.
-    Usable under `jax.jit` and `jax.grad` where both meshes list the same devices in one order; the
-    cotangent of an element is the sum of those of its copies in results. Pallas modules take
-    a bool or `pltpu.InterpretParams` as `interpret`, and `collective_id` in place of their own; in
-    plain JAX both change nothing.
+    A buffer is one array, sharded as in `source_sharding(mesh)`, that holds each device's part
+    padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]` is the
+    device of SOURCE_IDS[i]; `target_mesh` defaults to the same devices in the same order. Usable
+    under `jax.jit` and `jax.grad` if both meshes list the same devices in one order; the cotangent
+    of an element is the sum of those of its copies in results. In Pallas modules `interpret` is a
+    bool or `pltpu.InterpretParams`, and `collective_id` replaces the module's own; plain JAX
+    ignores both.
 
-    Raises ValueError for other names, shapes, dtypes or axes.
+    Raises ValueError for wrong names, shapes, dtypes or axes.
     """
     if target_mesh is None:
         if not ONE_ORDER:
@@ -377,18 +377,18 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
 
 
 def source_sharding(mesh):
-    """Return how `reshard` takes each buffer, by name."""
+    """Return the sharding of each buffer passed to `reshard`, by name."""
     return {name: NamedSharding(mesh, spec) for name, spec in SOURCE_SPECS.items()}
 
 
 def target_sharding(mesh):
-    """Return how `reshard` returns each buffer, by name."""
+    """Return the sharding of each buffer returned by `reshard`, by name."""
     return {name: NamedSharding(mesh, spec) for name, spec in TARGET_SPECS.items()}
 
 
 def exchanged(shards, how):
-    """Return the target shards of a device, all as lines; `how`: `interpret` and the collective id,
-    None where values are moved that have derivatives."""
+    """Return a device's target shards as flat arrays; `how`: `interpret` and the collective id, None
+    to move values that need derivatives."""
     me, size = lax.axis_index("device"), len(RANKS)
     relays = ((RANKS[s], RANKS[r], FORMS[form], *starts) for s, r, form, *starts in RELAYS)
     every = rounds_of(relays, size)
@@ -403,7 +403,7 @@ def exchanged(shards, how):
 
 
 def check_routes(mesh, target_mesh):
-    """Raise ValueError where a v5e does not send directly between devices that exchange."""
+    """Raise ValueError if a v5e cannot send directly between devices that exchange."""
     by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
     by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
     devices = [by_id[each] for each in RANKS]
@@ -414,12 +414,12 @@ def check_routes(mesh, target_mesh):
 
 
 def sent(messages, pairs, how):
-    """Return the messages that a device takes, from those that it sends, all in one kernel;
-    `pairs`: who sends to whom in each round, none where messages stay."""
+    """Return the messages that a device receives, given those that it sends, all in one kernel;
+    `pairs`: (sender, receiver) in each round, none if messages stay."""
     going = [number for number, each in enumerate(pairs) if each]
     if not going:
         return messages
-    if how is None:  # a kernel has no derivative: XLA moves cotangents
+    if how is None:  # kernels have no derivative: XLA moves cotangents
         moves = zip(messages, pairs, strict=True)
         return [lax.ppermute(x, "device", each) if each else x for x, each in moves]
     interpret, collective_id = how
@@ -441,9 +441,9 @@ def sent(messages, pairs, how):
 
 
 def push(ranges, ends, x, y, sending, arriving):
-    """Push this device's messages. ranges: their blocks (first, number); ends: of each message who
-    gets this device's, and whose comes, -1 for none; x, y: messages that go and that come, in HBM;
-    sending, arriving: DMA semaphores."""
+    """Push this device's messages. ranges: their blocks (first, number); ends: for each message its
+    receiver and the sender of the arriving one, -1 for none; x, y: messages leaving and arriving,
+    in HBM; sending, arriving: DMA semaphores."""
     barrier = pltpu.get_barrier_semaphore()
     expected = jnp.int32(0)
     for number in range(len(ranges)):  # senders may write to this device from here on
@@ -455,7 +455,7 @@ def push(ranges, ends, x, y, sending, arriving):
             pl.semaphore_signal(barrier, 1, device_id=sender, device_id_type=logical)
 
         expected += (ends[2 * number] >= 0).astype(jnp.int32)
-    # 1 from each receiver of this device, which is in the kernel then.
+    # 1 from each receiver of this device, which has entered the kernel.
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
     copies = []
     for number, (begin, size) in enumerate(ranges):
@@ -475,12 +475,12 @@ def push(ranges, ends, x, y, sending, arriving):
     for number, (begin, size) in enumerate(ranges):
         place = y.at[pl.ds(begin, size)]
         comes = ends[2 * number + 1] >= 0
-        # As many bytes as its sender's message has, signalled by that device's copy.
+        # The bytes of the sender's message, signalled by its copy.
         pl.when(comes)(pltpu.make_async_copy(place, place, arriving).wait)
 
 
 def _blocks(message):
-    """Return a message as blocks of memory, [blocks, rows, 128], of elements of at most 32 bits."""
+    """Return a message as memory blocks, [blocks, rows, 128], of elements of at most 32 bits."""
     if jnp.iscomplexobj(message):
         message = jnp.stack([message.real, message.imag], axis=-1).reshape(-1)
     elif message.dtype.itemsize == 8:
@@ -491,7 +491,7 @@ def _blocks(message):
 
 
 def _message(blocks, like):
-    """Return the message that blocks hold, of the size and the type of another."""
+    """Return the message in blocks, with the size and type of another."""
     if like.dtype.itemsize < 8:
         return blocks.reshape(-1)[: like.size]
     halves = blocks.reshape(-1)[: 2 * like.size].reshape(-1, 2)
@@ -501,14 +501,14 @@ def _message(blocks, like):
 
 
 def _untyped(x, mesh, spec):
-    """Return an array whose type says no sharding: axes may be Explicit in a program."""
+    """Return an array without a sharding in its type, as Explicit axes may have given it."""
     types = jax.typeof(x).sharding.mesh.axis_types
     explicit = isinstance(x, jax.core.Tracer) and AxisType.Explicit in types
     return jax.device_put(x, NamedSharding(mesh, spec)) if explicit else x
 
 
 def _checked(mesh, axes, what):
-    """Return a mesh with such axes, without types. Raises ValueError for another."""
+    """Return a mesh with these axes, without types. Raises ValueError for a wrong mesh."""
     if dict(mesh.shape) != axes or tuple(mesh.shape) != tuple(axes):
         raise ValueError(f"{what}: got axes {dict(mesh.shape)}, expected {axes}")
     return Mesh(mesh.devices, mesh.axis_names)
@@ -535,8 +535,7 @@ def _mapped(function, mesh, in_specs, out_specs):
 
 
 def _stacked(arrays, mesh, as_bits=True):
-    """Return what each device has of each buffer as a line, [devices, elements], of bits or of
-    values."""
+    """Return each device's part of each buffer as [devices, elements], of bits or of values."""
 
     def lines(*shards):
         given = map(bits, shards) if as_bits else shards
@@ -547,7 +546,7 @@ def _stacked(arrays, mesh, as_bits=True):
 
 
 def _exchange(stacks, row, how):
-    """Return the target lines of source lines, [devices, elements]."""
+    """Return flat target shards, given flat source shards, [devices, elements]."""
 
     def one(*stacks):
         return [y[None] for y in exchanged([stack[0] for stack in stacks], how)]
@@ -557,7 +556,7 @@ def _exchange(stacks, row, how):
 
 
 def _parted(stacks, mesh):
-    """Return the target buffers of target lines."""
+    """Return the target buffers made of flat target shards."""
 
     def shards(*lines):
         shapes = [shapes[0] for _, shapes in TARGET.values()]
@@ -570,7 +569,7 @@ def _parted(stacks, mesh):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _within(arrays, mesh, target_mesh, how):
-    """Return the target buffers, in one program."""
+    """Return the target buffers in one program."""
     return _jitted(_in_one, target_mesh, mesh, how)(arrays)
 
 
@@ -579,7 +578,7 @@ def _forward(arrays, mesh, target_mesh, how):
 
 
 def _backward(mesh, target_mesh, how, _, cotangents):
-    """Return the cotangents of the source buffers: the exchange is linear, XLA transposes it."""
+    """Return the cotangents of the source buffers: JAX transposes the linear exchange."""
     del how
     if not jnp.issubdtype(DTYPE, jnp.inexact):
         return (None,)
@@ -604,8 +603,7 @@ def _transposed(cotangents, mesh, target_mesh):
 
 @functools.cache
 def _jitted(stage, mesh, *static):
-    """Return a stage whose results are on a mesh, jitted; XLA chooses the shardings of results
-    where it is not told."""
+    """Return a jitted stage with results on a mesh; XLA chooses result shardings unless told."""
     specs = (SOURCE_SPECS if stage is _transposed else TARGET_SPECS).values()
     if stage in (_stacked, _exchange):
         specs = [P(mesh.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
@@ -614,7 +612,7 @@ def _jitted(stage, mesh, *static):
 
 
 def _eager(arrays, mesh, target_mesh, how):
-    """Return the target buffers of concrete arrays, on meshes of other devices or orders."""
+    """Return the target buffers of concrete arrays, on meshes of different devices or orders."""
     by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
     by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
     union = _row(by_id[each] for each in RANKS)
@@ -626,9 +624,9 @@ def _eager(arrays, mesh, target_mesh, how):
 
 
 def _relabelled(stack, row):
-    """Return what devices have of a stack as one by their places in a row of devices."""
+    """Return a stack of shards reordered by the devices' places in a row."""
     held = {shard.device: shard.data for shard in stack.addressable_shards}
-    for device in {*row.local_devices} - {*held}:  # of the target alone: never read
+    for device in {*row.local_devices} - {*held}:  # in the target mesh only: never read
         held[device] = jnp.zeros((1, *stack.shape[1:]), stack.dtype, device=device)
     given = [held[device] for device in row.local_devices]
     shape, sharding = (row.size, *stack.shape[1:]), NamedSharding(row, P("device"))

@@ -3,7 +3,7 @@
 The busiest device receives 512 bytes, the least possible, and
 sends at most 576; all receive 2,048.
 
-Made by
+Emitted by
     shardwright emit manifest.json --name packed_qkv  # in the folder above this one
 """
 
@@ -32,17 +32,17 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @triton.jit
 def copy_boxes(
-    blocks,  # int64 [number, 2]: the box that a block is of, and its first element there
+    blocks,  # int64 [number, 2]: a block's box, and its first element there
     boxes,  # int64 [boxes, 5 + 3 * DEPTH]: the numbers of two memories, the first element in each,
     # how many there are, then loops, inner to outer: how often each goes round, and its two steps
     sources,  # int64: the addresses of memory that elements come from, and
     targets,  # that they go to
-    number,  # how many blocks there are
-    INTEGER: tl.constexpr,  # what is moved as one
+    number,  # number of blocks
+    INTEGER: tl.constexpr,  # type moved as one
     DEPTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Copy blocks of strided boxes, program after program in turn."""
+    """Copy blocks of strided boxes, each program striding over the blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
         box = boxes + (5 + 3 * DEPTH) * tl.load(blocks + 2 * place)
         element = tl.load(blocks + 2 * place + 1) + tl.arange(0, BLOCK)
@@ -59,8 +59,8 @@ def copy_boxes(
 
 
 class Box(NamedTuple):
-    """Elements that are copied: the numbers of two memories, the first element in each, and loops
-    (times, step, step), outer to inner."""
+    """Elements to copy: the numbers of two memories, the first element in each, and loops (count,
+    step, step), outer to inner."""
 
     source: int
     target: int
@@ -70,13 +70,13 @@ class Box(NamedTuple):
 
 
 def dense(loops):
-    """Return the steps of loops in a line that has their elements one after another."""
+    """Return the steps of loops in a line that stores their elements densely."""
     times = [loop[0] for loop in loops]
     return [math.prod(times[n + 1 :]) for n in range(len(times))]
 
 
 def copy(boxes, sources, targets, size):
-    """Copy boxes of elements of `size` bytes between lists of tensors, views too; the steps of
+    """Copy boxes of elements of `size` bytes between lists of tensors, possibly views; the steps of
     boxes are those of contiguous tensors."""
     if not boxes:
         return
@@ -104,15 +104,16 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return elements of nested loops from the first of a tensor on, integers of `size` bytes."""
+    """Return elements of nested loops, starting at a tensor's element `first`, as integers of
+    `size` bytes."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
 
 @functools.lru_cache(maxsize=4096)
 def strided(box, end, shape, strides):
-    """Return boxes whose steps at an end (0: the source) are those of a tensor with strides, from a
-    box whose steps are those of a contiguous one."""
+    """Return boxes with a strided tensor's steps at an end (0: the source), given a box with a
+    contiguous tensor's steps."""
     dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
     digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
@@ -121,7 +122,7 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # this one goes on in another row
+    for number, (times, *pair) in enumerate(box.loops):  # this one continues in another row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:
@@ -142,8 +143,8 @@ def _moved(box, end, start, steps):
 
 
 def _width(boxes, size, aligned):
-    """Return how many bytes may be moved as one, 8 at most: what divides all places and steps of
-    rows that are contiguous at both ends."""
+    """Return the bytes to move as one, at most 8: a divisor of all offsets and steps of rows that
+    are contiguous at both ends."""
     most = math.gcd(aligned, 8)
     for _, _, read, write, loops in boxes:
         *outer, inner = loops or ((1, 1, 1),)
@@ -156,8 +157,8 @@ def _width(boxes, size, aligned):
 
 @functools.lru_cache(maxsize=4096)
 def _tables(boxes, unit, home):
-    """Return blocks and boxes as a kernel takes them, so many elements as one, and how many loops
-    each has."""
+    """Return blocks and boxes for a kernel, in units of `unit` elements, and the number of loops of
+    each."""
     depth = max(len(box[4]) for box in boxes)
     rows, blocks = [], []
     for number, (source, target, read, write, loops) in enumerate(boxes):
@@ -181,7 +182,7 @@ __all__ = ["RECEIVED", "reshard", "reshard_local", "source_shape", "target_shape
 DTYPE = "bfloat16"
 SOURCE_MESH = '<["fsdp"=5]>'
 SOURCE_IDS = range(5)
-# Of each buffer its layout, and its shape on every device.
+# The layout of each buffer, and its shape on every device.
 SOURCE = {
     "qkv": (
         'cut(0, {"fsdp"}, stack(0, q, k, v))',
@@ -190,15 +191,15 @@ SOURCE = {
 }
 TARGET_MESH = '<["tp"=4], device_ids=[5, 6, 7, 8]>'
 TARGET_IDS = range(5, 9)
-# Of each buffer its layout, and its shape on every device.
+# The layout of each buffer, and its shape on every device.
 TARGET = {
     "qkv": (
         'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])',
         [(16, 16)] * 4,
     ),
 }
-# What relays have in common: the number of the source buffer, those of the target buffers, and
-# nested loops: how often each goes round, and by how many elements in each buffer, source first.
+# Forms of relays: the source buffer, the target buffers, and nested loops, each with its count and
+# its step in each buffer, in elements, source first.
 FORMS = [
     (0, (0,), ((32, 1, 1),)),
     (0, (0,), ((96, 1, 1),)),
@@ -223,17 +224,17 @@ RELAYS = [
     (4, 7, 2, 64, 192),
     (4, 8, 2, 64, 192),
 ]
-RECEIVED = 512  # bytes that arrive at the busiest device from others, the least possible
+RECEIVED = 512  # bytes received by the busiest device, the minimum
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
 
 
 def reshard_local(shards, *, out=None):
-    """Return the target buffers of source buffers of all devices: dicts by name of lists, which
-    have a tensor for each device of the mesh, sorted by id; one launch for each target device.
+    """Return the target buffers of all devices, given the source buffers: dicts by name of lists with
+    a tensor for each device of the mesh, sorted by id. One launch for each target device.
 
-    `out`: such target buffers, to be filled; where a buffer has padding they are left as they are.
-    Results that are made here have zeros there. Tensors may be views, as `w13[:, :F]`: they are
-    read and written where they are. Raises ValueError for tensors of other names, shapes or dtypes.
+    `out`: target buffers of this form to fill, whose padding is left unchanged; new results have
+    zero padding. Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
+    Raises ValueError for wrong names, shapes or dtypes.
     """
     sources, targets = sorted(SOURCE_IDS), sorted(TARGET_IDS)
     given = [_checked(shards, SOURCE, each, n, "shards") for n, each in enumerate(sources)]
@@ -256,9 +257,9 @@ def reshard_local(shards, *, out=None):
 def reshard(shards, group=None, *, out=None):
     """Return this device's target buffers, by name, exchanged with the other processes of a group.
 
-    Rank r of the group is device RANKS[r]. `shards`: its source buffers by name, None where it is
-    not in the source mesh; the result is None where it is not in the target mesh. `out`: as of
-    `reshard_local`. What goes to another rank is packed into one message.
+    Rank r of the group is device RANKS[r]. `shards`: its source buffers by name, None outside the
+    source mesh; the result is None outside the target mesh. `out`: as in `reshard_local`. All data
+    for another rank is packed into one message.
     """
     device = RANKS[dist.get_rank(group)]
     given = None
@@ -288,7 +289,7 @@ def target_shape(name, device_id):
 
 
 def packed(device, given, home=None):
-    """Return the messages of a device to all ranks in one line of bytes, and how long each is."""
+    """Return a device's messages to all ranks in one flat byte array, and their lengths."""
     sizes = _message_bytes(device, receiving=False)
     line = torch.empty(sum(sizes), dtype=torch.uint8, device=given[0].device if given else home)
     boxes, begin = [], 0
@@ -303,7 +304,7 @@ def packed(device, given, home=None):
 
 
 def unpacked(device, line, given, made):
-    """Return the target buffers of a device, by name, from the messages of all ranks in one line,
+    """Return a device's target buffers, by name, from the messages of all ranks in one flat array,
     and from its own source buffers."""
     if made is None:
         return None
@@ -322,7 +323,7 @@ def unpacked(device, line, given, made):
 
 
 def _box(relay, target, first=0):
-    """Return what a relay copies to one of its targets; `first`: the number of the memory of the
+    """Return the box that a relay copies to one of its targets; `first`: the memory number of the
     sender's first buffer."""
     _, _, form, start, *starts = relay
     buffer, buffers, loops = FORMS[form]
@@ -362,7 +363,7 @@ def _made(device, home):
 
 
 def _home(group):
-    """Return where tensors of the ranks of a group are."""
+    """Return the device of a rank's tensors."""
     return torch.device("cpu" if dist.get_backend(group) == "gloo" else "cuda")
 
 
@@ -391,7 +392,7 @@ def _checked(tensors, side, device, number, what):
 
 
 def _overlaps(x):
-    """Return whether two elements of a tensor may be in one place."""
+    """Return whether two elements of a tensor may share memory."""
     reach = 0
     for step, size in sorted(zip(x.stride(), x.shape, strict=True)):
         if size > 1 and step <= reach:

@@ -29,7 +29,7 @@ Where shards lie in memory as XLA lays them out by default: 3.67 times more.
 Then XLA reduces: it reads 4 terms of a target shard, and writes it.
 Staging 16,384 bytes of HBM, 73,728 of VMEM.
 
-Made by
+Emitted by
     shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4
 """
 
@@ -37,7 +37,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
@@ -83,7 +83,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -102,7 +102,7 @@ SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 12288  # that arrive at the busiest device, padding included
+WIRE_BYTES = 12288  # received by the busiest device, padding included
 COLLECTIVE_ID = 9176
 
 
@@ -194,18 +194,18 @@ PEERS = Peers(
 
 
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
-# From there every block of the target shard is put together.
+# Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(1, 8, 128),  # as memory is tiled
     chunk=(1, 16, 128),  # in whole units, of the widest tile, 1 x 16 x 24, or a part of it
-    window=(1, 16, 128),  # of VMEM: a chunk, and more if it may begin within a unit
+    window=(1, 16, 128),  # of VMEM: a chunk, plus a unit if it may begin inside one
     blocks=(4, 1, 1),  # ceil(target shard, 4 x 16 x 24 / chunk)
-    meet=(1, 1, 1),  # source shards that a block meets at most
+    meet=(1, 1, 1),  # most source shards that a block meets
     chunks=(1, 1, 1),  # ceil(widest tile, 1 x 16 x 24 / chunk)
-    stage=(4, 16, 128),  # tiles lie as in the target shard, each from a whole unit on,
-    step=(0, 0, 0),  # and so much further for each tile before it: no two share a unit
+    stage=(4, 16, 128),  # tiles are placed as in the target shard, each from a whole unit on,
+    step=(0, 0, 0),  # plus this offset for each earlier tile: no two share a unit
     rolled=(),  # the dimensions along which chunks are shifted
-    more_rows=0,  # memory of fewer rows is tiled otherwise
+    more_rows=0,  # memory of fewer rows is tiled differently
 )
 
 
@@ -215,8 +215,8 @@ def _viewed(box):
 
 
 def _staged(receiver, shard, piece, box):
-    """Return what is taken off tensor indices of a piece for its place in the staging area of its
-    receiver. It lies there as in the target shard, from a whole unit on."""
+    """Return the offset to subtract from a piece's tensor indices to get its place in the staging
+    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
     within = target_terms(receiver)
     return [
         within[0],
@@ -227,11 +227,11 @@ def _staged(receiver, shard, piece, box):
 
 def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
-    so that all links are at work.
+    so that all links are busy.
 
     order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
     VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all that comes to the staging area.
+    window, `sent` for each chunk, `received` for all arrivals in the staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
@@ -266,7 +266,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     def leave(slot):
         held = [sizes[slot * 3 + axis] for axis in range(3)]
         held = [multiple(size, unit) for size, unit in zip(held, TILING.unit, strict=True)]
-        wait_for(within(chunks, slot, held, slots=6), sent.at[slot])  # what `push` sent of it
+        wait_for(within(chunks, slot, held, slots=6), sent.at[slot])  # sent by `push`
 
     def push(slot, chunk):
         units = units_of(chunk.box, chunk.start, TILING.unit)
@@ -277,8 +277,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`), while the one before (`now`), before which `passed` were sent,
-        # is shifted and sent, once what was in its slot has left.
+        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
+        # shifted and sent, once its slot is free.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -287,7 +287,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         @pl.when(now.sends > 0)
         def shift():
             units = units_of(now.box, own, TILING.unit)
-            fetch(other, units).wait()  # these units, from their start in the step before
+            fetch(other, units).wait()  # these units, started in the previous step
             pl.when(passed >= 6)(lambda: leave(slot))
             window = within(windows, other, TILING.window)
             chunk = within(chunks, slot, TILING.chunk, slots=6)
@@ -310,7 +310,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return the part of a number, of which each block of a target shard has 1."""
+    """Return part number `step`; each block of a target shard has 1."""
     steps = PEERS.counted(receiver, TARGET_TERMS, 4)
     box = _viewed(target_terms(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)
@@ -329,7 +329,7 @@ def _part_of(step, me, receiver):
 
 
 def _unpack_kernel(order, x, stage, y, windows, read):
-    """Put a block of the target shard, y, together from the tiles that meet it.
+    """Assemble a block of the target shard, y, from the tiles that meet it.
 
     order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
     two windows in VMEM; read: a DMA semaphore for each.
@@ -340,21 +340,21 @@ def _unpack_kernel(order, x, stage, y, windows, read):
         number = number * count + pl.program_id(axis)
     begin = number * 1
 
-    def fetch(slot, part, ref):  # the copy of a part from either array that may hold it
+    def fetch(slot, part, ref):  # the copy of a part from either array
         units = units_of(part.box, part.start, TILING.unit)
         places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
         window = within(windows, slot, [size for _, size in units], places)
         return pltpu.make_async_copy(units_at(ref, units), window, read.at[slot])
 
     def advance(number, now):
-        # A part is read (`coming`), while the one before it (`now`) is put in its place. The block
-        # before has begun to read what this one begins with.
+        # A part is read (`coming`) while the previous one (`now`) is written to its place. The
+        # previous block has started the read of this block's first part.
         coming = _part_of(begin + number, me, receiver)
         slot = rem(begin + number, 2)
         begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
         pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
         pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
-        # These units, from their start in the step before.
+        # These units, started in the previous step.
         pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
         pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
 

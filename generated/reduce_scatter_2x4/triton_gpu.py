@@ -23,7 +23,7 @@ Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in all
     6       [0, 64) x [0, 24)   [48, 64) x [0, 24)   [48, 64) x [0, 24) from 0, 2, 4
     7       [0, 64) x [24, 48)  [48, 64) x [24, 48)  [48, 64) x [24, 48) from 1, 3, 5
 
-Made by
+Emitted by
     shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4
 """
 
@@ -42,7 +42,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -86,7 +86,7 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
     """Add up blocks of tiles over all terms. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):

@@ -19,7 +19,7 @@ Along "x" a ring goes up over even coordinates, down over odd ones.
 Of a part the first 1,048,576 elements go upwards: their terms are combined from
 that of the next device on to that of the one that keeps them; of the others downwards.
 
-Made by
+Emitted by
     shardwright emit --mesh x=4 --shape 8192x1024 --dtype float32 --source '[{}, {}], unreduced={"x"}' --target '[{"x"}, {}]' --backends pallas_tpu --topology torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name reduce_scatter_ring
 """
 
@@ -27,7 +27,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
 
@@ -44,7 +44,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -63,7 +63,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 4),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 8192, 1024)
 PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 25165824  # that arrive at the busiest device, padding included
+WIRE_BYTES = 25165824  # received by the busiest device, padding included
 COLLECTIVE_ID = 2352
 
 
@@ -84,20 +84,20 @@ _SOURCE = Sharded(
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("x", None))
 
 
-# Upwards along "x" from coordinate to coordinate: 0, 2, 3, 1.
+# Coordinates along "x" in upward ring order: 0, 2, 3, 1.
 RING0 = Round(1, 4, folded=True)
 UP, DOWN = np.int32(0), np.int32(1)
 
 
 def ring_kernel(x, y, slots, sums, terms, received, left, loaded, free):
-    """Combine x, this device's terms of all parts, ring after ring; y has what each ring leaves.
+    """Combine x, this device's terms of all parts, ring after ring; y has the result of each ring.
 
     x, y: in HBM [direction, chunk, 1024, 128]; a half of each part goes in each direction.
     In VMEM, 6,291,456 bytes, [direction, turn, 1024, 128], two turns each:
-    terms  own chunks; `loaded` counts what has come of x
-    slots  what the device upstream has sent; `received` counts it
-    sums   what leaves, to the slots downstream or to y; `left` counts it
-    free   of each ring and direction, how many more sums downstream has a slot for
+    terms  own chunks; `loaded` counts loads from x
+    slots  sums sent by the upstream device; `received` counts them
+    sums   sums leaving for the downstream slots or for y; `left` counts them
+    free   for each ring and direction, the number of free downstream slots
     """
     me = lax.axis_index("x")
     vmem = slots, sums, terms, received, left, loaded, free
@@ -110,10 +110,10 @@ def ring_kernel(x, y, slots, sums, terms, received, left, loaded, free):
 
 
 def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
-    """Go round RING0: of 4 parts of 8 chunks of x, from chunk 0 on, to one in y, from 0 on.
+    """Go round RING0: reduce 4 parts of 8 chunks of x, from 0 on, to one in y, from 0 on.
 
-    A chunk takes 4 steps, in each of which the device combines what has come with its own term of
-    one part: first of the one that has farthest to go, last of the part that it keeps.
+    A chunk takes 4 steps. In each, the device combines the arrived sum of a part with its own
+    term: the part with the farthest way to go first, the part that it keeps last.
     """
     place, (after, before) = RING0.place(me), RING0.neighbours(me)
     downstream, upstream = (after, before), (before, after)  # by direction
@@ -131,7 +131,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         return pltpu.make_async_copy(total, total, left.at[way, turn])
 
     def allow(way, count):
-        """Tell the device upstream that it may send so many sums more."""
+        """Allow the upstream device to send more sums."""
         slots_free, to = free.at[np.int32(0), way], upstream[way]
         pl.semaphore_signal(slots_free, count, device_id=to, device_id_type=LOGICAL)
 
@@ -141,7 +141,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         sent = div(step, 4) * 3 + at  # how many sums have been sent before
         this, last = rem(sent, 2), rem(sent + 1, 2)  # slots of what is sent now, and was before
         own, total, come = terms.at[way, turn], sums.at[way, turn], slots.at[way, last]
-        load(way, step).wait()  # from its start in the step before
+        load(way, step).wait()  # started in the previous step
         pl.when(step < 31)(lambda: load(way, step + 1).start())
         pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps before
 
@@ -151,7 +151,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
 
         @pl.when(at > 0)
         def combine():
-            # What upstream has sent in the step before, 524,288 bytes.
+            # Sent by the upstream device in the previous step, 524,288 bytes.
             pltpu.make_async_copy(come, come, received.at[way, last]).wait()
             put(total, "sum", come, own)
             pl.when(sent < 23)(lambda: allow(way, 1))

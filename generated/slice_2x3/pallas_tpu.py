@@ -23,7 +23,7 @@ On the wire 1.000 times the exact bytes, 0 into the busiest device.
 HBM reads and writes 256.50 times the least possible.
 Staging 0 bytes of HBM, 81,920 of VMEM.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3
 """
 
@@ -31,7 +31,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
 
@@ -60,7 +60,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -77,7 +77,7 @@ SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 PLAN = "5fc80ef08e5c4dcc"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 0  # that arrive at the busiest device, padding included
+WIRE_BYTES = 0  # received by the busiest device, padding included
 
 
 def source_shard(position):
@@ -144,15 +144,15 @@ PEERS = Peers(
 
 
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
-# From there every block of the target shard is put together.
+# Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(1024,),  # as memory is tiled
     chunk=(1024,),  # in whole units, of the widest tile, 2, or a part of it
-    window=(2048,),  # of VMEM: a chunk, and more if it may begin within a unit
+    window=(2048,),  # of VMEM: a chunk, plus a unit if it may begin inside one
     blocks=(1,),  # ceil(target shard, 2 / chunk)
-    meet=(1,),  # source shards that a block meets at most
+    meet=(1,),  # most source shards that a block meets
     rolled=(0,),  # the dimensions along which chunks are shifted
-    more_rows=0,  # memory of fewer rows is tiled otherwise
+    more_rows=0,  # memory of fewer rows is tiled differently
 )
 
 
@@ -162,7 +162,7 @@ def _viewed(box):
 
 
 def _part_of(step, me, receiver):
-    """Return the part of a number, of which each block of a target shard has 1."""
+    """Return part number `step`; each block of a target shard has 1."""
     steps = PEERS.counted(receiver, _TARGET, 1)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)
@@ -179,7 +179,7 @@ def _part_of(step, me, receiver):
 
 
 def _unpack_kernel(order, x, stage, y, windows, read):
-    """Put a block of the target shard, y, together from the tiles that meet it.
+    """Assemble a block of the target shard, y, from the tiles that meet it.
 
     order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
     two windows in VMEM; read: a DMA semaphore for each.
@@ -190,21 +190,21 @@ def _unpack_kernel(order, x, stage, y, windows, read):
         number = number * count + pl.program_id(axis)
     begin = number * 1
 
-    def fetch(slot, part, ref):  # the copy of a part from either array that may hold it
+    def fetch(slot, part, ref):  # the copy of a part from either array
         units = units_of(part.box, part.start, TILING.unit)
         places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
         window = within(windows, slot, [size for _, size in units], places)
         return pltpu.make_async_copy(units_at(ref, units), window, read.at[slot])
 
     def advance(number, now):
-        # A part is read (`coming`), while the one before it (`now`) is put in its place. The block
-        # before has begun to read what this one begins with.
+        # A part is read (`coming`) while the previous one (`now`) is written to its place. The
+        # previous block has started the read of this block's first part.
         coming = _part_of(begin + number, me, receiver)
         slot = rem(begin + number, 2)
         begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
         pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
         pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
-        # These units, from their start in the step before.
+        # These units, started in the previous step.
         pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
         pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
 

@@ -27,7 +27,7 @@ before and after one step together; what XLA takes within a step is beside that.
 
 On the wire 672 bytes into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name steps_2x4
 """
 
@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import sends_along
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -67,7 +67,7 @@ PLAN = "964a1afb4ca45d3f"  # processes that exchange must have the same
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 672  # that arrive at the busiest device, padding included
+WIRE_BYTES = 672  # received by the busiest device, padding included
 AXES = ("x", "y:(1)2", "y:(2)2")  # over which devices are ranked
 
 

@@ -27,7 +27,7 @@ On the wire 34.133 times the exact bytes, 2,048 into the busiest device.
 HBM reads and writes 204.80 times the least possible.
 Staging 3,584 bytes of HBM, 0 of VMEM.
 
-Made by
+Emitted by
     shardwright emit --mesh data=2,model=2 --shape 10x9 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"tp"}]' --target-mesh '<["tp"=3], device_ids=[4, 5, 6]>' --name trainer_to_server
 """
 
@@ -35,7 +35,7 @@ import os
 
 if not __package__:
     raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
-if __name__ == "__main__":  # on one device more than there are, for the interpreter
+if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
@@ -62,7 +62,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "5e6ee39db7e7a8fd", __name__)
+require("pallas_tpu", "89705d4f2139afd7", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -85,7 +85,7 @@ TARGET_AXES = (("tp", 3),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 2048  # that arrive at the busiest device, padding included
+WIRE_BYTES = 2048  # received by the busiest device, padding included
 COLLECTIVE_ID = 16268
 
 
@@ -155,7 +155,7 @@ SLOT = Slot((1, 2, 128), (3, 3), dense=True)
 
 
 def _at(slots, place, box):
-    """Return the granules that a tile, of a tensor box, takes of a slot."""
+    """Return the granules of a slot that a tile's tensor box fills."""
     size = maximum(box[1] - box[0], 0) * 3
     return slots.at[operand(place), pl.ds(0, div(size + 255, 256)), :, :]
 
@@ -163,8 +163,8 @@ def _at(slots, place, box):
 def _kernel(order, x, y, copied, sent, received):
     """Push this device's slots of tiles, x, to those of their receivers, y.
 
-    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes that leave x,
-    `received` those that come to y, `copied` those of tiles that stay.
+    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes leaving x,
+    `received` those arriving in y, `copied` those of tiles that stay.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
@@ -200,7 +200,7 @@ def _kernel(order, x, y, copied, sent, received):
         piece = PEERS.incoming(receiver, me, number)
         place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
         slot = _at(y, place, piece.box)
-        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each tile that comes
+        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each arriving tile
 
     count = PEERS.outgoing_count(me)
     each(count, lambda place: push(far_apart(place, count)))

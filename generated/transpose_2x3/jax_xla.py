@@ -22,7 +22,7 @@ Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
 Transport: 6 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
 On the wire 1.000 times the exact bytes, 24 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3
 """
 
@@ -42,7 +42,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -59,7 +59,7 @@ SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
 PLAN = "360c3f1aba5d3d82"  # processes that exchange must have the same
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 24  # that arrive at the busiest device, padding included
+WIRE_BYTES = 24  # received by the busiest device, padding included
 AXES = ("x", "y")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
 ROUNDS = (

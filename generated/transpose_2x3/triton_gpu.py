@@ -20,7 +20,7 @@ Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
                                               [3, 4) x [4, 6) from 5
     5       [3, 6) x [4, 6)  [4, 6) x [3, 6)  [4, 6) x [3, 4) from 4
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3
 """
 
@@ -39,7 +39,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -89,9 +89,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
         # Up to 2 shards of 3 meet one of 2; devices begin with different ones.

@@ -30,7 +30,7 @@ Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
     10      [3, 6) x [4, 5)  [4, 5) x [3, 6)  [4, 5) x [3, 4) from 9, [4, 5) x [5, 6) from 11
     11      [3, 6) x [5, 6)  [5, 6) x [3, 6)  [5, 6) x [3, 4) from 9, [5, 6) x [4, 5) from 10
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6
 """
 
@@ -49,7 +49,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "a63817c4ed12d95b", __name__)
+require("triton_gpu", "f375ba451ef398a7", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -93,9 +93,9 @@ def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
     out,  # the target shard, in units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # what a program copies at a time: see `Block`
+    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
 ):
-    """Copy blocks of tiles, each out of the source shard that has it. Offsets are in elements."""
+    """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
         # One shard of 3 meets one of 1.

@@ -45,7 +45,7 @@ Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
 Transport: 24 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
 On the wire 1.000 times the exact bytes, 1568 into the busiest device.
 
-Made by
+Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides
 """
 
@@ -66,7 +66,7 @@ from .._support.jax_padding import Padding
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "10544506394dc58e", __name__)
+require("jax_xla", "220436dfdbd9ba5f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -85,7 +85,7 @@ SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
-WIRE_BYTES = 1568  # that arrive at the busiest device, padding included
+WIRE_BYTES = 1568  # received by the busiest device, padding included
 AXES = ("x", "y", "z")  # over which devices are ranked
 # For each round the rank that every rank sends a whole tile to, -1 for none.
 ROUNDS = (

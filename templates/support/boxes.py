@@ -5,12 +5,12 @@ A box is a product of half-open ranges, one after another: (low, high, low, high
 
 import math
 
-NOT_RUN = 3  # the status of a self-check that ran nothing
+NOT_RUN = 3  # exit status of a self-check that ran nothing
 
 
 def not_run(proved):
-    """End a self-check that ran nothing, with what is right without data: status 0 would say that
-    the results are."""
+    """Exit a self-check that ran nothing, printing the facts proved without data: status 0 would
+    claim correct results."""
     print(f"not run: {proved}")
     raise SystemExit(NOT_RUN)
 
@@ -26,5 +26,5 @@ def extents(box):
 
 
 def volume(box):
-    """Return how many elements a box has; none where an end is below its start."""
+    """Return the number of elements of a box; 0 if an end is below its start."""
     return math.prod(max(extent, 0) for extent in extents(box))

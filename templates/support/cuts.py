@@ -1,12 +1,11 @@
-"""Tiles in pieces."""
+"""Pieces of tiles."""
 
 from typing import NamedTuple
 
 
 class Cut(NamedTuple):
-    """How tiles are cut so that their holders share in sending them: into so many pieces along a
-    dimension, at multiples of `unit` from the start of the tile; they differ by at most one unit.
-    """
+    """How tiles are cut so that their holders share the sending: into pieces along one dimension,
+    at multiples of `unit` from the start of the tile; sizes differ by at most one unit."""
 
     pieces: int
     dim: int

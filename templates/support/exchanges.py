@@ -1,4 +1,4 @@
-"""What one exchange moves between devices, in plain integers: each end finds its pieces alone.
+"""The transfers of one exchange in plain integers; each end computes its pieces independently.
 
 A box is a product of half-open ranges, one after another: (low, high, low, high, ...). A position
 is the row-major number of a device in a mesh; source and target may be on different meshes.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .boxes import ranges, volume
 
-# Meshes of more devices are proved at some of them.
+# Larger meshes are proved at a sample of devices.
 PROVED, SAMPLED = 512, 32
 
 
@@ -24,15 +24,15 @@ class Side(NamedTuple):
     box: Callable
 
     def position(self, device_id, name):
-        """Return the position of a device. Raises ValueError for one that is not in the mesh."""
+        """Return the position of a device. Raises ValueError if it is not in the mesh."""
         if device_id not in self.ids:
             raise ValueError(f"device {device_id}: expected one of the {name} mesh, {[*self.ids]}")
         return self.ids.index(device_id)
 
 
 class Piece(NamedTuple):
-    """What a device sends to another, or keeps: their positions, the box, and its number among the
-    pieces of its tile, None for all of a tile."""
+    """A piece that a device sends to another or keeps: both positions, the box, and its number
+    among the pieces of its tile, None for the whole tile."""
 
     sender: int
     receiver: int
@@ -41,12 +41,11 @@ class Piece(NamedTuple):
 
 
 class Exchange:
-    """Everything that moves. `senders` gives the positions that parts of a target shard come from,
-    `receivers` those that parts of a source shard go to, the device's own included; with a `cut`,
-    each with the number of the piece, None for all of a tile. `hidden`: the extents of dimensions
-    that boxes have before those of the tensor, which number terms; along the last `new` of them the
-    first term is the value, and no other is sent anything. `by_plan`: whether senders are those of
-    the plan."""
+    """All transfers. `senders` gives the positions that hold parts of a target shard, `receivers`
+    those that need parts of a source shard, both including the device itself; with a `cut`, each
+    comes with the number of the piece, None for the whole tile. `hidden`: the extents of leading
+    dimensions of boxes, which number terms; along the last `new` of them only the first term has a
+    value and receives data. `by_plan`: whether the plan fixes the senders."""
 
     def __init__(
         self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True, new=0
@@ -57,11 +56,11 @@ class Exchange:
         self.ranks = sorted({*source.ids, *target.ids})
 
     def source_position(self, device_id):
-        """Return the position in the source mesh, -1 for a device that is not in it."""
+        """Return the position in the source mesh, -1 for a device outside it."""
         return self.source.ids.index(device_id) if device_id in self.source.ids else -1
 
     def target_position(self, device_id):
-        """Return the position in the target mesh, -1 for a device that is not in it."""
+        """Return the position in the target mesh, -1 for a device outside it."""
         return self.target.ids.index(device_id) if device_id in self.target.ids else -1
 
     def is_empty(self, receiver):
@@ -70,7 +69,7 @@ class Exchange:
         return any(self.target.box(receiver)[last - 2 * self.new : last : 2])
 
     def held(self, shape):
-        """Return the extents of what source shards have of a tensor, hidden dimensions first."""
+        """Return the extents of a tensor as source shards hold it, hidden dimensions first."""
         kept = len(self.hidden) - self.new
         return (*self.hidden[:kept], *[1] * self.new, *shape)
 
@@ -79,7 +78,7 @@ class Exchange:
         return self._full((s, receiver, n) for s, n in map(_with_number, self._senders(receiver)))
 
     def outgoing(self, sender):
-        """Return the pieces that leave the source shard at a position, or stay there."""
+        """Return the pieces that leave the source shard at a position or stay there."""
         return self._full((sender, r, n) for r, n in map(_with_number, self._receivers(sender)))
 
     def _full(self, moves):
@@ -93,8 +92,8 @@ class Exchange:
         return found
 
     def fault(self):
-        """Return what is wrong: a piece that one end knows of and the other does not, or pieces
-        that do not fill their target shard; the empty string if nothing is."""
+        """Return the first fault: a piece known to only one end, or a target shard that its pieces
+        do not fill; "" if there is none."""
         received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
         sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
         for receiver in spread(len(self.target.ids)):
@@ -114,7 +113,7 @@ class Exchange:
         return ""
 
     def proved(self):
-        """Return at how many devices `fault` looks, empty for all."""
+        """Return the number of devices that `fault` checks, or "" for all."""
         count = max(len(self.source.ids), len(self.target.ids))
         some = len(spread(count))
         return "" if some == count else f" at {some} of {count} devices"
@@ -125,7 +124,7 @@ class Exchange:
 
 
 def common(one, other):
-    """Return the box that two boxes have in common; its volume is zero where they have none."""
+    """Return the intersection of two boxes; its volume is zero if they are disjoint."""
     pairs = zip(ranges(one), ranges(other), strict=True)
     return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))
 
@@ -135,7 +134,7 @@ def _with_number(peer):
 
 
 def _gap(box, parts):
-    """Return why boxes do not fill a box, each element once, or the empty string."""
+    """Return why boxes do not cover a box exactly once, or ""."""
     have, wanted = sum(map(volume, parts)), volume(box)
     if have != wanted:
         return f"pieces have {have} elements, the target shard {wanted}"
@@ -144,8 +143,8 @@ def _gap(box, parts):
 
 
 def spread(count):
-    """Return the positions that are proved: all of a few; of more the ends and some whose
-    coordinates along every axis of the mesh differ."""
+    """Return the positions to prove: all if there are few; otherwise the ends, and a sample whose
+    coordinates differ along every axis of the mesh."""
     if count <= PROVED:
         return range(count)
     start = count * 377 // 610  # the golden section: multiples spread along every axis

@@ -1,4 +1,4 @@
-"""Groups: the bundles of their tensors, and which tensor is which in what they are called with."""
+"""Groups: the bundles of their tensors, and the match between arguments and tensors."""
 
 import importlib
 import re
@@ -9,7 +9,7 @@ from .exchanges import Exchange, common
 
 
 def hosts_of(package, backend, plans):
-    """Return the hosts of bundles beside a group's own; `plans`: that of each, by folder.
+    """Return the hosts of the bundles beside a group; `plans` has the plan hash of each, by folder.
 
     Raises ImportError for a bundle that is missing or has another plan.
     """
@@ -28,10 +28,10 @@ def hosts_of(package, backend, plans):
 
 
 def order_of(paths, names, what="tensors"):
-    """Return where the tensor of each name is among leaves at these paths, each a tuple of keys: in
-    one list by order, else by the keys with dots between them, for which names have underscores.
+    """Return the index of each name's tensor among leaves at these paths (tuples of keys): by order
+    in a list, else by the keys joined with dots, which names write as underscores.
 
-    Raises ValueError, which names tensors, for leaves that are not those of the names.
+    Raises ValueError, naming tensors, if leaves and names do not match.
     """
     if paths and all(len(path) == 1 and isinstance(path[0], int) for path in paths):
         if len(paths) != len(names):
@@ -50,8 +50,8 @@ def order_of(paths, names, what="tensors"):
 
 
 def moves_of(host):
-    """Return everything that moves of a tensor: as its bundle has it, or, where that is said by
-    collectives alone, whole tiles of which the holders take turns."""
+    """Return all transfers of a tensor: those of its bundle or, for a bundle made of collectives,
+    whole tiles whose holders take turns."""
     if host.exchange is not None:
         return host.exchange
     source, target = host.source, host.target
@@ -75,7 +75,7 @@ def moves_of(host):
 
 
 def flat(tree, is_leaf, path=()):
-    """Yield the leaves of nested dicts, lists and tuples, each after its path of keys."""
+    """Yield the leaves of nested dicts, lists and tuples, each with its path of keys."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from flat(value, is_leaf, (*path, key))
@@ -87,7 +87,7 @@ def flat(tree, is_leaf, path=()):
 
 
 def rebuilt(tree, is_leaf, leaves):
-    """Return a container of the form of another, its leaves taken from an iterator."""
+    """Return a container of the same form with leaves taken from an iterator."""
     if isinstance(tree, dict):
         return {key: rebuilt(value, is_leaf, leaves) for key, value in tree.items()}
     if isinstance(tree, list | tuple) and not is_leaf(tree):

@@ -1,8 +1,8 @@
-"""Strided boxes of elements that devices of a row send each other in rounds.
+"""Strided boxes of elements that devices in a row exchange in rounds.
 
-Shards are lines of bits. In a round a device sends and takes one message at most, and all messages
-have the same forms: the number of a source buffer, those of target buffers, and nested loops, outer
-to inner, how often each goes round and by how many elements in each buffer, source first.
+Shards are flat arrays of bits. In a round each device sends and receives at most one message, and
+all messages have the same forms: the source buffer, the target buffers, and nested loops, outer to
+inner, each with its count and its step in each buffer, source first.
 """
 
 import math
@@ -15,7 +15,7 @@ from jax import lax
 def rounds_of(relays, size):
     """Return rounds: the forms of a message, whether it stays on its device, and by sender and
     receiver the starts of its relays. `relays`: (sender, receiver, form, first element in each
-    buffer); `size`: how many devices there are."""
+    buffer); `size`: the number of devices."""
     messages: dict = {}
     for sender, receiver, form, *starts in relays:
         messages.setdefault((sender, receiver), []).append((form, starts))
@@ -33,7 +33,7 @@ def rounds_of(relays, size):
 
 
 def packed(shards, forms, moves, me, size):
-    """Return the message of a device in a round, out of its source shards."""
+    """Return a device's message in a round, read from its source shards."""
     reads, parts = jnp.asarray(_starts(moves, len(forms), size)[0])[me], []
     for place, (buffer, _, loops) in enumerate(forms):
         x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
@@ -42,7 +42,7 @@ def packed(shards, forms, moves, me, size):
 
 
 def unpacked(message, results, forms, moves, me, size):
-    """Put the message that a device takes in a round into its target shards, a list."""
+    """Write the message that a device receives in a round into `results`, its target shards."""
     writes = _starts(moves, len(forms), size)[1]
     takes, begin = np.isin(np.arange(size), [receiver for _, receiver in moves]), 0
     for (_, buffers, loops), starts in zip(forms, writes, strict=True):
@@ -58,8 +58,7 @@ def unpacked(message, results, forms, moves, me, size):
 
 
 def _starts(moves, count, size):
-    """Return where each device reads the relays of its message, and where it writes to each target
-    buffer of the relays that come."""
+    """Return the start of each device's reads, and of its writes to each target buffer."""
     reads = np.zeros((size, count), np.int32)
     most = max(len(starts) for each in moves.values() for starts in each) - 1
     writes = np.zeros((count, size, most), np.int32)
@@ -71,7 +70,7 @@ def _starts(moves, count, size):
 
 
 def taken(x, start, loops):
-    """Return elements of a line, a dimension for each loop (times, step), outer to inner."""
+    """Return elements of a flat array, one dimension per loop (count, step), outer to inner."""
     window = lax.dynamic_slice(x, (start,), (_reach(loops),))
     for times, step in loops:
         rows = long(window, times * step)[..., : times * step]
@@ -80,7 +79,8 @@ def taken(x, start, loops):
 
 
 def put(y, start, loops, part, takes):
-    """Return a line with a part in the elements of such loops, if the device takes it."""
+    """Return a flat array with the elements of these loops replaced by `part`, if the device
+    receives it."""
     window = lax.dynamic_slice(y, (start,), (_reach(loops),))
     window = jnp.where(takes, _replaced(window, loops, part), window)
     return lax.dynamic_update_slice(y, window, (start,))
@@ -98,17 +98,17 @@ def _replaced(window, loops, part):
 
 
 def _reach(loops):
-    """Return how many elements there are from the first one to the last one."""
+    """Return the distance from the first to the last element, inclusive."""
     return 1 + sum((times - 1) * step for times, step in loops)
 
 
 def long(x, size):
-    """Return a line, longer if it lacks so many elements."""
+    """Return a flat array, extended to at least this size."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
 def bits(x):
-    """Return an array as integers of its width; complex numbers as they are."""
+    """Return an array as integers of its width; complex numbers unchanged."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
     if jnp.iscomplexobj(x):
@@ -117,7 +117,7 @@ def bits(x):
 
 
 def of_bits(x, dtype):
-    """Return integers as an array of a dtype of their width; values of that dtype as they are."""
+    """Return integers as an array of a dtype of their width; values of that dtype unchanged."""
     if x.dtype == dtype or dtype == "bool":
         return x.astype(dtype)
     return lax.bitcast_convert_type(x, dtype)

@@ -1,7 +1,8 @@
-"""Digests of lines of bits, which travel at their ends.
+"""Digests of flat arrays of bits, appended to them.
 
-Words of 4 bytes are multiplied by an odd number of their place, folded, multiplied again and added:
-another word is another digest, and several differ from theirs with the chance of 32 random bits.
+Words of 4 bytes are multiplied by an odd number that depends on their place, folded, multiplied
+again and added: any change of one word changes the digest; changes of several are missed with
+probability 2^-32.
 """
 
 import jax.numpy as jnp
@@ -11,19 +12,20 @@ FACTORS = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
 
 
 def with_digest(line):
-    """Return a line of integers with its digest behind."""
+    """Return a flat array of integers with its digest appended."""
     return jnp.concatenate([line, _digest(line)])
 
 
 def checked_of(line):
-    """Return a line without its digest, and whether it is right; a line of zeros always is."""
+    """Return a flat array without its digest, and whether the digest is right; zeros always
+    pass."""
     count = _words(line.dtype)
     same = jnp.array_equal(line[-count:], _digest(line[:-count]))
     return line[:-count], same
 
 
 def _words(dtype):
-    """Return how many integers a digest takes."""
+    """Return the number of integers in a digest."""
     return max(4 // dtype.itemsize, 1)
 
 

@@ -1,16 +1,16 @@
-"""Arrays in programs whose meshes have Explicit axes, which are part of an array's type."""
+"""Arrays in programs whose meshes have Explicit axes, which belong to an array's type."""
 
 import jax
 
 
 def retyped(x, sharding, *, on_mesh):
-    """Return an array as a sharding has it. `on_mesh`: whether the sharding's mesh has such axes;
-    else the array's has."""
+    """Return an array with this sharding in its type. `on_mesh`: whether the sharding's mesh,
+    rather than the array's, has Explicit axes."""
     return jax.sharding.reshard(x, sharding) if on_mesh else jax.device_put(x, sharding)
 
 
 def refuse_mix(context, target):
-    """Raise ValueError in a program of such axes, which are not those of the result."""
+    """Raise ValueError in a program whose Explicit axes are not those of the result."""
     if context != target.abstract_mesh:
         raise ValueError(
             f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "

@@ -1,8 +1,8 @@
-"""Reshards of many arrays at once, in one jit: one exchange for all whose elements are as wide.
+"""Reshards of many arrays in one jit: one exchange for all arrays of one element width.
 
-Arrays whose reshards are alike, a kind, are stacked, so that a program grows with the kinds. What
-a device has for another is packed into one line of elements; in a round go lines of equal parts,
-of which every device sends one at most, and takes one.
+Arrays with equal reshards, a kind, are stacked, so the size of a program grows with the number of
+kinds. Elements for one receiver are packed into one line; in a round, every device sends and
+receives at most one line, all made of equal parts.
 """
 
 import functools
@@ -25,23 +25,23 @@ from .xla_rounds import Round, boxes_of
 
 
 class Line(NamedTuple):
-    """What goes in a round: of each part the number of its kind, and its boxes."""
+    """The lines of a round: for each part the number of its kind, and its boxes."""
 
     parts: list[tuple[int, Round]]
 
     @property
     def pairs(self):
-        """Who sends to whom, as ranks; none where all keep what they have."""
+        """(Sender, receiver) pairs of ranks; none if all devices keep their own data."""
         _, first = self.parts[0]
         return first.pairs if first.sends else []
 
     def packed(self, shards, me):
-        """Return the line of a device, of its source shards by kind."""
+        """Return a device's line, packed from its source shards by kind."""
         windows = [each.window_of(shards[kind], each.reads, me) for kind, each in self.parts]
         return jnp.concatenate([window.reshape(-1) for window in windows])
 
     def unpacked(self, line, results, me):
-        """Put what is in a line into target shards by kind."""
+        """Write a line's contents into target shards by kind."""
         begin = 0
         for kind, part in self.parts:
             shape = (len(results[kind]), *part.window)
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 def lines_of(moves, ranks):
-    """Return the lines in which everything moves; `moves`: of some kinds, by their numbers."""
+    """Return the lines that carry all transfers; `moves`: the exchanges by kind number."""
     by_pair: dict[tuple[int, int], list] = {}
     for kind, each in moves.items():
         for box in boxes_of(each):
@@ -75,11 +75,11 @@ def lines_of(moves, ranks):
 
 
 class Group:
-    """Arrays on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the number of its
-    kind of each name; `kernel`: that sends its lines, and the first `collective_id` that this has,
-    None where XLA sends them."""
+    """Arrays on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the kind number
+    of each name; `kernel`: sends the lines, with `collective_id` as its first id; None lets XLA
+    send them."""
 
-    interpreted: object = False  # as what kernels are interpreted to check them
+    interpreted: object = False  # the type under which kernels are interpreted in checks
 
     def __init__(self, names, kinds, kind_of, kernel=None, collective_id=None):
         self.kernel, self.collective_id = kernel, collective_id
@@ -103,7 +103,7 @@ class Group:
         return {width: lines_of(each, len(self.ranks)) for width, each in moves.items()}
 
     def wire_bytes(self):
-        """Return the bytes that arrive at each rank from others."""
+        """Return the bytes that each rank receives from others."""
         found = [0] * len(self.ranks)
         for width, lines in self.lines.items():
             for line in lines:
@@ -116,17 +116,17 @@ class Group:
     def reshard(self, arrays, mesh, *, target_mesh=None, interpret=False, collective_id=None):
         """Return the target arrays of source arrays, all padded, in a container of the same form.
 
-        `arrays`: a list in the order of NAMES, or a pytree whose keys, with dots between them, make
-        up the names, in which underscores stand for dots: `{"layer0": {"wq": x}}` for `layer0_wq`.
-        Each is as its own `pad` makes it, and sharded as `source_sharding(mesh)` says; results as
-        `target_sharding(target_mesh)`. Usable under `jax.jit` where both meshes list the same
-        devices in one order. Where the bundles are emitted with gradients it is differentiable
-        backward: cotangents go back as a group too. On its way a shard takes its memory three
-        times. `interpret` and `collective_id` are as for one array; a group's kernels take eight
-        ids, half of them for its derivative, the first of which is a multiple of eight.
+        `arrays`: a list in the order of NAMES, or a pytree whose keys, joined with underscores, are
+        the names: `{"layer0": {"wq": x}}` for `layer0_wq`. Each array comes from its own `pad` and
+        is sharded as in `source_sharding(mesh)`; results as in `target_sharding(target_mesh)`.
+        Usable under `jax.jit` if both meshes list the same devices in one order. If the bundles are
+        emitted with gradients it is differentiable in reverse mode: cotangents move as a group too.
+        Peak memory is three times that of the shards. `interpret` and `collective_id` are as for
+        one array; a group's kernels use eight ids, half of them for its derivative, and the first
+        is a multiple of eight.
 
-        Raises ValueError for a wrong array, which it names, and for a wrong mesh, TypeError for
-        what is none, and NotImplementedError where there is no derivative.
+        Raises ValueError for a wrong array, naming it, and for a wrong mesh; TypeError for an
+        argument of another type; NotImplementedError for a missing derivative.
         """
         not_mapped("reshard")
         given, give_back = self._ordered(arrays, "arrays")
@@ -135,13 +135,13 @@ class Group:
         called = interpret, self.collective_id if collective_id is None else collective_id
         source, target = self.kinds[0].meshes(mesh, target_mesh)
         faults = [kind.unlike(mesh, target_mesh) for kind in self.kinds]
-        if all(faults):  # tensors may be on meshes of other axes
+        if all(faults):  # tensors may be on meshes with other axes
             raise ValueError(faults[0])
         return give_back(self.moved(given, source, target, called))
 
     def _ordered(self, tree, what):
-        """Return the leaves of a pytree in the order of names, and what puts others in their
-        place."""
+        """Return the leaves of a pytree in the order of names, and a function that puts other
+        leaves in their place."""
         found, form = jax.tree_util.tree_flatten_with_path(tree)
         places = order_of([tuple(map(_key, path)) for path, _ in found], self.names, what)
 
@@ -153,7 +153,7 @@ class Group:
 
     def moved(self, arrays, mesh, target_mesh, called):
         """Return the target arrays of source arrays, both in the order of names, differentiable;
-        `called`: `interpret` and the first collective id."""
+        `called` has `interpret` and the first collective id."""
 
         def forth(arrays):
             for number in self._floats:
@@ -196,9 +196,9 @@ class Group:
         return jax.device_put(arrays, [host.source.on(mesh) for host in self.hosts])
 
     def _eager(self, arrays, mesh, target_mesh, called):
-        """Return the target arrays of concrete ones, on meshes of other orders."""
+        """Return the target arrays of concrete arrays, on meshes of different device orders."""
         if any(isinstance(x, jax.core.Tracer) for x in arrays):
-            self.kinds[0].lowered(None)  # which raises
+            self.kinds[0].lowered(None)  # always raises
         union = _in_a_row(self.kinds[0].devices_by_rank(mesh, target_mesh))
         with apart(None):
             stacks = _compiled(self, "stacked", mesh)(self._placed(arrays, mesh))
@@ -208,12 +208,12 @@ class Group:
             return _compiled(self, "parted", target_mesh)(stacks)
 
     def within(self, arrays, mesh, called, target_mesh):
-        """Return the target arrays, in a program."""
+        """Return the target arrays within a program."""
         stacks = self.exchange(self.stacked(arrays, mesh), _in_a_row(mesh.devices), called)
         return self.parted(stacks, target_mesh)
 
     def stacked(self, arrays, mesh):
-        """Return source shards by kind, [devices, arrays, ...], their elements as integers."""
+        """Return source shards by kind, [devices, arrays, ...], as integers."""
         found = []
         for kind, numbers in zip(self.kinds, self._numbers, strict=True):
             source, local = kind.source.mesh(mesh), kind.source.local or (1,)
@@ -226,7 +226,7 @@ class Group:
         return found
 
     def exchange(self, stacks, union, called):
-        """Return target shards by kind, [devices, arrays, ...], of source shards."""
+        """Return target shards by kind, [devices, arrays, ...], from source shards."""
 
         def one(stacks):
             me, shards = lax.axis_index("device"), [stack[0] for stack in stacks]
@@ -244,8 +244,8 @@ class Group:
         return mapped(one, union, (P("device"),), P("device"))(stacks)
 
     def sent(self, lines, packed, number, called):
-        """Return the lines that arrive at a device, which sends the packed ones; `number`: of
-        their width."""
+        """Return the lines that a device receives while sending the packed ones; `number`: the
+        index of their element width."""
         del number, called
         return [
             lax.ppermute(each, "device", line.pairs) if line.pairs else each
@@ -253,7 +253,7 @@ class Group:
         ]
 
     def parted(self, stacks, target_mesh):
-        """Return the target arrays of target shards by kind."""
+        """Return the target arrays made of target shards by kind."""
         results = [None] * len(self.names)
         for kind, numbers, stack in zip(self.kinds, self._numbers, stacks, strict=True):
             target = kind.target.mesh(target_mesh)
@@ -268,8 +268,8 @@ class Group:
         return results
 
     def compiled_for(self, devices):
-        """Return the types of what a program takes on devices by rank, and the program: `reshard`,
-        or, where one jit cannot have both meshes, what goes between its stacks."""
+        """Return a program's argument types on devices by rank, and the program: `reshard`, or the
+        part between its stacks if one jit cannot have both meshes."""
         by_id = dict(zip(self.ranks, devices, strict=True))
         first, called = self.kinds[0], (False, self.collective_id)
         sides = first.source, first.target
@@ -299,15 +299,15 @@ class Group:
         return give_back([host.unpad(y) for host, y in zip(self.hosts, given, strict=True)])
 
     def source_sharding(self, mesh):
-        """Return how `reshard` takes arrays, by name."""
+        """Return the sharding of each argument of `reshard`, by name."""
         return {n: host.source.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
 
     def target_sharding(self, mesh):
-        """Return how `reshard` returns arrays, by name."""
+        """Return the sharding of each result of `reshard`, by name."""
         return {n: host.target.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
 
     def self_check(self):
-        """Return what is right about this module; exit with what is wrong."""
+        """Return the facts checked about this module; exit on a fault."""
         *_, checked = map(proved, self.kinds)
         *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
         elements = sum(math.prod(host.shape) for host in self.hosts)
@@ -327,13 +327,13 @@ class Group:
 
 
 def _next(called):
-    """Return how the derivative is called."""
+    """Return the arguments for calling the derivative."""
     interpret, collective_id = called
     return interpret, None if collective_id is None else collective_id ^ 4
 
 
 def _key(entry):
-    """Return a key of a path, as a list, a dict or a class has it."""
+    """Return the key of a path entry of a list, a dict or a class."""
     kinds = jax.tree_util
     match entry:
         case kinds.SequenceKey(idx=key) | kinds.DictKey(key=key) | kinds.GetAttrKey(name=key):
@@ -349,7 +349,7 @@ def _bits(x):
 
 
 def _of_bits(x, dtype):
-    """Return integers as the elements that they are of."""
+    """Return integers reinterpreted as elements of a dtype."""
     return x.astype(dtype) if dtype == jnp.bool_ else lax.bitcast_convert_type(x, dtype)
 
 
@@ -359,23 +359,23 @@ def _in_a_row(devices):
 
 @functools.cache
 def _compiled(group, stage, *static):
-    """Return a stage of a group's program, jitted for some meshes; the last one is the target's,
-    where it ends with target arrays."""
+    """Return a stage of a group's program, jitted for some meshes; the last mesh is the target's if
+    the stage returns target arrays."""
 
     def run(given):
         return getattr(group, stage)(given, *static)
 
     if stage not in ("within", "parted"):
         return jax.jit(run)
-    # XLA chooses the shardings of a program's results where it is not told.
+    # XLA chooses the shardings of a program's results unless told.
     return jax.jit(run, out_shardings=[host.target.on(static[-1]) for host in group.hosts])
 
 
 def _relabelled(stack, row):
-    """Return what devices have of a stack as one by their places in a row of devices."""
+    """Return a stack of shards reordered by the devices' places in a row."""
     held = {shard.device: shard.data for shard in stack.addressable_shards}
     shape = stack.shape[1:]
-    for device in {*row.local_devices} - {*held}:  # not of the source mesh: never read
+    for device in {*row.local_devices} - {*held}:  # outside the source mesh: never read
         held[device] = jnp.zeros((1, *shape), stack.dtype, device=device)
     given = [held[device] for device in row.local_devices]
     sharding = NamedSharding(row, P("device"))

@@ -18,10 +18,10 @@ NO_COTANGENTS = (
 
 class ArrayMatmul:
     """One emitted matmul. `name`: its module's; `lhs`, `rhs`, `out`: `Sharded`s; `shapes`: those of
-    the three tensors; `multiply`: what a device does within `shard_map`; `axes`: those over which
-    devices are ranked; `short`: the dimensions along which it leaves padding of the result that is
-    not zero; `padding`: the class of what pads shards, None where all are equal; `backward`:
-    its derivative backward, a `MatmulGradient`, where there is one."""
+    the three tensors; `multiply`: the per-device function within `shard_map`; `axes`: the axes that
+    rank devices; `short`: the dimensions along which it leaves nonzero padding in the result;
+    `padding`: the class that pads shards, None if all are equal; `backward`: its reverse-mode
+    derivative, a `MatmulGradient`, if emitted."""
 
     interpreted = False  # how a self-check interprets kernels
 
@@ -59,21 +59,21 @@ class ArrayMatmul:
     def matmul(self, a, b, mesh):
         """Return the product of two global arrays; usable under `jax.jit`.
 
-        `a`, `b`: the arrays that `pad_lhs` and `pad_rhs` make, sharded as `lhs_sharding(mesh)` and
+        `a`, `b`: results of `pad_lhs` and `pad_rhs`, sharded as `lhs_sharding(mesh)` and
         `rhs_sharding(mesh)`; their padding is never read. The result is sharded as
-        `out_sharding(mesh)`, its padding zero. Every process under `jax.distributed` calls it, with
-        arrays of which it has its devices' shards. Raises ValueError for a wrong shape, dtype or
-        mesh, TypeError for what is none.
+        `out_sharding(mesh)`, its padding zero. Under `jax.distributed`, every process calls it with
+        arrays that hold its devices' shards. Raises ValueError for a wrong shape, dtype or mesh,
+        and TypeError for an argument of another type.
 
-        Where emitted with gradients it has a derivative backward: the cotangents of `a` and `b` are
-        matmuls too, of the modules beside. Else NotImplementedError where it is differentiated. All
-        terms of an operand are given the cotangent of their sum; those of the result have the same
-        one, as where only their sum is used: each device takes that of its own term.
+        If emitted with gradients it has a reverse-mode derivative: sibling modules compute the
+        cotangents of `a` and `b` as matmuls. Otherwise differentiation raises NotImplementedError.
+        Every term of an operand gets the cotangent of the sum. The terms of the result must share
+        one cotangent, as when only their sum is used: each device reads that of its own term.
         """
         return self.multiplied(a, b, mesh)
 
     def multiplied(self, a, b, mesh, interpret=False):
-        """Return the product: see `matmul`; `interpret`: how kernels are interpreted, if at all."""
+        """Return the product (see `matmul`); `interpret`: how to interpret kernels, if at all."""
         not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
@@ -86,7 +86,7 @@ class ArrayMatmul:
             return _compiled(self, meshes, interpret)(a, b)
 
     def meshes(self, mesh):
-        """Return the meshes of lhs, of rhs and of the result. Raises TypeError, or ValueError."""
+        """Return the meshes of lhs, rhs and the result. Raises TypeError or ValueError."""
         meshes = tuple(side.mesh(mesh) for side in self.sides)
         if fault := self.lhs.unlike(mesh):
             raise ValueError(fault)
@@ -99,22 +99,22 @@ class ArrayMatmul:
         return typed(result, over_devices(shard, given, result)(a, b))
 
     def product(self, a, b, interpret):
-        """Return the shard of the result on a device, its padding left as it comes."""
+        """Return the shard of the result on a device, with arbitrary padding."""
         del interpret
         return self._multiply(a, b)
 
     def shard(self, interpret, a, b):
-        """Return the shard of the result on a device, its padding zero."""
+        """Return the shard of the result on a device, with zero padding."""
         y = self.product(a, b, interpret)
         if not self._short:
             return y
-        from .jax_zeros import extent_of, zeroed  # where it was emitted with padding
+        from .jax_zeros import extent_of, zeroed  # if emitted with padding
 
         me = lax.axis_index(self._axes)
         return zeroed(y, self.out, self._short, extent_of(self.out, self.out, me))
 
     def self_check(self):
-        """Multiply numbered elements, and return what is right; exit with what is wrong."""
+        """Multiply numbered elements and return the facts checked; exit on a fault."""
         for side in self._paddings or self.sides:
             if fault := side.fault():
                 raise SystemExit(fault)
@@ -137,10 +137,10 @@ class ArrayMatmul:
         return f"shards tile the tensors; {flops} flops done, every element of the product right"
 
     def _numbered(self, number):
-        """Return an operand of small numbers, whose products every dtype has."""
+        """Return an operand of small numbers whose products every dtype represents."""
         shape = self.sides[number].whole(self.shapes[number])
         count = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
-        # Sums stay exact in 16 bits: of every 32 elements that meet one is not zero.
+        # Sums stay exact in 16 bits: one of every 32 elements along j is nonzero.
         return np.where((count + count // shape[-1]) % 32 == 0, 1 + number, 0).astype(
             self.dtypes[0]
         )
@@ -151,14 +151,14 @@ MOST_FLOPS = 2**28
 
 
 def _summed(side, x):
-    """Return the tensor that terms make, and what is no array of terms as it is."""
+    """Return the sum of an array of terms, and any other array unchanged."""
     x = np.asarray(x).astype(np.float32) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
     return x.sum(axis=0) if side.terms else x
 
 
 @functools.cache
 def _compiled(host, meshes, interpret):
-    # XLA chooses the sharding of a program's result where it is not told.
+    # XLA chooses the sharding of a program's result unless told.
     return jax.jit(
         functools.partial(_product, host, meshes, interpret),
         out_shardings=host.out.on(meshes[2]),

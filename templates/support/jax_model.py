@@ -1,7 +1,7 @@
-"""Models on JAX devices: a program for each kind and row of devices, in buckets.
+"""Models on JAX devices: one program for each kind and row of devices, in buckets.
 
-A program moves tensors of one kind between the devices of both meshes, which stand in a row.
-Devices beside these, and the processes that have them, take no part.
+A program moves tensors of one kind between the devices of both meshes, arranged in a row. Other
+devices and their processes take no part.
 """
 
 import collections
@@ -19,11 +19,11 @@ from .jax_boxes import bits, long, of_bits, packed, rounds_of, unpacked
 from .jax_digest import checked_of, with_digest
 from .models import Moves, flat, listed, within
 
-MOST = 16  # tensors that a program moves at once, a power of two
+MOST = 16  # tensors moved per program call, a power of two
 
 
 class Weights:
-    """Tensors of a model on any devices; `data`: as of `Moves`."""
+    """Tensors of a model on any devices; `data`: as in `Moves`."""
 
     def __init__(self, data):
         self.moves = Moves(data, padded=True)
@@ -31,26 +31,27 @@ class Weights:
         self._alike: dict = {}
 
     def source_shardings(self, devices=None):
-        """Return how a call takes each source buffer: by name a jax.ShapeDtypeStruct. `devices` are
-        those of the ids, in ascending order; by default the first ones that JAX has."""
+        """Return the shape, dtype and sharding of each source buffer by name, as
+        jax.ShapeDtypeStructs. `devices` have the plan's ids in ascending order; by default the
+        first devices of JAX."""
         return self._structs(self._by_id(devices), 0)
 
     def target_shardings(self, devices=None):
-        """Return how a call returns each target buffer, likewise."""
+        """Return the same for each target buffer."""
         return self._structs(self._by_id(devices), 1)
 
     def __call__(self, state, devices=None, *, progress=None, digest=False):
         """Return the target buffers, by name, of source buffers.
 
-        `state`: arrays by name, perhaps in dicts, whose keys joined by dots are the names; those
-        of which this process has devices. A buffer is one array, sharded as `source_shardings`
-        says, in which devices have what they store, padded to the largest; padding is never read,
-        and zero in results. `devices`: as of `source_shardings`. `progress`: called as (bytes of
-        messages done, bytes in all, number of the bucket) after each bucket. `digest`: every tensor
-        in a message carries a digest, which receivers compare.
+        `state`: arrays by name, possibly in nested dicts whose keys joined by dots are the names;
+        only those on devices of this process. A buffer is one array, sharded as in
+        `source_shardings`, that holds each device's part padded to the largest; padding is never
+        read, and zero in results. `devices`: as in `source_shardings`. `progress`: called as (bytes
+        of messages done, bytes in all, number of the bucket) after each bucket. `digest`: every
+        tensor in a message carries a digest, which receivers check.
 
-        A bucket begins once the last but one is done. Raises ValueError for other names, shapes,
-        dtypes or shardings, before anything moves, and RuntimeError where a digest differs.
+        At most two buckets are in flight. Raises ValueError for wrong names,
+        shapes, dtypes or shardings before anything moves, and RuntimeError for a wrong digest.
         """
         by_id = self._by_id(devices)
         call = _Call(self, by_id, _checked(state, self._structs(by_id, 0)), bool(digest))
@@ -74,7 +75,7 @@ class Weights:
         return call.arrays(self._structs(by_id, 1))
 
     def _by_id(self, devices):
-        """Return devices by id. Raises ValueError for too few."""
+        """Return devices by id. Raises ValueError if there are too few."""
         ids = self.moves.ranks
         found = jax.devices()[: len(ids)] if devices is None else [*devices]
         if len(found) != len(ids):
@@ -82,7 +83,7 @@ class Weights:
         return dict(zip(ids, found, strict=True))
 
     def _structs(self, by_id, end):
-        """Return of each buffer at an end its shape, dtype and sharding, by name."""
+        """Return the shape, dtype and sharding of each buffer at an end, by name."""
         found = {}
         for member in self.moves.members:
             kind = self.moves.kinds[member.kind]
@@ -102,7 +103,7 @@ class Weights:
         return found
 
     def _bytes(self, item):
-        """Return how many bytes go from device to device of an item."""
+        """Return the bytes that an item moves between devices."""
         member = self.moves.members[item.member]
         count = sum(
             moved.high - moved.low
@@ -113,19 +114,19 @@ class Weights:
         return count * self.moves.kinds[member.kind].itemsize
 
     def alike(self, item):
-        """Return an item of the same kind, devices and piece: the first that was asked for."""
+        """Return the first item seen with the same kind, devices and piece."""
         member = self.moves.members[item.member]
         return self._alike.setdefault((*member[:4], *item[1:]), item)
 
     def row(self, item):
-        """Return the ids of the devices that an item concerns."""
+        """Return the ids of the devices that take part in an item."""
         member = self.moves.members[item.member]
         return sorted(
             {*self.moves.places[member.source_place], *self.moves.places[member.target_place]}
         )
 
     def _relays(self, item):
-        """Yield what moves of an item between places in its row."""
+        """Yield an item's relays between places in its row."""
         member, row = self.moves.members[item.member], self.row(item)
         for device in self.moves.places[member.target_place]:
             for moved in self.moves.of_device(device, item, 1):
@@ -136,10 +137,10 @@ class Weights:
                     yield row.index(moved.peer), row.index(device), form, *starts
 
     def _program(self, item, count, devices, digest):
-        """Return the program that moves so many items, by round the sender of each receiver, and
-        the row. The program takes the source and the
-        target buffers of all, a shard a device of the row, and returns the latter, whose memory
-        it takes over, and whether digests are right, by device, round and item."""
+        """Return the program that moves `count` items, the sender of each receiver by round, and
+        the row. The program takes the source and target buffers of all items, one shard per device
+        of the row, and returns the target buffers, whose memory it reuses, and whether digests are
+        right, by device, round and item."""
         kind = self.moves.kinds[self.moves.members[item.member].kind]
         rounds = rounds_of(self._relays(item), len(devices))
         sources, targets = len(kind.source), len(kind.target)
@@ -183,7 +184,7 @@ class Weights:
 
 
 class _Call:
-    """A call: what devices have of each buffer, by name, and what they will have."""
+    """A call: the buffers of each device before and after, by name."""
 
     def __init__(self, model, by_id, given, digest):
         self.model, self.by_id, self.digest = model, by_id, digest
@@ -194,7 +195,7 @@ class _Call:
         self.results: dict = {}
 
     def begin(self, bucket):
-        """Call the programs of a bucket; return what `finish` takes."""
+        """Call the programs of a bucket; return the handle for `finish`."""
         groups: dict = {}
         for item in bucket:
             groups.setdefault(self.model.alike(item), []).append(item)
@@ -207,8 +208,8 @@ class _Call:
         return [each for each in said if each is not None]
 
     def _moved(self, first, items):
-        """Move items that are alike; return the names, the ids of devices, by round the sender of
-        each receiver, and whether digests are right."""
+        """Move equal items; return the names, the ids of devices, the sender of each receiver by
+        round, and whether digests are right."""
         model, moves = self.model, self.model.moves
         ids = model.row(first)
         devices = tuple(self.by_id[each] for each in ids)
@@ -239,15 +240,15 @@ class _Call:
         return said, ids, pairs, right
 
     def finish(self, calls):
-        """Wait for programs. Raises RuntimeError where a digest differs."""
+        """Wait for programs. Raises RuntimeError for a wrong digest."""
         for names, ids, pairs, right in calls:
             for rank, place, item in np.argwhere(~np.asarray(right)).tolist():
-                if rank in pairs[place]:  # others take nothing in this round
+                if rank in pairs[place]:  # other devices receive nothing in this round
                     ends = f"from device {ids[pairs[place][rank]]} to device {ids[rank]}"
                     raise RuntimeError(f"{names[item]}: other bytes came {ends} than were sent")
 
     def arrays(self, structs):
-        """Return the target buffers of which this process has devices."""
+        """Return the target buffers on devices of this process."""
         found = {}
         for name, struct in structs.items():
             sharding, local = struct.sharding, struct.sharding.shard_shape(struct.shape)
@@ -260,7 +261,7 @@ class _Call:
 
 
 def _stacked(row, here, dtype, held, shape):
-    """Return what devices of a row have, as one array; zeros where they have nothing."""
+    """Return the buffers of a row's devices as one array, with zeros for missing ones."""
     shape = tuple(shape) or (1,)
     shards = [
         _shaped(held[device], shape) if device in held else jnp.zeros(shape, dtype, device=device)
@@ -275,7 +276,7 @@ def _shaped(x, shape):
 
 
 def _checked(state, structs):
-    """Return the arrays of which this process has devices, by name."""
+    """Return the arrays on devices of this process, by name, checked."""
     here = {name: struct for name, struct in structs.items() if struct.sharding.addressable_devices}
     found = {name: x for name, x in flat(state or {}) if x is not None}
     lacking, extra = [n for n in here if n not in found], [n for n in found if n not in structs]

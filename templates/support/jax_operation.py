@@ -1,8 +1,8 @@
-"""A reshard as one operation of JAX's, which vmap and derivatives go through.
+"""A reshard as a JAX primitive, for vmap and derivatives.
 
-`host`: what is moved (`OneOrder`, `TwoOrders`); `source`, `target`: meshes with the axes that
-shardings name. The derivative of a reshard is the reshard itself, and its transpose the reverse
-reshard, of the module beside.
+`host`: the reshard (`OneOrder`, `TwoOrders`); `source`, `target`: meshes with the axes that
+shardings name. The derivative of a reshard is the reshard itself; its transpose is the reverse
+reshard, in the sibling module.
 """
 
 import functools
@@ -27,9 +27,9 @@ reshard_p = Primitive("reshard")
 
 
 class Operation:
-    """What derivatives and `jax.vmap` of a reshard go through. `name`: its module's; `derivative`:
-    the module of the reverse reshard, "extremum" where there is none of such terms, "" where none
-    was emitted."""
+    """Derivatives and `jax.vmap` of a reshard. `name`: its module's; `derivative`: the module of
+    the reverse reshard, "extremum" if terms reduced by max or min have none, "" if none was
+    emitted."""
 
     def __init__(self, name, derivative=""):
         self.name, self.derivative = name, derivative
@@ -39,7 +39,7 @@ class Operation:
         self.host = host
 
     def bind(self, x, source, target, interpret, collective_id):
-        """Return the result as that of one operation; the meshes may be refined otherwise."""
+        """Return the result of the primitive; the meshes may be refined differently."""
         host = self.host
         given = host.source.on(source)
         if isinstance(x, jax.core.Tracer) and _is_program(host):  # JAX looks for devices here
@@ -49,13 +49,13 @@ class Operation:
         return reshard_p.bind(x, host=host, **meshes, **static)
 
     def batched(self, move, batch):
-        """Return what moves one after another along so many dimensions before those of a shard."""
+        """Return a function that moves elements of `batch` leading dimensions one after another."""
         for _ in range(batch):
             move = functools.partial(lax.map, move)
         return move
 
     def refuse(self):
-        """Raise NotImplementedError where there is no derivative."""
+        """Raise NotImplementedError if there is no derivative."""
         if self.derivative == "extremum":
             raise NotImplementedError(EXTREMUM)
         if not self.derivative:
@@ -63,8 +63,8 @@ class Operation:
 
     @functools.cached_property
     def reverse(self):
-        """The host of the reverse reshard, which moves cotangents. Raises ImportError where no such
-        module stands beside this one, or one of another reshard."""
+        """The host of the reverse reshard, which moves cotangents. Raises ImportError if the
+        sibling module is missing or of another reshard."""
         told, host = "reshard needs the reverse reshard", self.host
         found, beside = host_beside(self.name, self.derivative, told)
         alike = _alike(found.target, host.source) and _alike(found.source, host.target)
@@ -74,20 +74,20 @@ class Operation:
 
 
 def _alike(one, other):
-    """Return whether devices hold what they hold on another side."""
+    """Return whether devices hold the same data on two sides."""
     if tuple(one.ids) != tuple(other.ids) or one.padded != other.padded:
         return False
     return all(tuple(one.box(n)) == tuple(other.box(n)) for n in range(len(one.ids)))
 
 
 def _is_program(host):
-    """Return whether one program has both meshes."""
+    """Return whether one program can have both meshes."""
     return tuple(host.source.ids) == tuple(host.target.ids)
 
 
 @reshard_p.def_effectful_abstract_eval
 def _type(x, host, target, **static):
-    """Return the type of the result, and what else the operation does."""
+    """Return the type of the result, and the effects of the operation."""
     batch = x.ndim - len(host.source.padded)
     sharding = NamedSharding(target.abstract_mesh, host.target.on(target, batch).spec)
     shape = (*x.shape[:batch], *host.target.padded)
@@ -96,22 +96,22 @@ def _type(x, host, target, **static):
 
 
 def _effects(host, x, interpret, **static):
-    """Return what the program does beside. Compiled kernels do nothing, so that there is no need to
-    trace them for it, and between other orders of devices there is no program."""
+    """Return the effects of the program. Compiled kernels have none, so they need not be traced for
+    this, and between different device orders there is no program."""
     if not interpret or not _is_program(host):
         return set()
     return type(host).lowered.trace(host, x, interpret=interpret, **static).jaxpr.effects
 
 
 def _vectorized(arrays, axes, **static):
-    """Move a batch, whose axis comes first."""
+    """Move a batch along axis 0."""
     (x,), (axis,) = arrays, axes
     with apart(x):
         return reshard_p.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _differentiated(primals, tangents, host, **static):
-    """Move the tangent as the array."""
+    """Move the tangent like the array."""
     host.operation.refuse()
     return tuple(
         reshard_p.bind(each, host=host, **static)

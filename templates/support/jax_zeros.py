@@ -11,9 +11,9 @@ from .ranks import at
 
 
 def zeroed(y, target, axes, extent, everywhere=False):
-    """Return a target shard with zeros in its padding along some dimensions; `extent`: its exact
-    shape. Only ends are looked at that some shard lacks, so that it takes no pass over the others'
-    memory; but `everywhere`, where there is any padding, of what XLA copies in any case."""
+    """Return a target shard with zero padding along some dimensions; `extent`: its exact shape.
+    Only shard ends that some shard lacks are touched, so no pass over the rest of memory; with
+    `everywhere` the whole shard is, because XLA copies it anyway."""
 
     def padded(y):
         for axis in axes:
@@ -37,8 +37,8 @@ def least_of(side):
 
 
 def extent_of(source, target, me):
-    """Return the exact shape of the target shard of a rank: of a position where both sides have
-    one order, else of a place among the sorted ids."""
+    """Return the exact shape of a rank's target shard: the rank is a position if both sides have
+    one order, else an index into the sorted ids."""
     alike = tuple(source.ids) == tuple(target.ids)
     ranks = list(target.ids) if alike else sorted({*source.ids, *target.ids})
     table = np.zeros((len(ranks), len(target.local)), np.int32)
@@ -48,7 +48,7 @@ def extent_of(source, target, me):
 
 
 def without_padding(a, b, count):
-    """Return two shards that are multiplied, zero where their padding meets: from so many indices
-    of the dimension over which products are summed on."""
+    """Return two operand shards with zeros where their padding meets, from index `count` of the
+    summed dimension on."""
     held = jnp.arange(a.shape[-1]) < count
     return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)

@@ -1,7 +1,7 @@
-"""What devices give each other for a matmul, by the boxes that they have: which parts of operands
-come from where, what of a product waits for them, and whose result its sums belong to.
+"""The transfers of a matmul, derived from the devices' boxes: the source of each operand part, the
+product cells that wait for it, and the owner of each sum.
 
-A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one for each
+A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one per
 dimension: the batch and i, j of lhs (`a`), j, k of rhs (`b`), i, k of the result (`c`).
 """
 
@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A part of a tensor that a device takes from those at some positions, its own among them: one
-    where it is taken as it is, one for each term in their order where it is added."""
+    """A part of a tensor that a device takes from some positions, possibly its own: from one if it
+    is copied, from one for each term, in order, if it is added."""
 
     holders: tuple
     ranges: tuple
 
     @property
     def holder(self):
-        """The one that it is taken from as it is."""
+        """The position it is copied from."""
         return self.holders[0]
 
 
 class Cell(NamedTuple):
-    """A part of a product, of one index of the batch (`at`), whose tiles wait for the same and go
-    to the same. `stretches` of j in the order in which they are summed: their ends, then the
-    numbers of the parts of a and of b that they are of, -1 for what is here. `owners`: the
-    positions that it goes to, and which of their terms it is."""
+    """A part of a product, of one batch index (`at`), whose tiles wait for the same parts and go to
+    the same owners. `stretches` of j in summation order: their ends, then the numbers of the parts
+    of a and of b they belong to, -1 for local data. `owners`: the receiving positions, and the term
+    number at each."""
 
     at: tuple
     rows: tuple
@@ -37,16 +37,16 @@ class Cell(NamedTuple):
 
 
 class Parts:
-    """All of a matmul over some devices. `boxes`: functions of a position, of lhs, rhs, the result
-    and the product, that one with a range for each of batch, i, j and k. `terms`: functions of a
-    position, of lhs, rhs and the result, or None: the number of the term that it has (of the
-    result: that its product is), and the range of those that it adds."""
+    """A whole matmul over some devices. `boxes`: functions of a position, for lhs, rhs, the result
+    and the product, the last with a range for each of batch, i, j and k. `terms`: functions of a
+    position, for lhs, rhs and the result, or None: the number of the device's term (for the result:
+    of its product), and the range of terms that it adds."""
 
     def __init__(self, devices, boxes, batch, terms=(None, None, None)):
         ends = [[box(position) for position in range(devices)] for box in boxes]
         found = [[tuple(zip(e[::2], e[1::2], strict=True)) for e in each] for each in ends]
         self.devices, self.batch, self.product = devices, batch, found.pop()
-        rank = batch + 2  # what is before these dimensions numbers terms
+        rank = batch + 2  # leading dimensions number terms
         found = [[box[-rank:] for box in each] for each in found]
         self.held = dict(zip("abc", found, strict=True))
         lead, (i, j, k) = range(batch), range(batch, batch + 3)
@@ -64,13 +64,14 @@ class Parts:
         self.pushes = any(self._gets(position) for position in range(devices))
 
     def _moves(self, side):
-        """Return whether devices multiply another part of an operand than they have."""
+        """Return whether some device multiplies another part of an operand than it holds."""
         adds = any(high - low > 1 for _, low, high in self._terms[side])
         return adds or self.held[side] != self.used[side]
 
     @functools.cached_property
     def _who(self):
-        """Who has each term, by side and number; of the result, whose product has elements."""
+        """The holders of each term, by side and number; for the result, those with a non-empty
+        product."""
         found: dict = {side: {} for side in "abc"}
         for side, position in itertools.product("abc", range(self.devices)):
             if side != "c" or elements(self.product[position]):
@@ -78,22 +79,22 @@ class Parts:
         return found
 
     def _having(self, side, position):
-        """Return who has each of the terms that a device adds, in the order in which it does."""
+        """Return the holders of each term that a device adds, in the order of addition."""
         _, low, high = self._terms[side][position]
         return [self._who[side][term] for term in range(low, high) if term in self._who[side]]
 
     def terms(self, position):
-        """Return how many terms a device's result is the sum of."""
+        """Return the number of terms summed in a device's result."""
         return len(self._having("c", position))
 
     def _gets(self, position):
-        """Return whether a device's result is another than its own product."""
+        """Return whether a device's result differs from its own product."""
         own = self.held["c"][position]
         return bool(elements(own)) and self.added(position) != [(0, Part((position,), own))]
 
     def _nearest(self, boxes, wanted, position, among):
-        """Yield parts that make up what a device wants, its own first, then those of the devices
-        before it: of replicas the nearest, so that devices do not all ask the same one."""
+        """Yield parts that make up a wanted range, the device's own first, then those of preceding
+        devices: the nearest replicas, so that requests spread over all of them."""
         seen = set()
         for holder in sorted(among, key=lambda other: (position - other) % self.devices):
             pairs = zip(boxes[holder], wanted, strict=True)
@@ -103,8 +104,8 @@ class Parts:
                 yield Part((holder,), part)
 
     def _added(self, side, position):
-        """Return the parts of an operand that a device takes, each from one that has it, or from
-        one for each term."""
+        """Return the parts of an operand that a device takes, each from one holder, or from one per
+        term."""
         boxes, wanted = self.held[side], self.used[side][position]
         holders: dict = {}
         for among in self._having(side, position):
@@ -114,8 +115,8 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def incoming(self, position):
-        """Return the parts of operands that a device multiplies, those that come first first: pairs
-        of a side and a part."""
+        """Return the operand parts that a device multiplies, in order of arrival: pairs of a side
+        and a part."""
         if not elements(self.product[position]):
             return []
         found = [(side, part) for side in self.moved for part in self._added(side, position)]
@@ -127,7 +128,7 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def added(self, position):
-        """Return what a device adds: pairs of the number of a term and a part of a product."""
+        """Return the additions of a device: pairs of a term number and a part of a product."""
         own = self.held["c"][position]
         return [
             (number, part)
@@ -136,7 +137,7 @@ class Parts:
         ]
 
     def leaving(self, position):
-        """Return what a device's product is added to: owners, numbers of terms, and ranges."""
+        """Return the destinations of a device's product: owners, term numbers, and ranges."""
         return [
             (owner, number, part.ranges)
             for owner in range(self.devices)
@@ -146,7 +147,7 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def partners(self, position):
-        """Return the positions that a device has to do with, itself among them."""
+        """Return the positions that a device communicates with, itself included."""
         found = {position}
         for one, other in itertools.product(range(self.devices), repeat=2):
             if position in (one, other):
@@ -157,8 +158,8 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def cells(self, position):
-        """Return the cells of a device's product in the order in which it multiplies them: as their
-        operands come, and of those that have come what belongs to the farthest device first."""
+        """Return the cells of a device's product in the order of multiplication: as their operands
+        arrive and, among those available, cells of the farthest owner first."""
         whole, incoming, leaving = (
             self.product[position], self.incoming(position), self.leaving(position),
         )  # fmt: skip
@@ -177,7 +178,8 @@ class Parts:
                  self._number("b", incoming, (*at, ends[0], column[0])))
                 for ends in along
             ]  # fmt: skip
-            if self.product.count(whole) == 1:  # else in one order, for the same bits on all
+            # else in one order, for the same bits on all devices
+            if self.product.count(whole) == 1:
                 needs.sort(key=lambda need: max(need[2:]))
             place = *at, row[0], column[0]
             owners = [each[:2] for each in leaving if _inside(place, each[2])]
@@ -190,7 +192,7 @@ class Parts:
         return sorted(found, key=turn)
 
     def _number(self, side, incoming, place):
-        """Return the number of the part of a side that a place is in, -1 where nothing comes."""
+        """Return the number of the part of a side that contains a place, -1 for local data."""
         numbers = (
             number
             for number, (which, part) in enumerate(incoming)
@@ -200,7 +202,7 @@ class Parts:
 
 
 def elements(part):
-    """Return how many elements some ranges have, none where they are empty."""
+    """Return the number of elements in some ranges, 0 if they are empty."""
     found = 1
     for low, high in part:
         found *= max(0, high - low)
@@ -208,7 +210,7 @@ def elements(part):
 
 
 def place_in(place, part):
-    """Return where an element of some ranges is in a contiguous tensor of just these."""
+    """Return the offset of an element in a contiguous tensor of these ranges."""
     found = 0
     for index, (low, high) in zip(place, part, strict=True):
         found = found * (high - low) + index - low
@@ -216,7 +218,7 @@ def place_in(place, part):
 
 
 def _by_stretches(stretches):
-    """Return terms by the ranges of j that devices multiply: all are added, in their order."""
+    """Group terms by the ranges of j that devices multiply; all are added, in order."""
     every = sorted({each for each in stretches if each[0] < each[1]})
     return [(every.index(each) if each in every else 0, 0, len(every)) for each in stretches]
 
@@ -226,6 +228,6 @@ def _inside(place, part):
 
 
 def _cut(whole, parts):
-    """Return the pieces into which the ends of parts cut a range."""
+    """Return the pieces of a range cut at the ends of parts."""
     ends = {*whole, *(end for part in parts for end in part if whole[0] < end < whole[1])}
     return list(itertools.pairwise(sorted(ends)))

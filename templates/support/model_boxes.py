@@ -1,4 +1,5 @@
-"""Boxes that a device copies to move its part of a model: to messages, from them, and at home."""
+"""The boxes that a device copies for its part of a model: into messages, out of them, and
+locally."""
 
 from .models import packed, within
 from .triton_boxes import Box
@@ -12,7 +13,7 @@ class Boxes:
         self.found: dict = {}
 
     def pack(self, part):
-        """Add what packs a part of a message."""
+        """Add the boxes that pack a part of a message."""
         own = self.numbers(self.device, 0)[part.member]
         for begin, moved, (buffer, _, loops) in self._placed(part):
             pairs = zip(loops, packed(loops), strict=True)
@@ -20,7 +21,7 @@ class Boxes:
             self._add(part.member, (own[buffer], 0), moved, (moved.starts[0], begin), steps)
 
     def unpack(self, part):
-        """Add what unpacks a part of a message."""
+        """Add the boxes that unpack a part of a message."""
         own = self.numbers(self.device, 1)[part.member]
         for begin, moved, (_, buffers, loops) in self._placed(part):
             for place, buffer in enumerate(buffers):
@@ -30,8 +31,8 @@ class Boxes:
                 self._add(part.member, (0, own[buffer]), moved, starts, steps)
 
     def keep(self, member, moved, first=0):
-        """Add what goes from source to target buffers; `first`: the number of the sender's first
-        source buffer."""
+        """Add the local copies from source to target buffers; `first`: the number of the sender's
+        first source buffer."""
         source = self.numbers(moved.peer, 0)[member]
         target = self.numbers(self.device, 1)[member]
         buffer, buffers, loops = self._kind(member).forms[moved.form]
@@ -44,8 +45,8 @@ class Boxes:
         return self.moves.kinds[self.moves.members[member].kind]
 
     def _placed(self, part):
-        """Yield where in the line the first element of a relay would be, what is moved of it, and
-        its form, for all of a part."""
+        """Yield, for each relay of a part, the offset of its first element in the line, its moved
+        elements, and its form."""
         kind = self._kind(part.member)
         begin = part.start // kind.itemsize
         for moved in part.moved:
@@ -53,8 +54,8 @@ class Boxes:
             begin += moved.high - moved.low
 
     def _add(self, member, ends, moved, starts, steps):
-        """Add the boxes of elements of nested loops; `steps`: of each loop how often, and by how
-        much at both ends."""
+        """Add the boxes of elements of nested loops; `steps`: the count of each loop, and its step
+        at both ends."""
         found = self.found.setdefault(self._kind(member).itemsize, [])
         for (read, write), loops in within(starts, steps, moved.low, moved.high):
             found.append(Box(ends[0], ends[1], read, write, tuple(loops)))

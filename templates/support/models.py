@@ -1,8 +1,8 @@
 """Models: tensors of few kinds, on any devices, and the buckets in which they move.
 
-A kind is moved alike by all its members, which differ in names and devices. `data`, the contents of
-a JSON file, has all of them, and cuts the members, or pieces of large ones, into buckets. What a
-device sends to another in a bucket is one message.
+All members of a kind have the same moves; they differ in names and devices. `data`, the contents of
+a JSON file, lists all members and divides them, or pieces of large ones, into buckets. In each
+bucket a device sends at most one message to another.
 """
 
 import functools
@@ -11,22 +11,21 @@ import math
 import re
 from typing import NamedTuple
 
-ALIGN = 8  # bytes at whose multiples the parts of a message begin
+ALIGN = 8  # alignment of the parts of a message in bytes
 DIGEST = 8  # bytes of the digest of a part
 
 
 class Kind(NamedTuple):
-    """How tensors are stored before and after, and what moves.
+    """How tensors are stored before and after, and their moves.
 
-    `tensors`: their shapes. `source`, `target`: of each buffer its layout, and its shape on each
-    position of a mesh, or one for all. `senders`, `receivers`: classes, lists of positions that
-    store the same. `forms`: the number of the source buffer, those of the target buffers, and
-    nested loops, outer to inner: how often each goes round, and by how many elements in each
-    buffer, source first. `relays`: class of senders, or -1 where a device has the elements itself,
-    class of receivers, form, and the first element in each buffer. `axes`, `specs`: of both
-    sides the sizes of the mesh's axes, and for each buffer those that each dimension is
-    concatenated over. `padded`: shapes, forms and relays of buffers that are as large on every
-    device, where they differ."""
+    `tensors`: their shapes. `source`, `target`: for each buffer its layout, and its shape at each
+    position of a mesh, or one shape for all. `senders`, `receivers`: classes, which are lists of
+    positions that store the same elements. `forms`: the source buffer, the target buffers, and
+    nested loops, outer to inner, each with its count and its step in each buffer, source first.
+    `relays`: class of senders, or -1 for a local copy, class of receivers, form, and the first
+    element in each buffer. `axes`, `specs`: for both sides the sizes of the mesh's axes, and for
+    each buffer the axes along which each dimension is concatenated. `padded`: the shapes, forms and
+    relays for buffers padded to one size, if they differ."""
 
     dtype: str
     tensors: list
@@ -42,18 +41,17 @@ class Kind(NamedTuple):
 
     @property
     def itemsize(self):
-        """Bytes of an element."""
         return 1 if self.dtype == "bool" else int(re.findall(r"\d+", self.dtype)[0]) // 8
 
     def count(self, relay):
-        """Return how many elements a relay has."""
+        """Return the number of elements of a relay."""
         return math.prod(times for times, *_ in self.forms[relay[2]][2])
 
 
 class Member(NamedTuple):
-    """Tensors of a kind. `source_place`, `target_place`: the numbers of its lists of devices by
-    position. `turn`: the i-th receiver of a class takes elements from sender i + turn, modulo how
-    many there are. `pieces`: into how many it is cut."""
+    """Tensors of a kind. `source_place`, `target_place`: the numbers of its device lists by
+    position. `turn`: receiver i of a class takes elements from sender i + turn, modulo the number
+    of senders. `pieces`: the number of pieces it is cut into."""
 
     kind: int
     source_place: int
@@ -66,20 +64,20 @@ class Member(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A piece of a member: of every relay that share of its elements."""
+    """A piece of a member: the same share of the elements of every relay."""
 
     member: int
     piece: int = 0
     pieces: int = 1
 
     def share(self, count):
-        """Return the range of elements, of so many."""
+        """Return the item's range among `count` elements."""
         return count * self.piece // self.pieces, count * (self.piece + 1) // self.pieces
 
 
 class Moved(NamedTuple):
     """Elements of a relay that go to or come from a peer, or stay, in which case the peer is the
-    device itself: a form, the first element in each buffer, and the range of the elements."""
+    device itself: a form, the first element in each buffer, and a range of elements."""
 
     peer: int
     form: int
@@ -89,8 +87,8 @@ class Moved(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a message has of a member: its bytes in the line of all messages, the place of its
-    digest there, or None, and what it is of."""
+    """A member's part of a message: its bytes in the line of all messages, the offset of its digest
+    there, or None, and the item."""
 
     member: int
     start: int
@@ -100,7 +98,7 @@ class Part(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What goes from one device to another in a bucket."""
+    """A message from one device to another in a bucket."""
 
     peer: int
     start: int
@@ -109,7 +107,7 @@ class Message(NamedTuple):
 
 
 class Moves:
-    """All kinds, members and buckets; `padded`: of buffers that are as large on every device."""
+    """All kinds, members and buckets; `padded`: whether buffers have one size on every device."""
 
     def __init__(self, data, padded=False):
         kinds = data["kinds"]
@@ -141,14 +139,13 @@ class Moves:
         self._classes = functools.cache(self._places_in_classes)
 
     def position(self, number, device, end):
-        """Return where a device is in a mesh of a member, the source's (end 0) or the target's
-        (end 1), or None."""
+        """Return a device's position in a member's source mesh (end 0) or target mesh (end 1), or
+        None."""
         member = self.members[number]
         return self._position[member.target_place if end else member.source_place].get(device)
 
     def buffers(self, device, end):
-        """Yield the number of the member, the name, the dtype and the shape of each buffer that a
-        device has at an end."""
+        """Yield the member number, name, dtype and shape of each buffer of a device at an end."""
         for number, member in enumerate(self.members):
             position = self.position(number, device, end)
             if position is not None:
@@ -159,7 +156,7 @@ class Moves:
                     yield number, name, kind.dtype, tuple(shape)
 
     def _places_in_classes(self, kind, end):
-        """Return by position its classes at an end, and its number in each."""
+        """Return, by position, its classes at an end and its index in each."""
         found: dict = {}
         for number, positions in enumerate(
             self.kinds[kind].receivers if end else self.kinds[kind].senders
@@ -169,8 +166,8 @@ class Moves:
         return found
 
     def of_device(self, device, item, end):
-        """Yield what a device sends (end 0) or receives (end 1) of an item, in an order that both
-        ends know."""
+        """Yield the elements that a device sends (end 0) or receives (end 1) of an item, in an
+        order common to both ends."""
         member = self.members[item.member]
         kind, position = self.kinds[member.kind], self.position(item.member, device, end)
         places = self._classes(member.kind, end).get(position, {})
@@ -183,8 +180,8 @@ class Moves:
                     yield Moved(device if peer is None else peer, form, starts, low, high)
 
     def _peers(self, member, sender, receiver, place, end):
-        """Return the devices that the one with a place in a class sends to, or receives from;
-        itself as None."""
+        """Return the devices that the device at a place of a class sends to or receives from; None
+        stands for itself."""
         if sender < 0:
             return [None]
         kind = self.kinds[member.kind]
@@ -198,7 +195,7 @@ class Moves:
 
     def messages(self, device, bucket, end, digest, start=0):
         """Return the messages that a device sends or receives in a bucket, in a line of bytes that
-        begins at a multiple of ALIGN."""
+        starts at a multiple of ALIGN."""
         by_peer: dict = {}
         for item in bucket:
             for moved in self.of_device(device, item, end):
@@ -219,7 +216,7 @@ class Moves:
 
 
 def within(starts, loops, low, high):
-    """Yield boxes (starts, loops) of a range of the elements of nested loops, in order."""
+    """Yield boxes (starts, loops) for a range of the elements of nested loops, in order."""
     size = math.prod(times for times, *_ in loops[1:])
     if not loops or (low, high) == (0, loops[0][0] * size):
         if low < high:
@@ -232,7 +229,7 @@ def within(starts, loops, low, high):
         return within(moved, tuple(inner), low, high)
 
     first, last = -(-low // size), high // size
-    if first > last:  # inside one turn
+    if first > last:  # inside one iteration
         yield from turn(last, low - last * size, high - last * size)
         return
     if low % size:
@@ -245,13 +242,13 @@ def within(starts, loops, low, high):
 
 
 def packed(loops):
-    """Return the steps of loops in a line that has their elements one after another."""
+    """Return the steps of loops in a line that stores their elements densely."""
     times = [loop[0] for loop in loops]
     return [math.prod(times[place + 1 :]) for place in range(len(times))]
 
 
 def flat(tree, before=""):
-    """Yield the name and the value of each leaf of nested dicts, keys joined by dots."""
+    """Yield the name and value of each leaf of nested dicts, keys joined by dots."""
     for key, value in tree.items():
         if hasattr(value, "items"):
             yield from flat(value, f"{before}{key}.")

@@ -1,10 +1,10 @@
-"""The forms that forward parts of shards, as they are: nothing is packed, nothing put together.
+"""Forms that forward parts of shards without packing or assembling them.
 
-Gathered: devices that send to each other have one target shard, of whole source shards. So what a
-device sends on is part of what it wants itself, and stands in the same place on both.
+Gathered: devices that communicate share one target shard, made of whole source shards. So a device
+forwards parts of its own target shard, at the same place on both.
 
-Relayed: tiles, all of one shape, leave source shards where they stand, and end where they belong in
-target shards; in between they are in slots.
+Relayed: tiles, all of one shape, leave from their place in source shards and arrive at their place
+in target shards; in between they are in slots.
 """
 
 import jax
@@ -23,7 +23,7 @@ FLAT_TILE = 4096
 
 
 class Aligned(Forwarding):
-    """What both forms have in common. `slot`: the shape of what goes, a box of a shard."""
+    """The common part of both forms. `slot`: the shape of a moved box of a shard."""
 
     packed = False
 
@@ -32,16 +32,16 @@ class Aligned(Forwarding):
 
     @property
     def _columns(self):
-        """How many numbers of a move come before where it starts."""
+        """How many numbers of a move precede its start."""
         return len(self.schedule.moves[0]) + self.shares
 
     def _split(self, local):
-        """Return the dimensions, of kernels, along which a shard has several boxes."""
+        """Return the dimensions, in kernel order, along which a shard has several boxes."""
         pairs = enumerate(zip(self.slot.shape, local, strict=True))
         return [axis for axis, (own, whole) in pairs if own != whole]
 
     def moved(self, x, call, *beside):
-        """Return the target shard; `beside`: shapes of what the kernel has besides."""
+        """Return the target shard; `beside`: shapes of the kernel's other arrays."""
         device, kinds = lax.axis_index(self.peers.axes), pltpu.SemaphoreType
         count = len(self.steps)
         table = jnp.array(self.table(device, call.order), jnp.int32)
@@ -56,16 +56,16 @@ class Aligned(Forwarding):
 
 
 class Gathered(Aligned):
-    """Places are boxes of the target shard, one for each source shard in it: that of the device
-    which is as much farther back as what comes to the place has come. Place 0 is that of the
-    device's own."""
+    """Places are boxes of the target shard, one for each of its source shards: place n has the
+    shard of the device as many places back as the shard has travelled. Place 0 is the device's
+    own."""
 
     form = "gathered"
     spreads = True
 
     def table(self, device, order=None):
-        """Return what the kernel is told of moves: the schedule's rows, and then where in the
-        target shard what each moves starts, along dimensions that are split."""
+        """Return the kernel's table of moves: the schedule's rows, then each move's start in the
+        target shard along split dimensions."""
         _, come = self._carried()
         source, target = self.host.source, self.host.target
         within = target.box(self.peers.here(order, device)[1])
@@ -83,9 +83,9 @@ class Gathered(Aligned):
 
 
 class Relayed(Aligned):
-    """Of m offsets place n is at first the tile of the source shard that goes over offset n, and
-    place m + n in the end that of the target shard that has come over it; what is on its way is in
-    slots, the places from 2 * m on."""
+    """With m offsets, place n initially is the tile of the source shard that goes over offset n,
+    and place m + n finally is the tile of the target shard that came over it; tiles in flight are
+    in slots, places 2 * m and up."""
 
     form = "relayed"
 
@@ -101,14 +101,14 @@ class Relayed(Aligned):
         return self._split([local[axis] for axis in self.view]), self._split(self.target_shape)
 
     def table(self, device, order=None):
-        """Return what the kernel is told of moves: the numbers that all forms that forward have,
-        and then where in the source shard, and in that target shard, what each moves starts, if
-        there, else 0; in the end whether the device keeps a tile, and where that does."""
+        """Return the kernel's table of moves: the numbers of all forwarding forms, then each move's
+        start in the source shard and in the target shard, 0 if it is not there; finally whether the
+        device keeps a tile, and its place."""
         schedule, (arrived, slots) = self.schedule, self._ends
         me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
         ways = [way for _, way in schedule.ways]
-        # Of every move whether it leaves a source shard, and over which offset; whether it comes to
-        # a target shard, over which hop, and of which offset.
+        # For every move: whether it leaves a source shard, and over which offset; whether it
+        # arrives in a target shard, over which hop, and of which offset.
         ends = [
             (
                 here < arrived,
@@ -139,8 +139,8 @@ class Relayed(Aligned):
         return jnp.concatenate([rows, jnp.stack([*map(jnp.int32, last)])[None]])
 
     def _keeps(self, device, order):
-        """Return whether a device has a tile of its own target shard, as an integer: with offsets
-        that not all send over not all have one, else all if any has."""
+        """Return as an integer whether a device has a tile of its own target shard: if some devices
+        do not send over an offset, not all have one; else all do if any does."""
         if not self.peers.kept or not self.shares:
             return int(self.peers.kept)
         peers, (me, wanted) = self.peers, self.peers.here(order, device)
@@ -153,8 +153,8 @@ class Relayed(Aligned):
         return jnp.int32(found) if is_traced(found) else int(found)
 
     def _starts(self, sender, receiver, order):
-        """Return where a tile starts in the source shard at one place, and in the target shard at
-        another, along the dimensions that are split."""
+        """Return a tile's start in the source shard of one place, and in the target shard of
+        another, along split dimensions."""
         peers, view = self.peers, self.view
         ranks = (self.schedule.device(place) for place in (sender, receiver))
         (me, _), (_, wanted) = (peers.here(order, rank) for rank in ranks)
@@ -168,7 +168,7 @@ class Relayed(Aligned):
 
     @property
     def room(self):
-        """How far apart slots of one dimension are: whole tiles of memory."""
+        """The distance between slots along one dimension, in whole memory tiles."""
         return -(-self.slot.shape[0] // FLAT_TILE) * FLAT_TILE
 
     @property

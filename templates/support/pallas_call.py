@@ -1,4 +1,4 @@
-"""How a program calls its kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
+"""How programs call their kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
 
 import functools
 from typing import Any, NamedTuple
@@ -12,21 +12,21 @@ HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """How a program is called. `order`: the table that kernels take first, if any: of ranks, or of
-    moves; `interpret`: how they are interpreted, if they are; `collective_id`: theirs."""
+    """The parameters of a program call. `order`: the table that kernels take first, if any, of
+    ranks or moves; `interpret`: how to interpret kernels, if at all; `collective_id`: theirs."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return a kernel that takes a table first as it is called, which may be without one."""
+        """Return a kernel that may be called without the table it takes first."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
-        """Return what a kernel makes of arrays in HBM, after the table where there is one."""
+        """Run a kernel on arrays in HBM, after the table if there is one."""
         tables = () if self.order is None else (self.order,)
-        # Without an index of its own a grid's block has one of 64 bits where JAX has those.
+        # Without its own index map, a grid's block has a 64-bit index if JAX allows those.
         smem = [
             pl.BlockSpec(
                 table.shape,
@@ -35,12 +35,12 @@ class Call(NamedTuple):
             )
             for table in tables
         ]
-        # A block spec tells the kernel alone where an array is; XLA has to be told too, or it may
-        # place it elsewhere, and the kernel moves what happens to be in HBM.
+        # A block spec tells only the kernel where an array is. XLA must be told too; otherwise it
+        # may place the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
-            from .pallas_threads import refuse_to_hang  # no device is spare, nor perhaps a thread
+            from .pallas_threads import refuse_to_hang  # no device is spare, and perhaps no thread
 
             refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
         return pl.pallas_call(
@@ -51,8 +51,8 @@ class Call(NamedTuple):
         )(*tables, *arrays)
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
-        """Return what a kernel that sends makes of one array: another in HBM. `beside`: shapes of
-        what it has there besides, of which nothing is left."""
+        """Run a kernel that sends one array and returns another, both in HBM. `beside`: shapes of
+        its scratch arrays there."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
         found, *_ = self.run(
             kernel,
@@ -67,5 +67,5 @@ class Call(NamedTuple):
 
 
 def is_v5e(devices):
-    """Return whether devices send directly over some offsets only."""
+    """Return whether devices are v5e chips, which send directly over some offsets only."""
     return all("v5 lite" in device.device_kind for device in devices)

@@ -1,4 +1,4 @@
-"""Programs of one kernel that moves tiles from shard to shard, which stands in the module."""
+"""Programs with one kernel, in the module, that moves tiles from shard to shard."""
 
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
@@ -9,9 +9,9 @@ from .pallas_program import PallasProgram
 
 
 class Permuted:
-    """Peers of a reshard in which every device sends to as many others as send to it, tiles of one
-    shape, both meshes in one order. `sender`, `receiver`: the position of the other end of a tile
-    of a device of a number below `count`, perhaps the device itself."""
+    """Peers of a reshard in which every device sends as many tiles of one shape as it receives, on
+    meshes of one device order. `sender`, `receiver`: the position at the other end of a device's
+    tile number < `count`, possibly the device itself."""
 
     order = None
 
@@ -28,9 +28,9 @@ class Permuted:
 
 
 class Direct(PallasProgram):
-    """Every tile starts and ends at the tiling of memory, or spans the dimension: it goes straight
-    from shard to shard. `kernel`: of a table of ranks, if any, source shard, target shard and DMA
-    semaphores."""
+    """Every tile starts and ends at memory tiles or spans the dimension, so it goes straight from
+    shard to shard. `kernel`: takes a table of ranks, if any, the source shard, the target shard and
+    DMA semaphores."""
 
     form = "direct"
 
@@ -39,14 +39,14 @@ class Direct(PallasProgram):
         self.kernel, self._semaphores = kernel, semaphores
 
     def moved(self, x, call):
-        """Return the target shard, its padding left unwritten."""
+        """Return the target shard with unwritten padding."""
         scratch, x = [pltpu.SemaphoreType.DMA] * self._semaphores, lax.transpose(x, self.view)
         y = call.pushed(call.seen(self.kernel), x, self.target_shape, scratch)
         return lax.transpose(y, self.inverse)
 
     def fault(self):
-        """Return where a device waits for other than what is started on its semaphores, found
-        without data; "" if nowhere."""
+        """Return the first device whose wait does not match the transfers on its semaphores, as
+        text, found without data; "" if there is none."""
         ids = self.moves.target.ids
         for receiver in spread(len(ids)):
             starts, waits = self._counts(receiver)
@@ -55,17 +55,17 @@ class Direct(PallasProgram):
         return ""
 
     def _counts(self, receiver):
-        """Return what is started on the semaphore of what comes, the own tile too, and is waited
-        for: as much as the target shard has."""
+        """Return the amounts started and awaited on the receive semaphore, the local tile included;
+        the awaited amount is the whole target shard."""
         come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
         wanted = 0 if self.moves.is_empty(receiver) else volume(self.host.target.box(receiver))
         return come, wanted
 
 
 class Halves(Direct):
-    """A direct reshard among `Permuted` peers in two halves: `start`, of source shard, target shard
-    and the semaphores of what has left and of what has come, and `wait`, of all but the first;
-    `kernels`: those that are either alone, in modules that have a start and an end."""
+    """A direct reshard among `Permuted` peers in two halves: `start` takes source shard, target
+    shard and the send and receive semaphores, and `wait` all but the first; `kernels`: each half
+    alone, in modules that have a start and an end."""
 
     def __init__(self, start, wait, peers, view, kernels=(), **settings):
         super().__init__(self.both, 2, peers, view, **settings)
@@ -73,6 +73,6 @@ class Halves(Direct):
 
     def both(self, order, x, y, sent, received):
         """Move this device's tiles: the kernel."""
-        del order  # both meshes have one
+        del order  # both meshes have one device order
         self.start(x, y, sent, received)
         self.wait(y, sent, received)

@@ -1,6 +1,5 @@
-"""Groups whose lines go in Pallas kernels, one for all elements as wide: a device pushes each of
-its lines to the receiver of its round, from and to a place that is the same on all devices.
-"""
+"""Groups whose lines move in Pallas kernels, one per element width: a device pushes each of its
+lines to the receiver of its round, at offsets equal on all devices."""
 
 import functools
 
@@ -17,12 +16,12 @@ LANES = 128
 
 
 class Group(ArrayGroup):
-    """As in plain JAX, but for what sends."""
+    """Like the plain JAX group, except for the sending."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
 
     def exchange(self, stacks, union, called):
-        """Return target shards by kind, of source shards."""
+        """Return target shards by kind, given source shards."""
         devices, (interpret, _) = list(union.devices.flat), called
         pairs = [pair for lines in self.lines.values() for line in lines for pair in line.pairs]
         if pairs and not interpret and is_v5e(devices):
@@ -31,7 +30,7 @@ class Group(ArrayGroup):
         return super().exchange(stacks, union, called)
 
     def sent(self, lines, packed, number, called):
-        """Return the lines that arrive at a device, which sends the packed ones, in one kernel."""
+        """Return the lines that a device receives while sending the packed ones, in one kernel."""
         going = [n for n, line in enumerate(lines) if line.pairs]
         if not going:
             return packed
@@ -58,7 +57,7 @@ class Group(ArrayGroup):
 
 
 def _blocks(line):
-    """Return a line as blocks of memory, [blocks, rows, 128], of elements of at most 32 bits."""
+    """Return a line as memory blocks, [blocks, rows, 128], of elements of at most 32 bits."""
     if line.dtype.itemsize == 8:
         low, high = (line & 0xFFFFFFFF).astype(jnp.uint32), (line >> 32).astype(jnp.int32)
         line = jnp.concatenate([lax.bitcast_convert_type(low, jnp.int32), high])
@@ -68,7 +67,7 @@ def _blocks(line):
 
 
 def _line(blocks, like):
-    """Return the line that blocks hold, of the size and the type of another."""
+    """Return the line in blocks, with the size and type of another."""
     line = blocks.reshape(-1)
     if like.dtype.itemsize < 8:
         return line[: like.size]

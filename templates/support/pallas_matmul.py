@@ -1,6 +1,5 @@
-"""Matmuls in which parts go round rings while devices multiply: what is done around the kernel,
-which stands in the module.
-"""
+"""Matmuls in which parts travel round rings during the product: the code around the kernel, which
+is in the module."""
 
 from typing import NamedTuple
 
@@ -16,8 +15,8 @@ from .ranks import at
 
 
 class PallasMatmul(ArrayMatmul):
-    """A matmul whose module has a kernel; `ring`: that, None where nothing travels while devices
-    multiply."""
+    """A matmul whose module has a kernel; `ring`: the ring, None if nothing travels during the
+    product."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
 
@@ -31,11 +30,12 @@ class PallasMatmul(ArrayMatmul):
         return self.multiplied(a, b, mesh, interpret)
 
     def product(self, a, b, interpret):
-        """Return the shard of the result on a device, its padding left as it comes."""
+        """Return the shard of the result on a device, with arbitrary padding."""
         return self._multiply(a, b, interpret)
 
     def multiplied(self, a, b, mesh, interpret=False):
-        """Return the product. Raises ValueError for devices among which parts cannot travel."""
+        """Return the product. Raises ValueError for devices that cannot send to their ring
+        neighbours."""
         self.meshes(mesh)
         if self.ring and not interpret:
             self.ring.check_routes(list(np.ravel(mesh.devices)))
@@ -43,9 +43,9 @@ class PallasMatmul(ArrayMatmul):
 
 
 class BlockedArray(NamedTuple):
-    """An array [batch, rows, columns] as a kernel takes it. `extents`: its own; `shape`: in HBM;
-    `pieces`: where pieces of it do not begin at tiles of memory, (axis, pitch, (start, size)...) to
-    have each begin at a multiple of the pitch."""
+    """An array [batch, rows, columns] in the kernel's form. `extents`: its own; `shape`: in HBM;
+    `pieces`: (axis, pitch, (start, size)...), which places each piece at a multiple of the pitch if
+    pieces do not begin at memory tiles."""
 
     extents: tuple
     shape: tuple
@@ -53,8 +53,8 @@ class BlockedArray(NamedTuple):
     pieces: tuple = ()
 
     def packed(self, x, interpret):
-        """Return an array as the kernel takes it. In memory there may be anything behind it, so
-        that is the worst if the kernel is interpreted."""
+        """Return an array in the kernel's form. The memory behind it is undefined, so it gets the
+        worst values if the kernel is interpreted."""
         if self.pieces:
             axis, pitch, *pieces = self.pieces
             found = []
@@ -69,7 +69,7 @@ class BlockedArray(NamedTuple):
         return lax.pad(x, worst, [(0, size - of, 0) for of, size in behind])
 
     def unpacked(self, x):
-        """Return what `packed` was made of."""
+        """Invert `packed`."""
         x = lax.slice(x, (0, 0, 0), self.shape)
         if self.pieces:
             axis, pitch, *pieces = self.pieces
@@ -80,7 +80,7 @@ class BlockedArray(NamedTuple):
 
 
 def in_memory(shape, dtype, interpret):
-    """Return a shape of an array in HBM: if its kernel is interpreted whole tiles of memory."""
+    """Return a shape in HBM: whole memory tiles if its kernel is interpreted."""
     if not interpret:
         return shape
     *lead, rows, columns = shape
@@ -89,14 +89,14 @@ def in_memory(shape, dtype, interpret):
 
 
 class RingMatmul:
-    """A product while parts go round rings. `axes`: those over which devices are ranked; `rings`:
-    positions in the order of each ring, `parts`: by place in a ring the number of the part; `a`,
-    `b`, `c`: `BlockedArray`s, `come`: shape and dtype of the places for parts; `scratch`: what the
-    kernel has in VMEM, and its semaphores, `vmem`: the bytes that it may take; `out`: the dtype of
-    the result; `lead`: the dimension of the batch that comes first.
+    """A product while parts travel round rings. `axes`: the axes that rank devices; `rings`:
+    positions in the order of each ring; `parts`: the part number by place in a ring; `a`, `b`, `c`:
+    `BlockedArray`s; `come`: shape and dtype of the places for arriving parts; `scratch`: the
+    kernel's VMEM arrays and semaphores; `vmem`: its VMEM limit in bytes; `out`: the dtype of the
+    result; `lead`: the leading batch dimension.
 
-    For checks: parts of `travels` along `factor` travel; the kernel makes a device's product of
-    `extents` (batch, i, j, k) in `blocks`."""
+    For checks: parts of `travels`, cut along `factor`, travel; the kernel computes a device's
+    product of `extents` (batch, i, j, k) in `blocks`."""
 
     def __init__(
         self, kernel, axes, rings, parts, *, travels, factor, extents, blocks, a, b, c, come,
@@ -109,7 +109,7 @@ class RingMatmul:
         self.collective_id, self.lead = collective_id, lead
 
     def table(self):
-        """Return by position the place in its ring, the positions after it and before it, and the
+        """Return, by position, the place in its ring, the next and previous positions, and the
         parts."""
         rows = np.zeros((np.size(self.rings), 3 + len(self.parts)), np.int32)
         for ring in self.rings:
@@ -119,7 +119,7 @@ class RingMatmul:
         return rows
 
     def product(self, a, b, interpret):
-        """Return the product of what a device has of a and b, padding of both along j zero."""
+        """Return the product of a device's a and b, whose padding along j is zero."""
         rest = tuple(size for axis, size in enumerate(a.shape[:-2]) if axis != self.lead)
         row = jnp.asarray(at(self.table(), lax.axis_index(self.axes)))[None]
         made = (self.c.shape, self.c.dtype), self.come
@@ -145,18 +145,18 @@ class RingMatmul:
         return jnp.moveaxis(c.reshape(-1, *rest, *c.shape[1:]), 0, self.lead)
 
     def _flat(self, x):
-        """Return an operand with one dimension for those of the batch."""
+        """Return an operand with its batch dimensions merged into one."""
         x = jnp.moveaxis(x, self.lead, 0) if x.ndim > 2 else x
         return x.reshape(-1, *x.shape[-2:])
 
     def check_routes(self, devices):
-        """Raise ValueError where a device is not a TPU, or a v5e does not send to the next one of
-        its ring directly; `devices`: by position."""
+        """Raise ValueError if a device is not a TPU, or a v5e cannot send directly to its ring
+        neighbour; `devices`: by position."""
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}; interpret=True tries it slowly")
         if is_v5e(devices):
-            from .pallas_reach import are_near, refuse_far  # no other TPU has such routes
+            from .pallas_reach import are_near, refuse_far  # other TPUs have no such restriction
 
             near = are_near(devices, np.arange(len(devices)), self.table()[:, 1])
             refuse_far(near, "emit the module with the topology of its devices")

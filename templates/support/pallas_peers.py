@@ -1,6 +1,5 @@
-"""What kernels compute and do, by names that a reader of Pallas knows: integers, loops, signals,
-copies and waits. Functions of integers take traced values too.
-"""
+"""Integers, loops, signals, copies and waits of kernels, under names that a reader of Pallas knows.
+Functions of integers also take traced values."""
 
 import functools
 import itertools
@@ -18,7 +17,7 @@ LOGICAL = pl.DeviceIdType.LOGICAL
 
 
 def is_traced(*values):
-    """Return whether any of some values is traced: of others nothing is compiled."""
+    """Return whether any value is traced; concrete values compile nothing."""
     return any(isinstance(value, jax.core.Tracer) for value in values)
 
 
@@ -33,15 +32,15 @@ def maximum(a, b):
 
 
 def div(a, b):
-    """Return the quotient of integers that are not negative: one operation of a kernel, where `//`
-    is nine to floor those that are, and a division that minds signs five by a power of two."""
+    """Return the quotient of non-negative integers: one operation in a kernel, where `//` takes
+    nine to floor negative values, and a signed division by a power of two takes five."""
     if _is_power_of_two(b):
         return a >> b.bit_length() - 1 if b > 1 else a
     return lax.div(a, operand(b)) if is_traced(a) else a // b
 
 
 def rem(a, b):
-    """Return the remainder of integers that are not negative."""
+    """Return the remainder of non-negative integers."""
     if _is_power_of_two(b):
         return a & b - 1 if b > 1 else 0
     return lax.rem(a, operand(b)) if is_traced(a) else a % b
@@ -52,17 +51,17 @@ def _is_power_of_two(b):
 
 
 def operand(b):
-    """Return an integer in 32 bits, whichever JAX would make of it."""
+    """Return an integer in 32 bits, whatever JAX's default."""
     return np.int32(b) if isinstance(b, int) else b
 
 
 def is_full(ranges):
-    """Return whether a box of ranges (low, high) has any element."""
+    """Return whether a box of ranges (low, high) is non-empty."""
     return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
 def multiple(index, divisor):
-    """Return an index, known to the compiler to be a multiple of the divisor."""
+    """Return an index that the compiler knows to be a multiple of the divisor."""
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
@@ -72,30 +71,31 @@ def signal(semaphore, device):
 
 
 def remote_copy(read, write, sent, received, device):
-    """Return the copy of a part of a shard to one on another device. It adds its bytes to `sent`
-    here once it has left, and to `received` there once it has come."""
+    """Return the copy of part of a shard to another device. It adds its bytes to `sent` here when
+    it has left, and to `received` there when it has arrived."""
     to = {"device_id": jnp.int32(device), "device_id_type": LOGICAL}
     return pltpu.make_async_remote_copy(read, write, sent, received, **to)
 
 
 def wait_for(part, semaphore):
-    """Wait until a DMA semaphore has counted as many bytes as a part of a shard has."""
+    """Wait for the DMA of `part`."""
     pltpu.make_async_copy(part, part, semaphore).wait()
 
 
 def tile_at(shard, start, extents):
-    """Return the part of a shard that begins at `start`, along each dimension at a multiple of its
-    extent."""
+    """Return the part of a shard at `start`, which is a multiple of the extent along each
+    dimension."""
     ends = zip(start, extents, strict=True)
     return shard.at[tuple(pl.ds(multiple(low, extent), extent) for low, extent in ends)]
 
 
 def far_apart(place, count):
-    """Return the number in a place when those below a count are taken in steps of some 0.41 of it.
+    """Permute the numbers below `count` by steps of about 0.41 of it, and return the number at a
+    place.
 
-    Receivers are numbered from a device on: those that it sends to at a time are far apart then,
-    and all links are at work. They stay in order where the count is not known, or so large that
-    the products below would not fit 32 bits.
+    Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
+    links are busy. The order is unchanged if the count is unknown, or so large that the products
+    below would exceed 32 bits.
     """
     if not isinstance(count, int) or count > 1 << 16:
         return place
@@ -114,8 +114,8 @@ def each(count, visit, first=0):
 
 
 def digits_of(number, sizes, near=()):
-    """Return the digits of a number in a mixed radix of these sizes, the first one the highest;
-    each counted on from that of `near`, modulo its size, so that not all begin with one."""
+    """Return the digits of a number in a mixed radix of these sizes, highest first; each starts
+    from that of `near`, modulo its size, so that devices start at different digits."""
     digits = []
     for axis in reversed(range(len(sizes))):
         digits.append(rem(number + near[axis] if near else number, sizes[axis]))

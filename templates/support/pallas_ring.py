@@ -1,8 +1,8 @@
-"""Terms that are reduced on their way round rings: what is done around the kernel, which stands in
-the module. It passes partial results from device to device, and every device adds what it holds.
+"""Terms reduced on their way round rings: the code around the kernel, which is in the module. The
+kernel passes partial results from device to device, and every device adds its own term.
 
-A ring is along a digit of the device's position; several follow one another, each within what the
-one before has left. Both directions are used at once, each for a half of every part.
+A ring runs along a digit of the device's position; later rings work on the result of earlier ones.
+Both directions are used at once, each for half of every part.
 """
 
 import math
@@ -23,15 +23,15 @@ COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
 
 
 class Round(NamedTuple):
-    """A ring along the digit of a stride and a size. `folded`: whether it goes up over the even
-    coordinates and down over the odd ones, along an axis whose ends have no link."""
+    """A ring along the digit with a stride and a size. `folded`: whether it goes up over even
+    coordinates and down over odd ones, for an axis whose ends are not linked."""
 
     stride: int
     size: int
     folded: bool = False
 
     def coordinate(self, place):
-        """Return the coordinate of a place of the ring."""
+        """Return the coordinate at a place of the ring."""
         if not self.folded:
             return place
         return either(2 * place < self.size, 2 * place, 2 * (self.size - place) - 1)
@@ -44,27 +44,27 @@ class Round(NamedTuple):
         return either(rem(own, 2) == 0, div(own, 2), self.size - div(own + 1, 2))
 
     def neighbours(self, position):
-        """Return the positions after and before a position, which the ring goes to upwards and
-        downwards."""
+        """Return the next and previous positions, the targets of the upward and downward
+        directions."""
         place, own = self.place(position), rem(div(position, self.stride), self.size)
         others = (self.coordinate(rem(place + by, self.size)) for by in (1, self.size - 1))
         return [position + (other - own) * self.stride for other in others]
 
 
 def either(condition, one, other):
-    """Return one of two integers."""
+    """Return one of two integers by a condition."""
     if is_traced(condition):
         return jnp.where(condition, one, other)
     return one if condition else other
 
 
 class Ring(PallasProgram):
-    """Reduces the terms of the parts of a shard, each on the device that keeps it. `kernel`: see
-    `carried`; `rounds`: the rings, one after another; `terms`: what is reduced; `rows`, `chunks`:
-    half a part is so many chunks of so many rows of memory."""
+    """Reduces the terms of a shard's parts, each on the device that keeps it. `kernel`: see
+    `carried`; `rounds`: the rings in sequence; `terms`: the terms reduced; `rows`, `chunks`: half a
+    part consists of `chunks` chunks of `rows` memory rows."""
 
     form = "ring"
-    moves: Any = None  # partial results, which are no tiles of the tensor
+    moves: Any = None  # partial results, not tiles of the tensor
 
     def __init__(self, kernel, rounds, terms, rows, chunks, collective_id, powers_of_two=False):
         self.kernel, self.rounds, self.terms = kernel, rounds, terms
@@ -73,29 +73,29 @@ class Ring(PallasProgram):
         self.parts = math.prod(turn.size for turn in rounds)
 
     def as_bits(self, interpret):
-        """Return whether elements are given as integers of their width: they need not be."""
+        """Return whether elements are passed as integers of their width: not needed here."""
         return False
 
     def attach(self, host):
-        """Get to know what is reduced."""
+        """Bind to an exchange."""
         KernelProgram.attach(self, host)
         self.rank = len(host.shape)
         self.given, self.part = host.source.local[-self.rank :], host.target.local[-self.rank :]
 
     @property
     def half(self):
-        """How many elements of a part go upwards; the others go downwards."""
+        """The number of elements of a part that travel upwards; the others travel downwards."""
         return self.chunks * self.rows * LANES
 
     @property
     def held(self):
-        """How many chunks of a direction a device has after each ring."""
+        """The number of chunks per direction on a device after each ring."""
         sizes = [turn.size for turn in self.rounds]
         return [self.chunks * math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
 
     def starts(self):
-        """Return where, in a source shard, the parts are that rings bring together, by their places
-        in the rings."""
+        """Return the starts, in a source shard, of the parts that rings collect, by their places in
+        the rings."""
         found = []
         for places in np.ndindex(*(turn.size for turn in self.rounds)):
             pairs = zip(self.rounds, places, strict=True)
@@ -106,7 +106,7 @@ class Ring(PallasProgram):
         return found
 
     def pairs(self):
-        """Return the ranks of senders and of receivers, as arrays."""
+        """Return the ranks of senders and receivers as arrays."""
         senders = range(len(self.host.source.ids))
         ends = [
             (sender, int(receiver))
@@ -117,8 +117,8 @@ class Ring(PallasProgram):
         return np.array(ends, int).T
 
     def fault(self):
-        """Return where a device keeps another part than rings bring it, or what is left of a shard
-        by all parts; "" if nothing is wrong."""
+        """Return the first fault: a device keeps another part than rings deliver, or the parts do
+        not cover the shard; "" if there is none."""
         starts, sides = self.starts(), (self.host.source, self.host.target)
         if len({*map(tuple, starts)}) * math.prod(self.part) != math.prod(self.given):
             return f"parts at {starts} do not make up a shard"
@@ -132,8 +132,8 @@ class Ring(PallasProgram):
         return ""
 
     def carried(self, shard, order, interpret, collective_id):
-        """Return the part of this device, reduced by the kernel: that takes `_packed` parts, and of
-        what it gives the last chunks are the part."""
+        """Return this device's part, reduced by the kernel, which takes `_packed` parts and returns
+        the part in its last chunks."""
         del order
         dtype = self.host.dtype
         wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
@@ -143,7 +143,7 @@ class Ring(PallasProgram):
         return y.astype(dtype).reshape(self.host.target.local)
 
     def _packed(self, x):
-        """Return the parts of a shard [direction, chunks of all parts, rows, lanes]."""
+        """Return the parts of a shard as [direction, chunks of all parts, rows, lanes]."""
         starts = jnp.array(self.starts(), jnp.int32)
         parts = lax.map(lambda start: lax.dynamic_slice(x, start, self.part), starts)
         flat = parts.reshape(self.parts, -1)
@@ -163,7 +163,7 @@ class Ring(PallasProgram):
 
 
 def put(into, operator, *values):
-    """Write what an operator makes of values in VMEM, in their order, to a place there."""
+    """Combine values in VMEM by an operator, in order, and write the result there."""
     total = values[0][...]
     for value in values[1:]:
         total = COMBINED[operator](total, value[...])

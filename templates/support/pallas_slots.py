@@ -1,6 +1,5 @@
-"""The slots form, and what all forms with slots have in common: XLA packs each tile into a slot
-and puts target shards together from them.
-"""
+"""The slots form, and the common part of forms with slots: XLA packs each tile into a slot and
+assembles target shards from slots."""
 
 import math
 from typing import NamedTuple
@@ -17,8 +16,8 @@ from .pallas_program import PallasProgram
 
 class Slot(NamedTuple):
     """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
-    rows lie one after another in granules of 512 bytes; `order`: that of the dimensions in the
-    slot, None for the tensor's."""
+    rows are contiguous in granules of 512 bytes; `order`: the dimension order in the slot, None for
+    the tensor's."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -26,23 +25,22 @@ class Slot(NamedTuple):
     order: tuple[int, ...] | None = None
 
     def packed(self, values):
-        """Return a slot that holds values."""
         if self.dense:
             values = values.reshape(-1)
             return jnp.pad(values, (0, math.prod(self.shape) - values.size)).reshape(self.shape)
         return values if self.order is None else lax.transpose(values, self.order)
 
     def unpacked(self, slot):
-        """Return what a slot holds."""
+        """Invert `packed`."""
         if self.dense:
             return slot.reshape(-1)[: math.prod(self.held)].reshape(self.held)
         return slot if self.order is None else lax.transpose(slot, np.argsort(self.order))
 
 
 class Packed(PallasProgram):
-    """What forms with slots have in common. `slot`: how one holds what travels; `window`: what a
-    tile fits; `source_reach`, `target_reach`: how far windows reach into the source shard, and into
-    the target shard, where that is beyond their ends."""
+    """The common part of forms with slots. `slot`: how a slot holds a tile; `window`: the shape
+    that fits every tile; `source_reach`, `target_reach`: how far windows reach into the source and
+    the target shard, if beyond their ends."""
 
     packed = True
 
@@ -54,16 +52,17 @@ class Packed(PallasProgram):
         self._source_reach, self._target_reach = source_reach, target_reach
 
     def padded(self, x):
-        """Return a source shard as far as windows reach."""
+        """Return a source shard padded to the reach of windows."""
         pairs = zip(x.shape, self._source_reach or x.shape, strict=True)
         return jnp.pad(x, [(0, reach - size) for size, reach in pairs])
 
     def window_at(self, x, box, within):
-        """Return the window that begins at a tensor box, of a shard that covers another."""
+        """Return the window at a tensor box, in a shard that covers `within`."""
         return lax.dynamic_slice(x, starts(box, within), self.window)
 
     def filled(self, slots, count, tile, dtype):
-        """Return so many slots, `count` of them packed: tile(number) gives a slot and a window."""
+        """Return `slots` slots, the first `count` packed; tile(number) returns a slot and a
+        window."""
 
         def one(number, slots):
             place, window = tile(number)
@@ -75,10 +74,10 @@ class Packed(PallasProgram):
         return lax.fori_loop(np.int32(0), jnp.int32(count), one, slots)
 
     def put_together(self, me, receiver, window, dtype):
-        """Return the target shard at a position, of the windows window(number, piece).
+        """Assemble the target shard at a position from the windows window(number, piece).
 
-        Tiles come in row-major order and a window reaches beyond its tile only to higher indices,
-        so that what a window writes too much is written over by the tiles that follow.
+        Tiles come in row-major order and a window exceeds its tile only towards higher indices, so
+        later tiles overwrite the excess.
         """
         within = self.host.target.box(receiver)
 
@@ -93,14 +92,14 @@ class Packed(PallasProgram):
 
 
 def starts(box, within):
-    """Return where a tensor box starts in the shard that covers the range `within`."""
+    """Return the start of a tensor box in the shard that covers `within`."""
     pairs = zip(box[::2], within[::2], strict=True)
     return [jnp.int32(low - start) for low, start in pairs]
 
 
 def slot_number(shard, counted, piece, pieces):
     """Return the slot of a piece of a tile: the row-major number of its shard among (first, count)
-    per dimension, and of so many pieces the one."""
+    per dimension, and of the piece among `pieces`."""
     number = 0
     for index, (first, count) in zip(shard, ranges(counted), strict=True):
         number = number * count + index - first
@@ -108,9 +107,9 @@ def slot_number(shard, counted, piece, pieces):
 
 
 class Slots(Packed):
-    """`outgoing`, `incoming`: slots of a device, each for the piece whose number (`slot_number`)
-    among those that the device may send, or get, it has. `kernel`: of a table of ranks, if any, the
-    slots of both, and DMA semaphores."""
+    """`outgoing`, `incoming`: slots of a device, one for each piece that it may send or receive, by
+    `slot_number`. `kernel`: takes a table of ranks, if any, both sets of slots, and DMA
+    semaphores."""
 
     form = "slots"
 
@@ -119,7 +118,7 @@ class Slots(Packed):
         self.kernel, self.outgoing, self.incoming = kernel, outgoing, incoming
 
     def moved(self, x, call):
-        """Return the target shard, its padding left as it comes."""
+        """Return the target shard with arbitrary padding."""
         peers, (me, receiver) = self.peers, self.peers.here(call.order)
         x, within = self.padded(x), self.host.source.box(me)
 

@@ -1,6 +1,5 @@
-"""Terms in a program with Pallas kernels: these bring a device all terms of its target shard, as a
-dimension of the tensor; XLA reduces them, one after another in the order of their numbers.
-"""
+"""Terms in a program with Pallas kernels: the kernels bring a device all terms of its target shard,
+as a dimension of the tensor; XLA reduces them in the order of their numbers."""
 
 import functools
 import operator
@@ -13,14 +12,14 @@ from jax import lax
 
 from .pallas_program import KernelProgram
 
-# So many terms are reduced in one expression, more in a loop.
+# Up to this many terms are reduced in one expression, more in a loop.
 UNROLLED = 8
 
 
 class Stacked(NamedTuple):
-    """One side as kernels have it: ids by position, boxes that begin with ranges of terms, the
-    shape of the largest shard, the axes of the mesh, how many dimensions number terms, and along
-    how many of these, the last ones, the first term alone has a value."""
+    """One side as kernels see it: ids by position, boxes that start with ranges of terms, the shape
+    of the largest shard, the axes of the mesh, the number of dimensions that number terms, and how
+    many of these, the last ones, have a value only for the first term."""
 
     ids: Sequence[int]
     box: Callable
@@ -36,17 +35,17 @@ class Stacked(NamedTuple):
 
     @property
     def padded(self):
-        """The shape of a shard, which kernels leave as it comes beyond its end."""
+        """The shape of a shard, with arbitrary values beyond its end."""
         return self.local
 
     def whole(self, shape):
-        """Return the shape of a shard, whatever the tensor's."""
+        """Return the shape of a shard, for any tensor shape."""
         del shape
         return self.local
 
 
 class Carried(NamedTuple):
-    """What the program of the kernels takes for its host."""
+    """The interface that the kernels' program expects of its host."""
 
     shape: tuple[int, ...]
     dtype: object
@@ -55,9 +54,9 @@ class Carried(NamedTuple):
 
 
 class ReducedTerms(KernelProgram):
-    """A program of arrays with a dimension of terms. `carrier`: the program with the kernels,
-    between `source` and `target`; `terms`: what these are; `reduces`: whether what it brings is
-    reduced over its first dimension; `empty`: what terms without a value hold."""
+    """A program on arrays with a dimension of terms. `carrier`: the program with the kernels,
+    between `source` and `target`; `terms`: the kind of terms; `reduces`: whether to reduce the
+    kernels' result over its first dimension; `empty`: the value of terms without one."""
 
     def __init__(self, carrier, source, target, terms, reduces=False, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
@@ -67,7 +66,7 @@ class ReducedTerms(KernelProgram):
 
     @property
     def carriers(self):
-        """The program that has the kernel."""
+        """The programs with the kernels."""
         return self.carrier.carriers
 
     def attach(self, host):
@@ -78,24 +77,25 @@ class ReducedTerms(KernelProgram):
         self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
 
     def as_bits(self, interpret):
-        """Return whether elements are given as integers of their width."""
+        """Return whether elements are passed as integers of their width."""
         return self.carrier.as_bits(interpret)
 
     def check_routes(self, devices):
-        """Raise ValueError where devices send farther than a v5e does directly."""
+        """Raise ValueError if devices must send farther than a v5e does directly."""
         self.carrier.check_routes(devices)
 
     def fault(self):
-        """Return where a device waits for other than what is started on its semaphores."""
+        """Return the first device whose wait does not match the transfers on its semaphores, or
+        ""."""
         return self.carrier.fault()
 
     def carried(self, shard, order, interpret, collective_id):
-        """Return the target shard, its padding zero."""
+        """Return the target shard with zero padding."""
         x = shard.reshape(self._source.local)
         y = self.carrier.carried(x, order, interpret, collective_id)
         if self._reduces:
             floating = jnp.issubdtype(self.host.dtype, jnp.floating)
-            # Elements may be given as integers of their width, in which they cannot be reduced.
+            # Elements may come as integers of their width, which cannot be reduced.
             values = lax.bitcast_convert_type(y, self.host.dtype) if floating else y
             y = reduced(values, self.terms.operator)
             y = lax.bitcast_convert_type(y, shard.dtype) if floating else y
@@ -113,24 +113,24 @@ class ReducedTerms(KernelProgram):
         return functools.reduce(operator.or_, (first > 0 for first in firsts))
 
     def _empty(self, dtype):
-        """Return what such a term holds, of the dtype that elements are given as."""
+        """Return the value of such a term, in the dtype of the given elements."""
         return np.asarray(self._empty_value, self.host.dtype).view(dtype)
 
 
 class InTwo(KernelProgram):
-    """One program after another. `first` reduces terms to parts of target shards, `then` copies the
-    parts to the replicas of these; `parts`: what a device has between them."""
+    """Two programs in sequence. `first` reduces terms to parts of target shards, `then` copies the
+    parts to the replicas of these; `parts`: the shards in between."""
 
     def __init__(self, first, parts, then):
         self.first, self.parts, self.then = first, parts, then
         self.terms, self.collective_id = first.terms, first.collective_id
         self.interpreted = first.interpreted
-        # A device may be in the second kernel while others are in the first.
+        # One device may be in the second kernel while others are in the first.
         self._more_ids = then.collective_id - first.collective_id
 
     @property
     def carriers(self):
-        """The programs that have the kernels, in order."""
+        """The programs with the kernels, in order."""
         return (*self.first.carriers, *self.then.carriers)
 
     def attach(self, host):
@@ -140,30 +140,29 @@ class InTwo(KernelProgram):
         self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
 
     def as_bits(self, interpret):
-        """Return whether elements are given as integers of their width."""
+        """Return whether elements are passed as integers of their width."""
         return self.first.as_bits(interpret) or self.then.as_bits(interpret)
 
     def check_routes(self, devices):
-        """Raise ValueError where devices send farther than a v5e does directly."""
+        """Raise ValueError if devices must send farther than a v5e does directly."""
         self.first.check_routes(devices)
         self.then.check_routes(devices)
 
     def fault(self):
-        """Return what is wrong with what either moves, and where a device waits for other than what
-        is started on its semaphores."""
+        """Return the first fault in either program's transfers or waits, or ""."""
         moved = (one.moves.fault() for one in self.carriers if one.moves)
         faults = (*moved, *(one.fault() for one in self.carriers))
         return next(filter(None, faults), "")
 
     def carried(self, shard, order, interpret, collective_id):
-        """Return the target shard, its padding zero."""
+        """Return the target shard with zero padding."""
         part = self.first.carried(shard, order, interpret, collective_id)
         return self.then.carried(part, order, interpret, collective_id + self._more_ids)
 
 
 def reduced(terms, operator):
-    """Return what an operator makes of terms [terms, ...], in their order. Floats of fewer than 32
-    bits are reduced as float32 and rounded once."""
+    """Reduce terms [terms, ...] by an operator, in order. Floats narrower than 32 bits are reduced
+    as float32 and rounded once."""
     narrow = jnp.issubdtype(terms.dtype, jnp.floating) and terms.dtype.itemsize < 4
     wide = jnp.float32 if narrow else terms.dtype
     combined = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[operator]

@@ -1,4 +1,4 @@
-"""What the ranks of a group tell each other beside tensors, and waiting for no longer than said."""
+"""Agreement among the ranks of a group beside tensors, and bounded waits."""
 
 import json
 from datetime import timedelta
@@ -6,14 +6,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-TOLD = 1024  # bytes in which a rank says something
+TOLD = 1024  # bytes of a rank's message
 GONE = "the connection is closed, since a rank ended or its call failed: see its error"
 NEW = "make a new process group"
 
 
 def told(said, group, home, timeout, what):
-    """Return what every rank of a group says, a list of texts each. Raises TimeoutError for a rank
-    that is silent; `what`: what it has not done then."""
+    """Exchange texts and return those of every rank, a list each. Raises TimeoutError for a silent
+    rank; `what`: the action that rank has not performed."""
     text = json.dumps(said).encode()
     while len(text) > TOLD:
         said = [each[: 3 * len(each) // 4] for each in said]
@@ -36,8 +36,8 @@ def told(said, group, home, timeout, what):
 
 
 def posted(ops, what):
-    """Begin to send and receive; return what waits for that. Raises ConnectionError where the other
-    end is gone already."""
+    """Begin to send and receive; return the works to wait for. Raises ConnectionError if the peer
+    is already gone."""
     try:
         return dist.batch_isend_irecv(ops) if ops else []
     except RuntimeError as error:
@@ -45,8 +45,8 @@ def posted(ops, what):
 
 
 def waited(work, timeout, what):
-    """Wait for a message, `timeout` seconds at most, or as long as the group does. Raises
-    TimeoutError, or ConnectionError where the other end is gone."""
+    """Wait for a message, at most `timeout` seconds, or the group's own limit. Raises TimeoutError,
+    or ConnectionError if the peer is gone."""
     try:
         work.wait() if timeout is None else work.wait(timedelta(seconds=timeout))
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""A call that moves a model among the processes of a group, on one of its ranks."""
+"""One rank's part of a call that moves a model among the processes of a group."""
 
 import collections
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from .triton_boxes import copy
 
 
 class Step(NamedTuple):
-    """What a device does in a bucket: the number of the bucket, messages, how many bytes all take,
-    and boxes by size of element, to the line, from it, and from source buffers to target ones."""
+    """A device's work in a bucket: the number of the bucket, messages, their total bytes, and boxes
+    by element size: into the line, out of it, and from source to target buffers."""
 
     number: int
     sends: list
@@ -43,7 +43,7 @@ class Call:
         self.talks = torch.device("cpu" if "cpu:" in self.config else "cuda")
 
     def prepared(self, state, out):
-        """Return all that the exchange takes. Raises ValueError on all ranks for what is wrong on
+        """Return the arguments of the exchange. Raises ValueError on all ranks for a fault on
         any."""
         fault, cause, home = "", None, self.talks
         said = f"model {self.model.moves.plan}, digest={bool(self.digest)}"
@@ -58,18 +58,18 @@ class Call:
             check_apart(made, given if out is not None else [])
             size = max((step.size for step in steps), default=0)
             slots = [torch.empty(size, dtype=torch.uint8, device=home) for _ in steps[:2]]
-        except Exception as error:  # the other ranks wait for an answer
+        except Exception as error:  # the other ranks wait for a reply
             fault, cause = in_a_line(error), error
         said += f", tensors on {home.type}"
         self.agree([fault, said], cause, ValueError, "has not called")
         if home.type == "cuda" and self.talks.type == "cpu":
-            # NCCL connects all ranks in the first call of all, and hangs where that is a batch of
-            # messages of which some rank has none.
+            # NCCL connects all ranks in the first call, and hangs if that is a batch of messages in
+            # which some rank has none.
             dist.all_reduce(torch.zeros(1, device=home), group=self.group)
         return steps, given, made, slots
 
     def agree(self, said, cause, raised, what):
-        """Raise an error on every rank if one has a fault, or has said something else."""
+        """Raise an error on every rank if one has a fault or a different message."""
         every = told(said, self.group, self.talks, self.timeout, what)
         for rank, (fault, *_) in enumerate(every):
             if fault:
@@ -80,8 +80,8 @@ class Call:
                 raise raised(f"ranks differ: {both}")
 
     def run(self, steps, given, made, slots, progress):
-        """Exchange all buckets. After an error on this rank, messages still go and come, so that no
-        other rank waits; then all ranks raise RuntimeError."""
+        """Exchange all buckets. After an error on this rank, messages still flow, so that no other
+        rank waits; then all ranks raise RuntimeError."""
         self.error, self.done, self.total = None, 0, sum(step.size for step in steps)
         waiting: collections.deque = collections.deque()
         for place, step in enumerate(steps):
@@ -111,7 +111,7 @@ class Call:
                     _digest(line, part).copy_(_digest_now(line, part))
 
     def _posted(self, step, line):
-        """Send and receive the messages of a bucket; return what waits for each, with its text."""
+        """Send and receive the messages of a bucket; return the works, each with its text."""
         ops, said, ranks = [], [], self.model.moves.ranks
         ways = (dist.irecv, step.receives, "from"), (dist.isend, step.sends, "to")
         for act, messages, way in ways:
@@ -122,7 +122,7 @@ class Call:
                 ops.append(dist.P2POp(act, part, **ends))
                 said.append(self._said(step, message, f"{way} rank {peer}"))
         works = posted(ops, f"rank {self.rank}: bucket {step.number + 1}")
-        if len(works) < len(ops):  # of NCCL, one for all
+        if len(works) < len(ops):  # NCCL returns one work for all
             said = [said[0]] * len(works)
         return list(zip(works, said, strict=True))
 
@@ -153,7 +153,7 @@ class Call:
 
 
 def _digest(line, part):
-    """Return where the digest of a part is."""
+    """Return the view of a part's digest."""
     return line[part.digest : part.start].view(torch.int64)
 
 

@@ -1,4 +1,4 @@
-"""The self-check of emitted modules: what is sent is what is expected, and it arrives."""
+"""The self-check of emitted modules: sends match receives, and data arrives."""
 
 import math
 import os
@@ -9,15 +9,15 @@ import torch
 from .boxes import not_run, ranges, volume
 from .torch_tensors import has_kernels
 
-# More elements than these are not moved.
+# Larger tensors are not moved.
 FEW = 2**18
-# Bytes behind each result of a kernel, and what they are.
+# Guard bytes behind each result of a kernel, and their value.
 BEHIND, CANARY = 256, 0xA5
 
 
 def proved(here):
-    """Prove, without data: shards tile their tensors; what all senders send is what all receivers
-    expect, and fills every target shard. Return that; exit with what is wrong."""
+    """Prove, without data, that shards tile their tensors, and that all sends match the receives
+    and fill every target shard. Return the facts proved; exit on a fault."""
     exchange, moves = here.exchange, here.moves
     labels = _labels(here)
     for label, move in zip(labels, moves, strict=True):
@@ -32,8 +32,8 @@ def _labels(here):
 
 
 def self_check(here, handed_over=None):
-    """Prove what `proved` does. Then move numbered elements, if they are few, by the kernel, and by
-    `handed_over`. Return what is right; exit with what is wrong, or if nothing ran."""
+    """Prove like `proved`; then move numbered elements, if they are few, by the kernel and by
+    `handed_over`. Return the facts checked; exit on a fault, or if nothing ran."""
     said, labels = proved(here), _labels(here)
     exchange, moves = here.exchange, here.moves
     elements = sum(math.prod(move.shape) for move in moves)
@@ -41,7 +41,7 @@ def self_check(here, handed_over=None):
         not_run(f"{elements} elements are too many to move here; {said}")
     for turn in range(max(move.turns() for move in moves)):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
-        # Where no kernel runs torch copies, and kernels play no part.
+        # Without a kernel torch copies, so kernels are not checked.
         runs = has_kernels(sources[0][0], moves[0].kernel)
         ways = ["the kernel" if runs else "listed rows"]
         outs, canaries = zip(*(_guarded(move, sources[0][0].device) for move in moves), strict=True)
@@ -57,8 +57,7 @@ def self_check(here, handed_over=None):
 
 
 def _untiled(move, said):
-    """Return why the shards of a side do not tile the tensor, each in equally many replicas, or the
-    empty string."""
+    """Return why the shards of a side do not tile the tensor with equally many replicas, or ""."""
     side, shape = getattr(move.exchange, said), move.shape or (1,)
     whole = move.exchange.held(()) if said == "source" else move.exchange.hidden
     shape = (*whole, *shape)
@@ -74,14 +73,14 @@ def _untiled(move, said):
 
 
 def _shards(move, turn):
-    """Return source shards and target shards of an example, both by device id."""
+    """Return an example's source and target shards, both by device id."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     home = "cuda" if torch.cuda.is_available() and not interpreted else "cpu"
     found: list[list] = []
     sides = (move.exchange.source, move.source_shape), (move.exchange.target, move.target_shape)
     before, after = move.example(turn, home)
     if move.exchange.new:
-        from .torch_empty import with_empty  # when it is used
+        from .torch_empty import with_empty  # imported on first use
 
         after = with_empty(move, after)
     for tensor, (side, shape) in zip((before, after), sides, strict=True):
@@ -94,7 +93,7 @@ def _shards(move, turn):
 
 
 def _guarded(move, home):
-    """Return memory for target shards, by device id, and the bytes behind each."""
+    """Return memory for target shards, by device id, and the guard bytes behind each."""
     outs, behind = [], []
     for device in sorted(move.exchange.target.ids):
         size = math.prod(move.target_shape(device)) * move.itemsize
@@ -105,7 +104,7 @@ def _guarded(move, home):
 
 
 def _compare(labels, ids, results, wanted, how):
-    """Exit with the first device whose result is another than what is wanted."""
+    """Exit at the first device whose result is wrong."""
     for label, *shards in zip(labels, results, wanted, strict=True):
         for device, out, right in zip(ids, *shards, strict=True):
             if not out.view(-1).view(torch.uint8).equal(right.view(-1).view(torch.uint8)):

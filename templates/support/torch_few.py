@@ -1,14 +1,14 @@
-"""Launches of few programs, each of which goes through many blocks."""
+"""Launches of few programs, each looping over many blocks."""
 
 import math
 
-BROAD = 4  # times the four warps, and the bytes under way, has each of programs that are to be few
+BROAD = 4  # factor for warps, and for bytes in flight, of each program
 
 
 def few(tiles, start, most):
-    """Return the block of so many programs at most, for shards that begin at multiples of so many
-    elements; how many they are; options of their launch. Each goes through blocks of all tiles in
-    turn, so that none has those of one link alone."""
+    """Return the block for at most `most` programs on shards aligned to `start` elements, the
+    number of programs, and their launch options. Each program strides over the blocks of all tiles,
+    so that none works on one link alone."""
     block = tiles.block(start, BROAD)
     most = min(block.number, most)
     spread = (n for n in range(most, 0, -1) if n == block.number or math.gcd(n, tiles.number) == 1)

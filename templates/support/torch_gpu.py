@@ -1,7 +1,7 @@
-"""The host of an emitted reshard: it checks what it is given, launches the kernel, moves shards.
+"""The host of an emitted reshard: checks arguments, launches the kernel, moves shards.
 
-One address space (`reshard_local`): a launch a device, which pulls the tiles of its target shard
-out of the source shards. Processes of a group (`reshard`): `torch_processes.py` says how.
+One address space (`reshard_local`): one launch a device, which pulls the tiles of its target shard
+from the source shards. Processes of a group (`reshard`): see `torch_processes.py`.
 """
 
 import functools
@@ -16,11 +16,11 @@ from .torch_tensors import LINE, UNITS, check, check_few, has_kernels, on, requi
 
 
 class Reshard:
-    """One emitted reshard. `plan` and `said`: its hash and shardings. `gradient`: what moves
-    gradients, if anything. `empty`: what terms without a value hold. `features`: by name, what
-    the module has besides."""
+    """One emitted reshard. `plan` and `said`: its hash and shardings. `gradient`: moves gradients,
+    if emitted. `empty`: the value of missing terms. `features`: optional parts of the module, by
+    name."""
 
-    reduces = False  # whether terms become one value
+    reduces = False  # whether terms are reduced to one value
 
     def __init__(
         self, shape, dtype, plan, said, exchange, kernel, tiles, gradient=None, empty=0, features=()
@@ -28,20 +28,21 @@ class Reshard:
         self.shape, self.dtype, self.empty_value = shape, getattr(torch, dtype), empty
         self.itemsize, self.gradient, self.features = self.dtype.itemsize, gradient, dict(features)
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
-        self.source_bytes = self.itemsize * volume(exchange.source.box(0))  # no shard is larger
+        # upper bound of shard sizes
+        self.source_bytes = self.itemsize * volume(exchange.source.box(0))
         self.plan = f"plan {plan} ({said})"
         self.here = Together((self,), self.puller)
 
     @functools.cached_property
     def processes(self):
-        """What is done among the processes of a group."""
-        from .torch_processes import Processes  # when it is used
+        """The reshard among the processes of a group."""
+        from .torch_processes import Processes  # imported on first use
 
         return Processes((self,), self.plan, self.puller, features=self.features)
 
     @property
     def phases(self):
-        """The reshards that are done one after another: this one."""
+        """The reshards in sequence: this one."""
         return (self,)
 
     def source_shape(self, device_id):
@@ -55,7 +56,7 @@ class Reshard:
         return self._shape(target.box(target.position(device_id, "target")))
 
     def _shape(self, box):
-        # A scalar is moved as a vector of one element.
+        # A scalar moves as a vector of one element.
         return extents(box)[len(self.exchange.hidden) :][: len(self.shape)]
 
     def empty(self, device_id, home):
@@ -65,16 +66,16 @@ class Reshard:
         return torch.empty(self.target_shape(device_id), dtype=self.dtype, device=home)
 
     def reshard_local(self, shards, *, out=None, programs=None):
-        """Return the target shards, from source shards that one address space holds.
+        """Return the target shards, given source shards in one address space.
 
         `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
         mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
-        each on the device of the source shard of its id, else of the first position's: those of
-        `out` where given, else new ones. One launch a device, on its current stream. To capture
-        that in a CUDA graph, call it once before with the same tensors. `programs`: see `reshard`.
-        The gradient, where there is one, is the reverse reshard: where target shards have replicas,
-        all must get the same. Raises ValueError for a wrong number of shards, a wrong shape, dtype
-        or device, and for shards that require a gradient where there is none.
+        each on the device of the source shard with its id, else of the first position's: those of
+        `out` if given, else new ones. Makes one launch a device, on its current stream. To capture
+        the launches in a CUDA graph, call it once before with the same tensors. `programs`: see
+        `reshard`. The gradient, if emitted, is the reverse reshard; replicas of a target shard must
+        get equal gradients. Raises ValueError for a wrong number of shards, a wrong shape, dtype or
+        device, and for shards that require a gradient if none was emitted.
         """
         shards = list(shards)
         check_few(programs)
@@ -87,7 +88,7 @@ class Reshard:
         return self.gradient.reshard_local(self, shards, programs)
 
     def by_position(self, shards):
-        """Return source shards, which come sorted by device id, in the order of the source mesh."""
+        """Reorder source shards from device id order to source mesh order."""
         ids = self.exchange.source.ids
         if len(shards) != len(ids):
             raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
@@ -97,35 +98,37 @@ class Reshard:
         return [held[device_id] for device_id in ids]
 
     def check_source(self, shard, device_id):
-        """Raise ValueError for what is no source shard of a device, with what may make it one."""
+        """Raise ValueError for a wrong source shard of a device, with a hint for making it
+        right."""
         shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
         if tuple(getattr(shard, "shape", shape)) != shape:
-            from .torch_told import part_of  # when it is used
+            from .torch_told import part_of  # imported on first use
 
             what += part_of(self, device_id, len(shape))
         check(shard, shape, self.dtype, what)
 
     def results(self, by_position, out):
-        """Return the tensors to fill, by device id: those of `out` where given, else new ones."""
+        """Return the tensors to fill, by device id: those of `out` if given, else new ones."""
         ids, first = sorted(self.exchange.target.ids), by_position[0]
         held = dict(zip(self.exchange.source.ids, by_position, strict=True))
         homes = [held.get(device_id, first).device for device_id in ids]
         if out is not None:
-            from .torch_out import checked  # when it is used
+            from .torch_out import checked  # imported on first use
 
             return checked(self, list(out), ids, homes, by_position)
         return [self.empty(*each) for each in zip(ids, homes, strict=True)]
 
     def places(self, device_id):
-        """Return the positions that the kernel is launched with on a device: in the target mesh,
-        and in the source mesh too where it has a use for that."""
+        """Return the positions passed to a device's kernel: in the target mesh, and in the source
+        mesh if the kernel uses it."""
         target, source = self.exchange.target_position, self.exchange.source_position
         return [target(device_id), *([source(device_id)] * ("me" in self.kernel.arg_names))]
 
     def puller(self, addresses, outs, device_id, programs=None):
-        """Return a function that fills a target shard of a device, like that of `outs`, from source
-        shards at these addresses: one launch, of so many programs at most. On a CPU outside
-        Triton's interpreter the kernel plays no part, and is not proved by it."""
+        """Return a function that fills a device's target shard, shaped like that of `outs`, from
+        source shards at these addresses: one launch of at most `programs` programs. On a CPU
+        outside Triton's interpreter torch copies in place of the kernel, which is then not
+        checked."""
         (out,) = outs
         if not has_kernels(out, self.kernel):
             return self.processes.listed_puller(addresses, outs, device_id, programs)
@@ -138,13 +141,13 @@ class Reshard:
         return lambda outs: launch(*outs, *places)
 
     def launcher(self, kernel, tiles, addresses, shard, programs):
-        """Return a function that launches a kernel which moves so many tiles between a shard and
-        those at some addresses. It takes a shard, and positions."""
+        """Return a function of a shard and positions that launches a kernel to move `tiles` tiles
+        between the shard and those at some addresses."""
         start = math.gcd(LINE, *addresses, shard.data_ptr()) // self.itemsize or 1
         block = tiles.block(start)
         number, options = block.number, {}
         if programs is not None and programs < number:
-            from .torch_few import few  # when it is used
+            from .torch_few import few  # imported on first use
 
             block, number, options = few(tiles, start, programs)
         prepared = functools.partial(kernel[(number,)], **options)
@@ -160,71 +163,69 @@ class Reshard:
         return run
 
     def units(self, out, block):
-        """Return a target shard as the kernel takes it."""
+        """Return a target shard in the kernel's units."""
         return out.view(-1).view(UNITS[block.width * self.itemsize])
 
     def before(self, out):
-        """Return the memory that what a device receives is unpacked into; `after` fills the target
-        shard `out` from that."""
+        """Return the memory into which a device unpacks data; `after` then fills the target shard
+        `out`."""
         return out
 
     def after(self, unpacked, out):
-        """Fill a target shard from what was unpacked: it is that itself."""
+        """Fill a target shard from the unpacked data, which is the shard itself here."""
 
     def reshard(self, shard, group=None, *, out=None, **asked):
         """Return this device's target shard, exchanged with the other processes of a group.
 
         `asked` are `transport=None`, `check=False`, `programs=None` and `async_op=False`. Rank r is
         the r-th id of the sorted union of both meshes. `shard` is None on a rank outside the source
-        mesh; the result is None on a rank outside the target mesh. Every process of the group calls
-        this, all with the same `transport`:
+        mesh; the result is None on a rank outside the target mesh. Every process of the group must
+        call this, with the same `transport`:
 
             "symmetric"  all GPUs on one host, or on hosts that share memory by fabric handles:
-                         peers read each other's shards, in one launch a device. What others
-                         get of the shard is copied to symmetric memory first, unless it is there
-                         already, or they write: see `symmetric_source`, `symmetric_result`.
-            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; where
-                         the bytes of each are together in source or target shards they go by
-                         `batch_isend_irecv`, and nothing is packed there, or unpacked.
-            None         the first of these that every rank can take; a warning says why not
-                         "symmetric" where GPUs cannot share memory, on one host or on several, or
-                         the process has set another backend of symmetric memory than CUDA.
+                         peers read each other's shards, in one launch a device. Parts that others
+                         read are copied to symmetric memory first, unless the shard is there
+                         already, or peers write: see `symmetric_source`, `symmetric_result`.
+            "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; if each
+                         tile is contiguous in source or target shards, `batch_isend_irecv` sends it
+                         without packing or unpacking at that end.
+            None         the first of these that every rank supports; a warning says why not
+                         "symmetric" if GPUs cannot share memory, or the process has set another
+                         symmetric memory backend than CUDA.
 
-        The first call with a group compares the ranks' plans, shards and hosts: what is wrong on
-        one rank is an error on every one. Later calls do so if `check`; else a wrong shard is an
-        error on its own rank, and the others fail with the transport, which may take its time-out.
-        Calls of a group are numbered: where a rank goes on after such an error, its calls are
-        errors, as are those of the ranks that it exchanges with, until all make one with `check`.
-        On GPUs, for which the host does not wait, that ends the process.
+        The first call with a group compares the ranks' plans, shards and hosts: a fault on one rank
+        is an error on every rank. Later calls do so with `check`; otherwise a wrong shard is an
+        error on its own rank, and the others fail with the transport, possibly after its time-out.
+        Calls of a group are numbered: if a rank continues after such an error, its calls fail, as
+        do those of its peers, until all ranks make one with `check`. On GPUs, for which the host
+        does not wait, that ends the process.
 
-        A launch has one program per block, or at most `programs`. These go through all blocks in
-        turn, each with four times the threads, so the call takes at most `programs`
-        multiprocessors. With `async_op` the call returns a handle whose `wait()` returns the target
-        shard. Until then do not write the shard or use `out`. On a GPU the call runs on its own
-        stream, and `wait` makes the current stream wait for it. The next call with the group waits
-        for it too.
+        A launch has one program per block, or at most `programs`. These loop over all blocks, each
+        with four times the threads, so the call uses at most `programs` multiprocessors. With
+        `async_op` the call returns a handle whose `wait()` returns the target shard. Until then do
+        not write the shard or use `out`. On a GPU the call runs on its own stream, and `wait` makes
+        the current stream wait for it. The next call with the group waits for it too.
 
-        The result is `out` where given. Otherwise it is new, on the shard's device; without a
-        shard, on the current GPU if the group uses NCCL, else on the CPU. All runs on the current
-        stream, of which a group has one. To capture it in a CUDA graph, call it once before with
-        the same tensors. The gradient, where there is one, is that of the reverse reshard, where
-        both meshes have the same devices; all ranks ask for it or none. Raises ValueError for a
-        group of another size, a wrong shard or out, a shard that requires a gradient where there is
-        none, and ranks that do not agree; RuntimeError, which names rank and plan, where the
-        transport fails.
+        The result is `out` if given. Otherwise it is new, on the shard's device; without a shard,
+        on the current GPU if the group uses NCCL, else on the CPU. Work runs on the current stream;
+        use one stream per group. To capture a call in a CUDA graph, make it once before with the
+        same tensors. The gradient, if emitted, is the reverse reshard, which needs the same devices
+        in both meshes; either all ranks require it or none. Raises ValueError for a wrong group
+        size, a wrong shard or `out`, a shard that requires a gradient if none was emitted, and
+        ranks that disagree; RuntimeError, naming rank and plan, if the transport fails.
         """
-        from .torch_processes import reshard_among  # when it is used
+        from .torch_processes import reshard_among  # imported on first use
 
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return how many bits of the numbers of elements, from 1 on, one pass moves, and all
-        have."""
+        """Return how many bits of element numbers, counted from 1, one pass moves, and how many
+        there are."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 
     def turns(self):
-        """Return how many examples it takes that no two elements are alike in all."""
+        """Return the number of examples after which no two elements are equal in all of them."""
         size, bits = self._bits()
         return -(-bits // size)
 
@@ -241,5 +242,5 @@ class Reshard:
         return tensor.view(shape), tensor.view(shape)
 
     def self_check(self):
-        """Return what is right about this module; exit with what is wrong."""
+        """Return the facts checked about this module; exit on a fault."""
         return self_check(self.here, self.features.get("check_exchange"))

@@ -1,4 +1,4 @@
-"""The gradient of an emitted reshard: the reverse reshard, of the module beside it."""
+"""The gradient of an emitted reshard: the reverse reshard, in the sibling module."""
 
 import functools
 import importlib
@@ -7,14 +7,14 @@ import torch
 
 
 class Gradient:
-    """What moves gradients back: the module `name` beside those of the package."""
+    """Moves gradients back: the module `name` among those of the package."""
 
     def __init__(self, package, name):
         self._package, self._name = package, name
 
     @functools.cached_property
     def reverse(self):
-        """The module of the reverse reshard. Raises RuntimeError where it is missing."""
+        """The module of the reverse reshard. Raises RuntimeError if it is missing."""
         name = f"{self._package}.{self._name}" if self._package else self._name
         try:
             return importlib.import_module(name)
@@ -23,7 +23,7 @@ class Gradient:
             raise RuntimeError(said) from None
 
     def reshard_local(self, host, shards, programs):
-        """Return the target shards from source shards of one address space."""
+        """Return the target shards, given source shards in one address space."""
         moved = Moved.apply(
             lambda given: host.here.local([given], [None], programs)[0],
             lambda gradients: self.reverse.reshard_local(gradients, programs=programs),
@@ -32,7 +32,7 @@ class Gradient:
         return list(moved)
 
     def reshard(self, host, shard, group, outs, how):
-        """Return the target shard of this rank."""
+        """Return this rank's target shard."""
 
         def forth(shards):
             return host.processes.reshard(shards, group, outs, how, wants_gradient=True)
@@ -44,7 +44,7 @@ class Gradient:
 
 
 class Moved(torch.autograd.Function):
-    """Shards moved by `forth`, their gradients by `back`, both from lists to lists."""
+    """Shards moved by `forth`, with gradients moved by `back`, both from lists to lists."""
 
     @staticmethod
     def forward(ctx, forth, back, *shards):
@@ -53,6 +53,6 @@ class Moved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        # As a kernel can take them: without gaps, no negation left to be done.
+        # As kernels require: contiguous, and without a pending negation.
         given = [each if each is None else each.resolve_neg().contiguous() for each in gradients]
         return None, None, *ctx.back(given)

@@ -14,8 +14,8 @@ from .torch_tensors import check_few, requires_grad
 
 
 class Group:
-    """Tensors on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the number of
-    its kind of each name; `kernel`: what copies listed rows of all."""
+    """Tensors on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the kind number
+    of each name; `kernel`: copies listed rows of all tensors."""
 
     def __init__(self, names, kinds, kind_of, kernel):
         self.names, self.kinds, self.kind_of, self.kernel = names, kinds, kind_of, kernel
@@ -32,13 +32,13 @@ class Group:
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
     def reshard_local(self, shards, *, out=None, programs=None):
-        """Return the target shards of every tensor, as each tensor's own `reshard_local` gives
-        them, in a container of the same form: one launch a device for all tensors.
+        """Return the target shards of every tensor, as from each tensor's own `reshard_local`, in a
+        container of the same form: one launch a device for all tensors.
 
-        `shards`: a list in the order of NAMES, or a dict, perhaps of dicts, whose keys, with dots
-        between them, make up the names, in which underscores stand for dots: `layer0.wq` for
-        `layer0_wq`; of each tensor the shards, sorted by device id. `out` is as they are.
-        `programs`: as of a tensor's own `reshard`, but with no more threads than others have.
+        `shards`: a list in the order of NAMES, or a dict, possibly nested, whose keys joined by
+        dots are the names with dots for underscores: `layer0.wq` for `layer0_wq`; each entry has
+        the tensor's shards, sorted by device id. `out` has the same form. `programs`: as in a
+        tensor's own `reshard`, but without extra threads.
         """
         check_few(programs)
         given, give_back = self._ordered(shards, "source shards", _is_shards)
@@ -68,10 +68,10 @@ class Group:
         """Return this device's target shards, exchanged with the other processes of a group, in a
         container of the same form.
 
-        As each tensor's own `reshard`, whose docstring says what the arguments mean, but all
-        tensors in one exchange. `shards` and `out` are as for `reshard_local`, each tensor with one
-        shard, or None where a rank has none of it; None in place of all, for which results are a
-        dict by name.
+        Like each tensor's own `reshard`, whose docstring explains the arguments, with all tensors
+        in one exchange. `shards` and `out` are as for `reshard_local`, with one shard for each
+        tensor, or None if the rank has none; None in place of all tensors makes results a dict by
+        name.
         """
         shards = dict.fromkeys(self.names) if shards is None else shards
         given, outs, fault, give_back = [None] * len(self.names), None, "", list
@@ -80,7 +80,7 @@ class Group:
             given, give_back = self._ordered(shards, "source shards", _is_nothing)
             outs = None if out is None else self._ordered(out, "out", _is_nothing)[0]
             fault = self._no_gradient(given, out)
-        except Exception as error:  # which all ranks are to hear of
+        except Exception as error:  # all ranks must learn of the error
             fault = in_a_line(error)
 
         def forth(shards, **more):
@@ -98,8 +98,8 @@ class Group:
         return give_back(Moved.apply(wanting, back, *given))
 
     def _ordered(self, tree, what, is_leaf):
-        """Return the leaves of a container in the order of names, and what puts others in their
-        place."""
+        """Return the leaves of a container in the order of names, and a function that puts other
+        leaves in their place."""
         found = [*flat(tree, is_leaf)]
         places = order_of([path for path, _ in found], self.names, what)
 
@@ -110,7 +110,7 @@ class Group:
         return [found[place][1] for place in places], give_back
 
     def _no_gradient(self, tensors, out):
-        """Return why tensors that require a gradient have none, or the empty string."""
+        """Return why required gradients are missing, or ""."""
         if not requires_grad(tensors):
             return ""
         if out is not None:
@@ -128,25 +128,25 @@ class Group:
         return Group(names, kinds, kind_of, self.kernel)
 
     def self_check(self):
-        """Return what is right about this module; exit with what is wrong."""
+        """Return the facts checked about this module; exit on a fault."""
         return self_check(self.processes, handed_over)
 
 
 def _is_nothing(_):
-    """Return that a list is none of what is moved."""
+    """Return that no list is a leaf."""
     return False
 
 
 def _is_shards(value):
-    """Return whether a list is the shards of one tensor, and not one of tensors."""
+    """Return whether a list holds the shards of one tensor, rather than tensors."""
     return not any(isinstance(each, dict | list | tuple) for each in value)
 
 
 def _parted(shards, count):
-    """Return a list of all shards as one of so many for each tensor."""
+    """Split a list of all shards into `count` for each tensor."""
     return [list(shards[at : at + count]) for at in range(0, len(shards), count)]
 
 
 def _joined(parts):
-    """Return all shards of all tensors in one list."""
+    """Join the shards of all tensors into one list."""
     return [shard for part in parts for shard in part]

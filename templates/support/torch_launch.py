@@ -1,4 +1,4 @@
-"""Launches whose program is looked up once."""
+"""Launches that look up their compiled program once."""
 
 import functools
 
@@ -6,8 +6,8 @@ import triton
 
 
 class Launch:
-    """Launches of a kernel with arguments that are compiled alike, and options of Triton's. Only
-    the first looks the program up; those after it take tensors for pointers of any type."""
+    """Launches of a kernel whose arguments compile alike, with Triton options. Only the first looks
+    up the program; later ones accept tensors of any type as pointers."""
 
     def __init__(self, kernel, programs, **options):
         self._first = functools.partial(kernel[(programs,)], **options)

@@ -1,4 +1,4 @@
-"""Reshards in one address space: of one tensor or many, all on the same devices, at once."""
+"""Reshards in one address space: one tensor or many on the same devices at once."""
 
 import torch
 
@@ -8,9 +8,9 @@ NO_GRADIENT = (
 
 
 class Together:
-    """The `moves` of some tensors, each of its own reshard. `puller` returns a function that fills
-    the target shards of a device, from the addresses of all source shards; `names`: what messages
-    call the tensors."""
+    """The `moves` of some tensors, one reshard each. `puller` returns a function that fills a
+    device's target shards, given the addresses of all source shards; `names`: the tensors' names in
+    messages."""
 
     def __init__(self, moves, puller, names=("",)):
         self.moves, self.exchange = moves, moves[0].exchange
@@ -18,21 +18,21 @@ class Together:
 
     @torch.no_grad()
     def local(self, shards, outs, programs=None):
-        """Return the target shards of each tensor from its source shards, all in one address space:
-        one launch a device, of so many programs at most."""
+        """Return the target shards of each tensor, given its source shards, all in one address
+        space: one launch a device, of at most `programs` programs."""
         held = self.each(lambda move, given: move.by_position(given), shards)
         results = self.each(lambda move, *given: move.results(*given), held, outs)
         return self.filled(results, held, programs)
 
     @torch.no_grad()
     def filled(self, results, held, programs=None):
-        """Return target shards, by device id, filled from source shards by position."""
+        """Fill and return target shards, by device id, from source shards by position."""
         homes = {shard.device for each in held for shard in each}
         if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
             listed = sorted(map(str, homes))
             raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
         if several := len(homes) > 1:
-            from .torch_several import join_streams  # when it is used
+            from .torch_several import join_streams  # imported on first use
 
             join_streams(homes)
         addresses = [[shard.data_ptr() for shard in each] for each in held]
@@ -44,8 +44,8 @@ class Together:
         return results
 
     def each(self, function, *given):
-        """Return what a function of each move, and of what is given for it, returns; a ValueError
-        says which tensor it is of, if that has a name."""
+        """Apply a function to each move and its arguments; a ValueError names the tensor if it has
+        a name."""
         found = []
         for name, *arguments in zip(self.names, self.moves, *given, strict=True):
             try:

@@ -1,4 +1,4 @@
-"""One device of a matmul: what its kernels are given, and their launches in a call."""
+"""One device of a matmul: its kernel arguments and the launches of a call."""
 
 import contextlib
 import functools
@@ -10,17 +10,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .matmul_parts import elements, place_in
 from .torch_tensors import LINE, on
 
-PULLERS = 16  # programs that pull, to which as many SMs are left
-SIZE = 2048  # elements of a block that is copied, or added
-GROUP = 8  # rows of tiles that are multiplied in turn, for the sake of the cache
+PULLERS = 16  # programs that pull; as many SMs are reserved for them
+SIZE = 2048  # elements of a block that is copied or added
+GROUP = 8  # rows of tiles multiplied in turn, for cache reuse
 TMA_SINCE = 9, 0  # compute capability
-HOW = "sum", "max", "min"  # terms are combined, by number
-POLLS = 500  # of a GPU in the time of one in the interpreter
+HOW = "sum", "max", "min"  # operators of terms, by number
+POLLS = 500  # of a GPU, in the time of one interpreter poll
 
 
 class Member:
-    """The device at a position. `of`: the `TritonMatmul`; `held`: the memory that others find at
-    `places[position]`, where this device finds theirs."""
+    """The device at a position. `of`: the `TritonMatmul`; `held`: its shared memory, which peers
+    find at `places[position]`; `places` also has the peers' memory."""
 
     def __init__(self, of, position, held, places):
         self.of, self.position, self.home = of, position, held.device
@@ -37,7 +37,7 @@ class Member:
         self.announced, self.peers = self._table(told), self._table(p + offered for p in places)
         ends = [(place + summed, place + 8 * number + 4 * position) for place in places]
         self.places = self._table(itertools.chain.from_iterable(ends))
-        # The number of the call, and who waited for what in vain; what the host knows of both.
+        # The number of the call, and any wait that timed out; and the host's copies of both.
         self.state = torch.zeros(2, dtype=torch.int32, device=self.home)
         self.noted = torch.zeros(2, dtype=torch.int32, pin_memory=self.on_gpu)
         self.failed, self.incoming = False, self.parts.incoming(position)
@@ -55,7 +55,7 @@ class Member:
         return torch.tensor(list(numbers), dtype=torch.int64).to(self.home)
 
     def _place_operands(self):
-        """Make memory for the operands that come."""
+        """Allocate memory for arriving operands."""
         sizes = [
             elements(self.parts.used[side][self.position]) * (side in self.parts.moved)
             for side in "ab"
@@ -67,8 +67,8 @@ class Member:
         self.arena = torch.empty(total, dtype=self.of.dtype, device=self.home)
 
     def _list_jobs(self):
-        """List what `pull` copies: rows of each part, for each index of the batch, and, where parts
-        are terms that are added, for each term."""
+        """List the jobs of `pull`: rows of each part, for each batch index and, for parts that are
+        added, each term."""
         jobs, self.job_count, unit = [], 0, self.of.unit
         for number, (side, part) in enumerate(self.incoming):
             *batch, rows, columns = part.ranges
@@ -93,8 +93,7 @@ class Member:
         self.jobs = self._table(itertools.chain.from_iterable(jobs))
 
     def _list_tiles(self):
-        """List what `multiply` multiplies: tiles, the stretches of j that they are summed over, and
-        where they go."""
+        """List the jobs of `multiply`: tiles, the stretches of j to sum, and the destinations."""
         cells = [cell for cell in self.parts.cells(self.position) if cell.owners]
         used = {side: self.parts.used[side][self.position] for side in "abc"}
         start = used["a"][-1][0]
@@ -119,14 +118,14 @@ class Member:
         )
 
     def _owner(self, cell, owner, term):
-        """Return where a cell goes: to whom, where it begins there, how far apart rows are."""
+        """Return a cell's destination: the owner, its offset there, and the row stride."""
         box = self.parts.held["c"][owner]
         first = place_in((*cell.at, cell.rows[0], cell.columns[0]), box)
         return owner, first + term * elements(box), box[-1][1] - box[-1][0]
 
     @property
     def described(self):
-        """Whether TMA copies blocks of operands, which the interpreter can do as well."""
+        """Whether TMA copies operand blocks, which the interpreter supports too."""
         if self.home.type != "cuda" or not (self.of.described and self.of.tma):
             return self.of.described and self.of.tma
         is_nvidia = torch.version.hip is None
@@ -134,7 +133,7 @@ class Member:
 
     @functools.cached_property
     def _matrices(self):
-        """The rows and columns of both operands, one index of the batch below the other."""
+        """The rows and columns of both operands, with batch indices stacked."""
         return {
             side: (elements(used[:-1]), self.rows_apart[side])
             for side in "ab"
@@ -142,8 +141,8 @@ class Member:
         }
 
     def _operands(self, a, b):
-        """Return operands as `multiply` takes them; through pointers also where one of the caller's
-        begins at no multiple of 16 bytes."""
+        """Return operands as arguments of `multiply`; as pointers if one of the caller's is not
+        aligned to 16 bytes."""
         if not self.of.described:
             return {"a": a, "b": b}
         if not self.described or any(x.data_ptr() % LINE for x in (a, b)):
@@ -156,7 +155,7 @@ class Member:
         return {"a": a, "b": b, "TMA": True}
 
     def _tiles_of(self, name):
-        """Return how many tiles of a device's product come to this one in a call."""
+        """Return how many tiles of a device's product this device receives in a call."""
         found = 0
         for cell in self.parts.cells(name) if self.parts.pushes else ():
             wanted = sum(owner == self.position for owner, _ in cell.owners)
@@ -168,7 +167,7 @@ class Member:
         self._check_noted()
         if self.failed:
             raise RuntimeError(f"{self._me}: a call failed before; make a new group for others")
-        self.failed = True  # until it has ended
+        self.failed = True  # until the call has ended
         shape = self.of.shape(2, self.position)
         out = torch.empty(shape, dtype=self.of.out_dtype, device=self.home)
         given = functools.partial
@@ -181,14 +180,14 @@ class Member:
         )
 
     def ended(self):
-        """Note that all of a call is launched; in the interpreter, that it is done."""
+        """Record that the whole call is launched; in the interpreter, that it is done."""
         self.failed = False
         self.noted.copy_(self.state, non_blocking=True)
         if not self.on_gpu:
             self._check_noted()
 
     def synchronize(self):
-        """Wait for all calls. Raises RuntimeError where one failed."""
+        """Wait for all calls. Raises RuntimeError if one failed."""
         if self.on_gpu:
             torch.cuda.synchronize(self.home)
         self._check_noted()
@@ -198,13 +197,13 @@ class Member:
         return self.of.polls if self.on_gpu else self.of.polls // POLLS
 
     def _programs(self, few):
-        """Return how many programs a kernel has: few in the interpreter."""
+        """Return the number of programs of a kernel: few in the interpreter."""
         if not self.on_gpu:
             return few
         return torch.cuda.get_device_properties(self.home).multi_processor_count
 
     def _launch(self, name, programs, options=None, **given):
-        """Launch a kernel of the module with the arguments that it has."""
+        """Launch a kernel of the module with its arguments."""
         kernel = self.of.kernels[name]
         given |= {"state": self.state, "partners": len(self.partners), "polls": self._polls}
         given |= {"devices": len(self.of.ids)}
@@ -237,7 +236,7 @@ class Member:
         return torch.cuda.Stream(self.home)
 
     def _pull(self, overlap):
-        """Take parts of operands, on a stream of its own where that overlaps."""
+        """Take parts of operands, on a separate stream if that overlaps."""
         if not self.incoming:
             return
         beside = self.on_gpu and overlap
@@ -251,8 +250,8 @@ class Member:
                 )  # fmt: skip
 
     def _multiply(self, a, b, out, overlap):
-        """Multiply what is here and what comes; those that pull have SMs of their own, without
-        which they might not run before what waits for them."""
+        """Multiply local and arriving operands. Pulling programs have reserved SMs; otherwise they
+        might not run before the programs that wait for them."""
         beside = self.on_gpu and overlap and bool(self.incoming)
         programs = self._programs(3) - (self._pullers if beside else 0)
         a, b = (
@@ -271,7 +270,7 @@ class Member:
             torch.cuda.current_stream(self.home).wait_stream(self._side)
 
     def _add(self, out):
-        """Return the result, once all terms of it have come."""
+        """Return the result when all its terms have arrived."""
         if self.parts.pushes and out.numel():
             self._launch(
                 "add", min(self._programs(2), -(-out.numel() // SIZE)), sums=self.sums, out=out,
@@ -285,10 +284,10 @@ class Member:
         return f"device {self.of.ids[self.position]}, {self.of.said}"
 
     def _check_noted(self):
-        """Raise RuntimeError where a kernel waited in vain, by its code."""
+        """Raise RuntimeError if a kernel's wait timed out, according to its code."""
         epoch, code = self.noted.tolist()
         if code:
-            from .torch_told import awaited  # when it is used
+            from .torch_told import awaited  # imported on first use
 
             self.failed = True
             said = f"{self._me}: call {epoch} waits in vain for {awaited(self, code)}"
@@ -296,7 +295,7 @@ class Member:
 
 
 def _in_groups(cell, blocks):
-    """Return where the tiles of a cell begin in it: some rows of tiles, column after column."""
+    """Return the offsets of a cell's tiles: some rows of tiles at a time, column after column."""
     starts = range(0, cell.rows[1] - cell.rows[0], blocks[0])
     columns = range(0, cell.columns[1] - cell.columns[0], blocks[1])
     return [

@@ -1,8 +1,8 @@
 """Models in one address space, and among the processes of a group.
 
-Processes exchange a bucket after another: each sends a peer all that it has for it in one message,
-and packs the next bucket while one is on its way. A rank without any part of a bucket skips it.
-Rank r of a group is the r-th id of all devices, sorted.
+Processes exchange one bucket after another: each sends at most one message to a peer, and packs the
+next bucket while one is in flight. A rank without a part in a bucket skips it. Rank r of a group is
+the r-th id of all devices, sorted.
 """
 
 import functools
@@ -16,7 +16,7 @@ from .torch_state import check_apart, checked, home_of
 
 
 class Weights:
-    """Tensors of a model on any devices; `data`: as of `Moves`."""
+    """Tensors of a model on any devices; `data`: as in `Moves`."""
 
     def __init__(self, data):
         self.moves = Moves(data)
@@ -36,7 +36,7 @@ class Weights:
         """Return the target buffers of all devices: dicts by device id of dicts by name.
 
         `states`: source buffers in the same form, all in this process. `out`: as of a call,
-        in the same form. Raises ValueError for devices, names, shapes or dtypes that are wrong.
+        in the same form. Raises ValueError for wrong devices, names, shapes or dtypes.
         """
         moves = self.moves
         given: list = []
@@ -46,7 +46,7 @@ class Weights:
         ):
             if each is not None and {*each} != {*ids}:
                 raise ValueError(f"{what}: got devices {sorted(each)}, expected {ids}")
-        first = {}  # of a device, the number of its first source buffer
+        first = {}  # by device, the number of its first source buffer
         for device in moves.source_ids:
             first[device] = len(given)
             given += self.checked(states[device], device, 0, f"states[{device}]")
@@ -65,18 +65,19 @@ class Weights:
     def __call__(self, state, group=None, *, out=None, progress=None, timeout=None, digest=False):
         """Return this device's target buffers, by name, exchanged with the processes of a group.
 
-        `state`: its source buffers, a dict by name, perhaps of dicts, whose keys joined by dots are
-        the names; a DTensor counts as its local tensor; None or no key for tensors that this device
-        does not have. `out`: a dict of target buffers to be filled; after an error their values are
-        undefined. Results made here have zeros where buffers have padding.
+        `state`: its source buffers, a dict by name, possibly nested, whose keys joined by dots are
+        the names; a DTensor counts as its local tensor; omit tensors that this device does not
+        have, or set them to None. `out`: a dict of target buffers to be filled; after an error
+        their values are
+        undefined. New results have zero padding.
 
         `progress`: called as (bytes of messages done, bytes in all, number of the bucket) after
-        each bucket of this rank. `timeout`: seconds to wait for any rank, by default as long as the
-        group does. `digest`: every part of a message carries a digest, which receivers compare.
+        each bucket of this rank. `timeout`: seconds to wait for any rank, by default the group's
+        limit. `digest`: every part of a message carries a digest, which receivers check.
 
-        Raises ValueError on all ranks for what is wrong with the call on any, before anything
-        moves; RuntimeError on all for what fails on any; TimeoutError where a rank is silent, and
-        ConnectionError where one is gone, after which the group is of no more use.
+        Raises ValueError on all ranks for a wrong call on any, before anything moves; RuntimeError
+        on all for a failure on any; TimeoutError for a silent rank, and ConnectionError for a lost
+        one, after which the group is unusable.
         """
         call = Call(self, group, timeout, digest)
         steps, given, made, slots = call.prepared(state, out)
@@ -84,7 +85,7 @@ class Weights:
         return dict(zip(self.shapes(call.device, 1), made, strict=True))
 
     def _steps(self, device, digest):
-        """Return what a device does, by bucket; those of which it has no part are left out."""
+        """Return a device's steps by bucket, omitting buckets without its part."""
         found, moves = [], self.moves
         for number, bucket in enumerate(moves.buckets):
             sends = moves.messages(device, bucket, 0, digest)
@@ -115,7 +116,7 @@ class Weights:
         }
 
     def _numbers(self, device, end):
-        """Return by member the numbers of its buffers among those of a device at an end."""
+        """Return, by member, the indices of its buffers among those of a device at an end."""
         places = {name: place for place, name in enumerate(self.shapes(device, end))}
         found: dict = {}
         for member, name, *_ in self.moves.buffers(device, end):
@@ -127,7 +128,7 @@ class Weights:
         return checked(state, self.shapes(device, end), device, what)
 
     def made(self, out, device, home, what):
-        """Return the target buffers of a device, made or given."""
+        """Return a device's target buffers, new or given."""
         if out is not None:
             return self.checked(out, device, 1, what)
         shapes = self.shapes(device, 1).values()

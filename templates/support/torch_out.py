@@ -1,10 +1,10 @@
-"""Tensors of callers that results are written to."""
+"""Tensors of callers that receive results."""
 
 from .torch_tensors import check
 
 
 def overlap(one, other):
-    """Return whether two contiguous tensors have an element in common."""
+    """Return whether two contiguous tensors share an element."""
     first, second = sorted((one, other), key=lambda tensor: tensor.data_ptr())
     nearer = first.numel() and second.numel() and first.device == second.device
     return bool(nearer) and first.data_ptr() + first.nbytes > second.data_ptr()

@@ -1,7 +1,7 @@
-"""Reshards in one address space, and among the processes of a group: what these agree on, and the
-ways for tiles to go.
+"""Reshards in one address space and among the processes of a group: agreement between ranks, and
+the transports of tiles.
 
-One tensor or many, all on the same devices, move at once. Rank r is the r-th id of the sorted union
+One tensor or many on the same devices move at once. Rank r is the r-th id of the sorted union
 of both meshes.
 """
 
@@ -23,7 +23,7 @@ from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, copy_kernel, entries_of
 
-# What is wrong in a later call is not agreed upon.
+# Faults in later calls are not shared between ranks.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 ITS_ONE = operator.itemgetter(0)
@@ -35,7 +35,7 @@ APART = (
 
 
 class Asked(NamedTuple):
-    """How a call is to be made: see `Reshard.reshard`."""
+    """The options of a call: see `Reshard.reshard`."""
 
     transport: str | None = None
     check: bool = False
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 
 def reshard_among(host, shard, group, out, asked):
-    """Return what `Reshard.reshard` does."""
+    """Do the work of `Reshard.reshard`."""
     outs, how, fault = None if out is None else [out], Asked(**asked), ""
     if requires_grad([shard]):
         if host.gradient is not None:
@@ -54,8 +54,8 @@ def reshard_among(host, shard, group, out, asked):
 
 
 class Processes(PeerMemory):
-    """Tensors as `Together` has them. `plan` is what all ranks must have; `puller` is by default
-    by listed rows, which the `kernel` copies; `features`: by name, what calls can do besides."""
+    """Tensors as in `Together`. `plan` must agree on all ranks; `puller` by default copies listed
+    rows with `kernel`; `features`: optional abilities of calls, by name."""
 
     def __init__(self, moves, plan, puller=None, names=("",), features=(), kernel=copy_kernel):
         super().__init__(moves, puller or self.listed_puller, names, features=features)
@@ -66,8 +66,9 @@ class Processes(PeerMemory):
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
     def _pulled(self, device_id):
-        """Yield the entries of a device's target shards out of shards: a memory a tensor and source
-        position, and one a tensor. Devices begin with different shards, and end with their own."""
+        """Yield the entries that fill a device's target shards: source memory is one per tensor and
+        source position, target memory one per tensor. Devices start with different shards, and end
+        with their own."""
         positions, receiver = (
             len(self.exchange.source.ids),
             self.exchange.target_position(device_id),
@@ -82,8 +83,8 @@ class Processes(PeerMemory):
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
     def listed_puller(self, addresses, outs, device_id, programs=None):
-        """Return a function that fills target shards of a device, like `outs`, by `senders`,
-        `receivers` and boxes alone."""
+        """Return a function that fills a device's target shards, shaped like `outs`, using only
+        `senders`, `receivers` and boxes."""
         listed = self.listed(device_id, outs[0].device)
         sources = tuple(itertools.chain.from_iterable(addresses))
 
@@ -96,8 +97,8 @@ class Processes(PeerMemory):
         return run
 
     def reshard(self, shards, group, outs, asked=None, then=list, **more):
-        """Return the target shards of this rank as `then` makes them of a list in the order of the
-        moves; if the call is `async_op`, what waits for that. `more`: see `call`."""
+        """Return this rank's target shards, built by `then` from a list in the order of the moves,
+        or a handle to wait for if the call is `async_op`. `more`: see `call`."""
         group, asked = in_group(group), asked or Asked()
         if not asked.async_op:
             return then(finished(self.call(shards, group, outs, asked, **more)))
@@ -107,19 +108,19 @@ class Processes(PeerMemory):
         return work(self.call(shards, group, outs, asked, **more), home, given, group, then)
 
     def feature(self, name, wanted):
-        """Return what a feature adds. Raises ValueError where the module is without it."""
+        """Return a feature's implementation. Raises ValueError if the module lacks it."""
         if name not in self.features:
             raise ValueError(f"{wanted} needs the feature {name}: emit with --feature {name}")
         return self.features[name]
 
     def call(self, shards, group, outs, asked, *, wants_gradient=False, fault=""):
-        """Make a call, in a generator that stops while tiles are on their way, and returns the
-        target shards; `fault`: what is wrong already with what it was given."""
+        """Run a call, in a generator that yields while tiles are in flight, and returns the target
+        shards; `fault`: a fault already found in the arguments."""
         common = shared(group)
         under_way = common.under_way
-        common.number += 1  # first of all: a call that fails here counts as well
+        common.number += 1  # first of all: a failed call counts as well
         try:
-            if under_way is not None:  # it has what this call would use
+            if under_way is not None:  # it uses buffers that this call would use
                 under_way.wait()
             prepared = self._prepared
             if "remembered" in self.features and not (outs is None or asked.check or fault):
@@ -136,11 +137,11 @@ class Processes(PeerMemory):
     @torch.no_grad()
     def _prepared(self, shards, group, outs, asked, wants_gradient, fault):
         """Return a function that moves such shards to such results, and the results. Raises
-        ValueError for what is wrong with them here, or at first, and if `check`, on any rank."""
+        ValueError for a fault here or, in the first call and with `check`, on any rank."""
         cause = None
         try:
             home = self._check_call(shards, group, outs, asked, wants_gradient, fault)
-        except Exception as error:  # of any type: in a first call the other ranks wait
+        except Exception as error:  # any exception: in a first call the other ranks wait
             fault, home = in_a_line(error), None
             cause = None if isinstance(error, ValueError) else error
         rank, transport = dist.get_rank(group), asked.transport
@@ -160,7 +161,7 @@ class Processes(PeerMemory):
         return way(shards, outs, device_id, home, group, asked.programs), outs
 
     def _check_call(self, shards, group, outs, asked, wants_gradient, fault):
-        """Return the device of the results. Raises ValueError for what is wrong on this rank."""
+        """Return the device of the results. Raises ValueError for a fault on this rank."""
         if fault:
             raise ValueError(fault)
         ranks, transport = self.exchange.ranks, asked.transport
@@ -192,11 +193,10 @@ class Processes(PeerMemory):
         return home
 
     def _agree(self, group, fault, home, transport, wants_gradient, pushes=False):
-        """Return the transport to take. Raises ValueError on every rank if anything is wrong on
-        any."""
+        """Return the transport to use. Raises ValueError on every rank for a fault on any."""
         try:
             shares = self._shares(home, transport)
-        except Exception as error:  # the other ranks wait for an answer
+        except Exception as error:  # the other ranks wait for a reply
             fault, shares = fault or in_a_line(error), ("", "", False)
         kind = "" if home is None else f"tensors on {home.type}"
         kind += " that require a gradient" if wants_gradient else ""
@@ -206,7 +206,7 @@ class Processes(PeerMemory):
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
         plans, faults, transports, kinds, hosts, numbers = zip(*said, strict=True)
-        common.number = max(numbers)  # ranks on which calls failed have others
+        common.number = max(numbers)  # numbers differ on ranks with failed calls
         for rank, problem in enumerate(faults):
             if problem and len(set(plans)) == 1:
                 raise ValueError(f"rank {rank}: {problem}")
@@ -230,14 +230,14 @@ class Processes(PeerMemory):
         return "exchange"
 
     def _shares(self, home, transport):
-        """Return the host of a GPU, "" of a CPU; why its symmetric memory is not to be used; and
-        whether other hosts can read that memory."""
+        """Return a GPU's host, "" for a CPU; why its symmetric memory is unusable; and whether
+        other hosts can read that memory."""
         if home is None or home.type != "cuda":
             return "", "", False
         return socket.gethostname(), foreign(home), transport != "exchange" and has_fabric(home)
 
     def _unshared(self, group, home):
-        """Return why ranks have no symmetric memory, the same on all; "" where they have."""
+        """Return why ranks have no shared symmetric memory, equal on all; "" if they have."""
         try:
             self._stage(group, home)
         except RuntimeError as error:
@@ -245,8 +245,8 @@ class Processes(PeerMemory):
         return ""
 
     def by_exchange(self, shards, outs, device_id, home, group, programs):
-        """Return a function that sends tiles, exactly those that the plan moves, packed but where
-        they are in place, and copies the own ones meanwhile."""
+        """Return a function that sends exactly the plan's tiles, packed unless they are in place,
+        and makes local copies meanwhile."""
         wire = self._wire(device_id, home, by_pairs(home, group))
         kept, place = self.kept(group), (home, stream(home))
         if place not in kept and not capturing(home):
@@ -276,40 +276,39 @@ class Processes(PeerMemory):
 
 
 def connect(home, group):
-    """Let NCCL connect all ranks of a group: it does so in the first call of all, and hangs where
-    that is a batch of messages of which some rank has none."""
+    """Let NCCL connect all ranks of a group: it does so in the first call, and hangs if that is a
+    batch of messages in which some rank has none."""
     if home.type == "cuda":
         dist.all_reduce(torch.zeros(1, device=home), group=group)
 
 
 def by_pairs(home, group):
-    """Return whether ranks can send to each other: of what is on a GPU, gloo has collectives
-    alone."""
+    """Return whether ranks can send to each other: for GPU tensors gloo supports collectives
+    only."""
     return home.type == "cpu" or "cuda:gloo" not in dist.get_backend_config(group)
 
 
 def in_turn(leaving, arriving, group):
-    """Return what waits for parts (rank, bytes), each sent and received where it is; those between
-    two ranks in an order that both know."""
+    """Return the works for parts (rank, bytes), each sent from and received in its place; parts
+    between two ranks have an order common to both."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
     if not asked:
         return []
-    with on(asked[0].tensor.device):  # NCCL may hang where another GPU is the current one
+    with on(asked[0].tensor.device):  # NCCL may hang if another GPU is current
         return dist.batch_isend_irecv(asked)
 
 
 def device_of(tensor, group):
-    """Return where a tensor is; of None, where the group communicates."""
-    # get_backend does not tell of a group made without naming one: gloo and NCCL side by side.
+    """Return a tensor's device; for None, the device on which the group communicates."""
+    # get_backend does not report a group made without a backend name: gloo and NCCL together.
     if tensor is None and "cuda:nccl" in dist.get_backend_config(group):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu") if tensor is None else tensor.device
 
 
 def check_rank(move, shard, out, device_id, group, wants_gradient):
-    """Return the device of a rank's result. Raises ValueError for what is wrong with what it is
-    given."""
+    """Return the device of a rank's result. Raises ValueError for wrong arguments."""
     what = f"source shard of device {device_id}"
     here = move.exchange.source_position(device_id) >= 0
     if (shard is None) == here:

@@ -1,7 +1,7 @@
-"""The host of an emitted reshard that reduces terms: to their sum, their maximum or their minimum.
+"""The host of an emitted reshard that reduces terms by sum, maximum or minimum.
 
-The kernel reduces what it pulls. Where tiles are copied instead, packed or by torch, the terms of a
-target shard are gathered and then reduced by torch: in the same order, as the same numbers.
+The kernel reduces the tiles it pulls. If tiles are copied instead, packed or by torch, the terms of
+a target shard are gathered and then reduced by torch, in the same order and number type.
 """
 
 import math
@@ -10,14 +10,14 @@ import torch
 
 from .torch_gpu import Reshard
 
-# Torch adds and compares none of these; what it does so gives the same.
+# Torch cannot add or compare these; the mapped type gives the same result.
 ADDED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 COMPARED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.bool: torch.uint8}
 
 
 class Reduction(Reshard):
     """One emitted reshard that reduces terms. The first hidden dimension of its exchange numbers
-    them, and a target shard is reduced over all of that."""
+    them, and a target shard is reduced over all of it."""
 
     reduces = True
 
@@ -27,7 +27,7 @@ class Reduction(Reshard):
         self.terms = self.exchange.hidden[0]
 
     def units(self, out, block):
-        """Return a target shard as the kernel takes it: as numbers."""
+        """Return a target shard in the kernel's units, as numbers."""
         flat = out.view(-1)
         return flat.view(torch.uint8) if self.dtype == torch.bool else flat
 
@@ -36,11 +36,11 @@ class Reduction(Reshard):
         return torch.empty((self.terms, *out.shape), dtype=self.dtype, device=out.device)
 
     def after(self, unpacked, out):
-        """Reduce terms in the order of their numbers; floats of fewer than 32 bits are rounded
+        """Reduce terms in the order of their numbers; floats narrower than 32 bits are rounded
         once."""
         total, *others = map(self._number, unpacked)
         if self.operator == "sum":
-            total = total + 0  # that of -0.0 is 0.0, as in the kernel
+            total = total + 0  # -0.0 becomes 0.0, as in the kernel
         for term in others:
             match self.operator:
                 case "sum":
@@ -53,7 +53,7 @@ class Reduction(Reshard):
         out.copy_(total.view(self.dtype) if is_added else total.to(self.dtype))
 
     def _number(self, term):
-        """Return a term as what torch reduces."""
+        """Return a term in the type that torch reduces."""
         if self.dtype.is_floating_point:
             return term if self.dtype == torch.float64 else term.float()
         if self.operator == "sum":
@@ -61,12 +61,12 @@ class Reduction(Reshard):
         return term.to(COMPARED.get(self.dtype, self.dtype))
 
     def turns(self):
-        """Return how many examples it takes that every term counts once for every element; as each
-        of both values where there are no more."""
+        """Return the number of examples after which every term has mattered for every element; with
+        only two values, as each of them."""
         return self.terms * (2 if self.dtype == torch.bool else 1)
 
     def example(self, turn, home):
-        """Return terms before, and after what they are reduced to; all are small integers."""
+        """Return terms before, and their reduction after; all are small integers."""
         count, *kept = self.exchange.held(())
         shape = (*kept, *(self.shape or (1,)))
         number = torch.arange(math.prod(shape), device=home).view(shape)

@@ -1,5 +1,5 @@
-"""Calls among processes that are remembered: with tensors that lie where those of some call before
-did, alike in all that is checked, nothing is checked, looked up or listed again."""
+"""Remembered calls among processes: if all checked properties and addresses of the tensors equal
+those of an earlier call, nothing is checked, looked up or listed again."""
 
 import torch
 
@@ -7,31 +7,31 @@ from .torch_launch import Launch
 from .torch_symmetric import address
 from .torch_tensors import capturing, stream
 
-# So many calls of a group are remembered, each with other tensors.
+# Most remembered calls of a group, each with other tensors.
 MOST_CALLS = 64
-PLAIN = torch.Tensor, torch.nn.Parameter  # classes of tensors that do nothing of their own
+PLAIN = torch.Tensor, torch.nn.Parameter  # tensor classes without behaviour of their own
 
 
 class Remembered:
-    """What `Reshard` and `Processes` do where calls are remembered."""
+    """Adds remembered calls to `Reshard` and `Processes`."""
 
     launch = Launch
 
     @staticmethod
     def prepared(processes):
-        """Return what prepares a call unless it is remembered."""
+        """Return the prepared call, remembered if possible."""
 
         def prepare(shards, group, outs, asked, *more):
             calls, given = processes.kept(group)["calls"], facts_of(asked, shards, outs)
             try:
                 run = calls.get(given)
-            except TypeError:  # what was asked is of a kind that cannot be, as `_prepared` says
+            except TypeError:  # the options cannot be remembered, as `_prepared` reports
                 given = run = None
             if run is None:
                 run, outs = processes._prepared(shards, group, outs, asked, *more)
                 if given is not None:
                     if len(calls) == MOST_CALLS:
-                        del calls[next(iter(calls))]  # the one that was made first
+                        del calls[next(iter(calls))]  # the oldest
                     calls[given] = run
             return run, outs
 
@@ -39,7 +39,7 @@ class Remembered:
 
 
 def facts_of(asked, shards, outs):
-    """Return all that is checked of the tensors of a call, None where they are to be checked."""
+    """Return all checked properties of a call's tensors, or None if they must be checked."""
     found, home = [asked], None
     for tensor in (*shards, *outs):
         seen = facts(tensor)
@@ -53,7 +53,8 @@ def facts_of(asked, shards, outs):
 
 
 def facts(tensor):
-    """Return all of a tensor but its elements, None of None, and False of what is no plain one."""
+    """Return all properties of a tensor but its elements, None for None, and False for a tensor of
+    a special class."""
     if tensor is None:
         return None
     if type(tensor) not in PLAIN:

@@ -1,4 +1,4 @@
-"""Memory of the processes of a group that all of them read and write."""
+"""Memory that all processes of a group can read and write."""
 
 import os
 import tempfile
@@ -10,15 +10,15 @@ from .torch_symmetric import on_all, placed, symmetric
 
 
 def shared_memory(size, home, group):
-    """Return so many bytes of this rank, zero, and where those of every rank are for this one: on
-    GPUs symmetric memory, else files that all map. All ranks of the group call it. Raises
-    RuntimeError on every rank where one has no such memory."""
+    """Return `size` zero bytes of this rank, and the addresses of every rank's bytes here:
+    symmetric memory on GPUs, else files that all processes map. All ranks of the group must call
+    it. Raises RuntimeError on every rank if one has no such memory."""
     if home.type == "cuda":
         place = placed(lambda: symmetric(size, home), group)
         held, places = place.held, place.addresses
         held.zero_()
         torch.cuda.synchronize(home)
-        held.handle = place.handle  # as long as it is read by peers
+        held.handle = place.handle  # kept while peers read it
     else:
         held, places = _mapped(size, group)
     dist.barrier(group)  # all are zero
@@ -26,7 +26,8 @@ def shared_memory(size, home, group):
 
 
 def _mapped(size, group):
-    """Return memory of this rank in a file, and where the files of all ranks are mapped."""
+    """Return this rank's memory in a file, and the addresses at which the files of all ranks are
+    mapped."""
 
     def made():
         file, path = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
@@ -44,5 +45,5 @@ def _mapped(size, group):
     finally:
         os.unlink(path)
     held = found[dist.get_rank(group)]
-    held.peers = found  # as long as this is there
+    held.peers = found  # kept as long as this exists
     return held, [each.data_ptr() for each in found]

@@ -1,4 +1,4 @@
-"""What ranks are given for a model, and what is wrong with it."""
+"""Checks of the tensors that ranks pass for a model."""
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -7,8 +7,8 @@ from .models import flat, listed
 
 
 def checked(state, expected, device, what):
-    """Return tensors of a device in the order of its buffers, whose dtypes and
-    shapes are `expected`, by name."""
+    """Return a device's tensors in the order of its buffers, whose dtypes and shapes are
+    `expected`, by name."""
     found = dict(flat(state or {}))
     extra = [name for name, x in found.items() if x is not None and name not in expected]
     if extra:
@@ -33,7 +33,8 @@ def checked(state, expected, device, what):
 
 
 def home_of(given, out=None, on_gpu=False):
-    """Return where tensors are; of none, where the group communicates."""
+    """Return the device of the tensors; without tensors, the one on which the group
+    communicates."""
     for x in (*given, *dict(flat(out or {})).values()):
         if isinstance(x, torch.Tensor):
             return x.device
@@ -50,7 +51,7 @@ def _said(kind):
 
 
 def check_apart(made, given):
-    """Raise ValueError where tensors to be filled share memory with others."""
+    """Raise ValueError if tensors to be filled share memory with others."""
     spans = sorted(
         (str(x.device), x.data_ptr(), x.data_ptr() + x.nbytes, is_out)
         for is_out, tensors in ((True, made), (False, given))
@@ -66,7 +67,7 @@ def check_apart(made, given):
 
 
 def in_a_line(error):
-    """Return the type and the text of an error in one line."""
+    """Return an error's type and text in one line."""
     text = " ".join(str(error).split())
     return (
         text if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {text}"

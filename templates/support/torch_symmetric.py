@@ -1,4 +1,5 @@
-"""What all modules have of a group: memory that its ranks read, and the call that is under way."""
+"""State that all modules share for a group: memory that its ranks read, and the call in
+progress."""
 
 import ctypes
 import functools
@@ -9,22 +10,22 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-# How long ranks wait for each other at a barrier of symmetric memory.
+# How long ranks wait for each other at a symmetric memory barrier.
 BARRIER_MS = 600_000
-# Tensors of callers meet at so many channels in turn, so that ranks with different ones do not.
+# Callers' tensors use these channels in turn, so that ranks with different tensors do not meet.
 CHANNELS = 4
-FLAG = 4  # bytes that a rank has for every other at a channel
+FLAG = 4  # bytes of a rank for every other at a channel
 
 
 NOT_SYMMETRIC = "got a tensor that is not in symmetric memory"
 
-# What the driver calls handles of memory that go to other hosts: CU_MEM_HANDLE_TYPE_FABRIC.
+# The driver's handle type for memory shared with other hosts: CU_MEM_HANDLE_TYPE_FABRIC.
 FABRIC = 8
 
 
 class Place(NamedTuple):
-    """Memory of this rank that every rank of a group reads: its handle, where that of each rank
-    begins for this one, and the channel at which those meet that use it."""
+    """Memory of this rank that every rank of a group reads: its handle, the address of each rank's
+    memory here, and the barrier channel of its users."""
 
     held: torch.Tensor
     handle: Any
@@ -32,36 +33,36 @@ class Place(NamedTuple):
     channel: int = 0
 
     def meet(self, number):
-        """Wait, on the current stream, until all ranks are here in the call of a number. Calls of
-        other numbers meet at other channels, so that ranks in different calls wait in vain."""
+        """Wait, on the current stream, until all ranks reach call `number`. Other numbers use other
+        channels, so ranks in different calls wait until the time-out."""
         channels = max(1, self.handle.signal_pad_size // (FLAG * len(self.addresses)))
         channel = (self.channel + number) % channels
         self.handle.barrier(channel=channel, timeout_ms=BARRIER_MS)
 
 
 class Shared:
-    """What modules share of a group. `offered`: the places of callers' tensors by address;
-    `under_way`: a call that nobody has waited for yet; `number`: that of the last call.
+    """State that modules share for a group. `offered`: the places of callers' tensors by address;
+    `under_way`: a call not yet waited for; `number`: that of the last call.
 
-    Every rank counts its calls, those that fail too, and ranks compare their numbers where they
-    meet. Without that, a rank that goes on after an error would give the others tiles of its next
-    call. A number takes no message that anybody waits for: in an exchange it goes with the tiles
-    (`Wire`), in one batch of NCCL; in symmetric memory, where nothing is sent, it chooses the
-    channel of the barrier (`Place`). A call that is waited for later keeps the number with which it
-    was made. A CUDA graph keeps that of its capture: all ranks replay the same, and none of them
-    counts."""
+    Every rank counts its calls, failed ones included, and ranks compare their numbers when they
+    meet. Otherwise a rank that continues after an error would give the others tiles of its next
+    call. A number needs no extra round trip: in an exchange it travels with the tiles (`Wire`), in
+    one NCCL batch; in symmetric memory, where nothing is sent, it selects the barrier's channel
+    (`Place`). An asynchronous call keeps its number. A CUDA graph keeps that of its capture: all
+    ranks replay the same, and replays do not count."""
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
         self.number, self.sides = 0, {}
 
     def remembered(self):
-        """Return a dict for calls that are remembered, until the workspace is another."""
+        """Return a dict for remembered calls, valid until the workspace changes."""
         self._remembered.append({})
         return self._remembered[-1]
 
     def grown(self, size, home, group):
-        """Return the workspace, of so many bytes at least; all ranks ask for the same."""
+        """Return the workspace, enlarged to at least `size` bytes; all ranks request the same
+        size."""
         if self.workspace is None or len(self.workspace.held) < size:
             self.workspace = placed(lambda: symmetric(size, home), group)
             self._forget()
@@ -72,8 +73,8 @@ class Shared:
             calls.clear()
 
     def offer(self, make, group):
-        """Let all ranks read and write the tensors that they make, where they are; every rank calls
-        this. Return that of this rank."""
+        """Let all ranks read and write the tensors that they make, in place, and return this rank's
+        tensor; every rank must call this."""
 
         def given():
             tensor = make()
@@ -89,24 +90,24 @@ class Shared:
 
 
 def address(tensor):
-    """Return where a tensor begins in its memory, also one without elements."""
+    """Return a tensor's address, even if it has no elements."""
     skipped = tensor.storage_offset() * tensor.element_size()
     return tensor.untyped_storage().data_ptr() + skipped
 
 
-# By group, for as long as that is there.
+# By group, for the group's lifetime.
 _SHARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def shared(group):
-    """Return what all modules share of a group."""
+    """Return the state that all modules share for a group."""
     found = _SHARED.get(group)
     return _SHARED.setdefault(group, Shared()) if found is None else found
 
 
 def _is_ordinary(tensor):
-    """Return whether torch knows that peers cannot map a tensor: no symmetric memory is on such a
-    device, or the tensor is in the default pool of the caching allocator. `rendezvous` returns at
+    """Return whether torch knows that peers cannot map a tensor: its device has no symmetric
+    memory, or the tensor is in the default pool of the caching allocator. `rendezvous` returns at
     once for such a tensor, while the other ranks wait in theirs."""
     if symmetric_memory.get_backend(tensor.device) is None:
         return True
@@ -119,28 +120,28 @@ def _is_ordinary(tensor):
 
 
 def placed(make, group):
-    """Return the place of the tensor that this rank makes. Every rank calls this; where one cannot,
-    RuntimeError is raised on all, with its reason."""
+    """Return the place of the tensor that this rank makes. Every rank must call this; if one
+    cannot, all raise RuntimeError with its reason."""
 
     def met():
         handle = symmetric_memory.rendezvous(held, group)
         if handle is None:
             raise RuntimeError(NOT_SYMMETRIC)
-        # Not `handle.offset`: in memory that is pooled, tensors of ranks may begin elsewhere.
+        # Not `handle.offset`: in pooled memory, tensors of other ranks may begin elsewhere.
         return handle, address(held) - handle.buffer_ptrs[dist.get_rank(group)]
 
-    held, _ = on_all(lambda: (make(), None), group)  # who has none must not be waited for
+    held, _ = on_all(lambda: (make(), None), group)  # do not wait for a rank without one
     handle, starts = on_all(met, group)
     return Place(held, handle, [*map(sum, zip(handle.buffer_ptrs, starts, strict=True))])
 
 
 def on_all(function, group):
-    """Return the first value that a function returns, and the second values of all ranks. Where the
-    function raises on one rank, whatever it raises, RuntimeError is raised on every rank."""
+    """Return a function's first value, and the second values of all ranks. If the function raises
+    anything on one rank, every rank raises RuntimeError."""
     found, mine, why, failed = None, None, "", None
     try:
         found, mine = function()
-    except Exception as error:  # the other ranks wait for an answer
+    except Exception as error:  # the other ranks wait for a reply
         why, failed = in_a_line(error), error
     said: list = [None] * dist.get_world_size(group)
     dist.all_gather_object(said, (why, mine), group=group)
@@ -151,8 +152,7 @@ def on_all(function, group):
 
 
 def in_group(group):
-    """Return a process group, by default that of all ranks. Raises ValueError where there is
-    none."""
+    """Return a process group, by default that of all ranks. Raises ValueError if there is none."""
     found = dist.group.WORLD if group is None else group
     if found is None:
         raise ValueError("no process group: call torch.distributed.init_process_group before")
@@ -160,15 +160,16 @@ def in_group(group):
 
 
 def in_a_line(error):
-    """Return the first line of an exception's text, after its type where that says more."""
+    """Return the first line of an exception's text, preceded by its type if that adds
+    information."""
     text = next(iter(str(error).splitlines()), "")
     expected = type(error) in (RuntimeError, ValueError) and text
     return text if expected else f"{type(error).__name__}: {text}"
 
 
 def foreign(home):
-    """Return why a process's backend of symmetric memory is not to be used, "" where it is."""
-    # The barrier of another, NVSHMEM, has been known to do nothing.
+    """Return why a process's symmetric memory backend is unusable, "" if it is usable."""
+    # The barrier of NVSHMEM, another backend, has been known to do nothing.
     backend = symmetric_memory.get_backend(home)
     return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
 
@@ -176,7 +177,8 @@ def foreign(home):
 @functools.cache
 def has_fabric(home):
     """Return whether GPUs of other hosts may read this process's symmetric memory: whether torch
-    makes it with a fabric handle. Torch says so to C++ alone, and the driver of any memory."""
+    allocates it with a fabric handle. Torch exposes this in C++ only; the driver reports it for any
+    memory."""
     try:
         driver, held = ctypes.CDLL("libcuda.so.1"), symmetric(1, home)
     except (OSError, RuntimeError):
@@ -190,7 +192,7 @@ def has_fabric(home):
 
 
 def symmetric(size, home):
-    """Return so many bytes that peers can map. Raises RuntimeError for a `foreign` backend."""
+    """Return `size` bytes that peers can map. Raises RuntimeError for a `foreign` backend."""
     if why := foreign(home):
         raise RuntimeError(why)
     if symmetric_memory.get_backend(home) is None:
@@ -199,7 +201,7 @@ def symmetric(size, home):
 
 
 def finished(steps):
-    """Make the steps that a generator has left; return what it returns."""
+    """Run a generator to its end and return its result."""
     while True:
         try:
             next(steps)

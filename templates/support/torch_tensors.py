@@ -1,4 +1,4 @@
-"""Tensors of one address space: what a kernel can take as it is, and where it runs."""
+"""Tensors of one address space: whether kernels can take them, and where kernels run."""
 
 import contextlib
 import functools
@@ -12,18 +12,18 @@ LINE = 16  # bytes of the widest load and store
 
 
 def check(tensor, shape, dtype, what):
-    """Raise ValueError unless a kernel can take a tensor as it is."""
-    # A DTensor is told by name: its class takes long to import.
+    """Raise ValueError unless a kernel can take the tensor as it is."""
+    # Recognise a DTensor by name: importing its class is slow.
     is_one = isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"
     fits = is_one and tuple(tensor.shape) == shape and tensor.dtype == dtype
     if not (fits and tensor.is_contiguous() and not tensor.is_neg()):
-        from .torch_told import wrong  # when it is used
+        from .torch_told import wrong  # imported on first use
 
         raise ValueError(f"{what}: {wrong(tensor, shape, dtype)}")
 
 
 def requires_grad(tensors):
-    """Return whether what is made of some tensors is to have a gradient."""
+    """Return whether results of these tensors need a gradient."""
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
             return torch.is_grad_enabled()
@@ -31,19 +31,18 @@ def requires_grad(tensors):
 
 
 def check_few(programs):
-    """Raise ValueError unless this is a number of programs, or None for as many as there is work
-    for."""
+    """Raise ValueError unless this is a number of programs, or None for one program per block."""
     if programs is not None and (type(programs) is not int or programs < 1):
         raise ValueError(f"programs: got {programs!r}, expected None or a number from 1 on")
 
 
 def has_kernels(tensor, kernel):
-    """Return whether a kernel can run where a tensor is: on a GPU, or in Triton's interpreter."""
+    """Return whether a kernel can run on a tensor's device: a GPU, or Triton's interpreter."""
     return tensor.device.type != "cpu" or not isinstance(kernel, triton.JITFunction)
 
 
 def on(device):
-    """Return a context whose launches go to a device."""
+    """Return a context that directs launches to a device."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
@@ -53,14 +52,14 @@ def stream(device):
 
 
 def capturing(device):
-    """Return whether launches on a device are being captured in a CUDA graph."""
+    """Return whether a CUDA graph is capturing launches on a device."""
     if device.type != "cuda":
         return False
     with on(device):
         return torch.cuda.is_current_stream_capturing()
 
 
-# Tables by numbers and device as long as they are cached.
+# Tables by numbers and device, as long as they are cached.
 MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
@@ -73,9 +72,9 @@ def _table(numbers, device, stream):
 
 
 def table(numbers, device):
-    """Return integers as a tensor, made once a stream: shards that stay in place cost nothing."""
+    """Return integers as a tensor, cached by stream, so repeated calls cost nothing."""
     if capturing(device):
-        from .torch_graphs import table_of_graph  # when it is used
+        from .torch_graphs import table_of_graph  # imported on first use
 
         return table_of_graph(tuple(numbers), device)
     return _table(tuple(numbers), device, stream(device))

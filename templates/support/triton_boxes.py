@@ -21,17 +21,17 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @triton.jit
 def copy_boxes(
-    blocks,  # int64 [number, 2]: the box that a block is of, and its first element there
+    blocks,  # int64 [number, 2]: a block's box, and its first element there
     boxes,  # int64 [boxes, 5 + 3 * DEPTH]: the numbers of two memories, the first element in each,
     # how many there are, then loops, inner to outer: how often each goes round, and its two steps
     sources,  # int64: the addresses of memory that elements come from, and
     targets,  # that they go to
-    number,  # how many blocks there are
-    INTEGER: tl.constexpr,  # what is moved as one
+    number,  # number of blocks
+    INTEGER: tl.constexpr,  # type moved as one
     DEPTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Copy blocks of strided boxes, program after program in turn."""
+    """Copy blocks of strided boxes, each program striding over the blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
         box = boxes + (5 + 3 * DEPTH) * tl.load(blocks + 2 * place)
         element = tl.load(blocks + 2 * place + 1) + tl.arange(0, BLOCK)
@@ -48,8 +48,8 @@ def copy_boxes(
 
 
 class Box(NamedTuple):
-    """Elements that are copied: the numbers of two memories, the first element in each, and loops
-    (times, step, step), outer to inner."""
+    """Elements to copy: the numbers of two memories, the first element in each, and loops (count,
+    step, step), outer to inner."""
 
     source: int
     target: int
@@ -59,13 +59,13 @@ class Box(NamedTuple):
 
 
 def dense(loops):
-    """Return the steps of loops in a line that has their elements one after another."""
+    """Return the steps of loops in a line that stores their elements densely."""
     times = [loop[0] for loop in loops]
     return [math.prod(times[n + 1 :]) for n in range(len(times))]
 
 
 def copy(boxes, sources, targets, size):
-    """Copy boxes of elements of `size` bytes between lists of tensors, views too; the steps of
+    """Copy boxes of elements of `size` bytes between lists of tensors, possibly views; the steps of
     boxes are those of contiguous tensors."""
     if not boxes:
         return
@@ -93,15 +93,16 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return elements of nested loops from the first of a tensor on, integers of `size` bytes."""
+    """Return elements of nested loops, starting at a tensor's element `first`, as integers of
+    `size` bytes."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
 
 @functools.lru_cache(maxsize=4096)
 def strided(box, end, shape, strides):
-    """Return boxes whose steps at an end (0: the source) are those of a tensor with strides, from a
-    box whose steps are those of a contiguous one."""
+    """Return boxes with a strided tensor's steps at an end (0: the source), given a box with a
+    contiguous tensor's steps."""
     dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
     digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
@@ -110,7 +111,7 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # this one goes on in another row
+    for number, (times, *pair) in enumerate(box.loops):  # this one continues in another row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:
@@ -131,8 +132,8 @@ def _moved(box, end, start, steps):
 
 
 def _width(boxes, size, aligned):
-    """Return how many bytes may be moved as one, 8 at most: what divides all places and steps of
-    rows that are contiguous at both ends."""
+    """Return the bytes to move as one, at most 8: a divisor of all offsets and steps of rows that
+    are contiguous at both ends."""
     most = math.gcd(aligned, 8)
     for _, _, read, write, loops in boxes:
         *outer, inner = loops or ((1, 1, 1),)
@@ -145,8 +146,8 @@ def _width(boxes, size, aligned):
 
 @functools.lru_cache(maxsize=4096)
 def _tables(boxes, unit, home):
-    """Return blocks and boxes as a kernel takes them, so many elements as one, and how many loops
-    each has."""
+    """Return blocks and boxes for a kernel, in units of `unit` elements, and the number of loops of
+    each."""
     depth = max(len(box[4]) for box in boxes)
     rows, blocks = [], []
     for number, (source, target, read, write, loops) in enumerate(boxes):

@@ -1,4 +1,4 @@
-"""Copies of rows of which the ends may lie between lines of 16 bytes."""
+"""Copies of rows whose ends may be inside lines of 16 bytes."""
 
 import triton
 import triton.language as tl
@@ -10,8 +10,8 @@ from .triton_rows import in_units, move, places_of
 def copy_some_lines(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
-    """Copy one block of rows, as `copy_rows`, in lines of 16 bytes where these lie alike in both
-    shards; only units divide where rows begin, how long and how far apart they are."""
+    """Copy one block of rows, like `copy_rows`, in lines of 16 bytes if they are aligned alike in
+    both shards; only units divide the rows' starts, lengths and strides."""
     row, column = places_of(block, BLOCK)
     read = in_units(read, block, BLOCK, 1)
     write = in_units(write, block, BLOCK, 1)
@@ -20,7 +20,7 @@ def copy_some_lines(
     columns = in_units(columns, block, BLOCK, 1)
     lanes: tl.constexpr = BLOCK.lanes
     if (read_row % lanes == 0) & (write_row % lanes == 0) & ((read - write) % lanes == 0):
-        # Whole lines, then the ends of rows.
+        # whole lines, then the ends of rows
         skew = read % lanes
         end = skew + columns
         first = tl.cdiv(skew, lanes) * lanes

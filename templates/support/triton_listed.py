@@ -14,22 +14,22 @@ from .torch_launch import Launch
 from .torch_tensors import capturing, has_kernels, on, table
 from .triton_rows import Block, copy_rows
 
-# A program copies so many rows, and bytes of a row.
+# Rows, and bytes of a row, that a program copies.
 ROWS, COLUMNS = 4, 2048
 
 
 @triton.jit(do_not_specialize=["number"])
 def copy_kernel(
-    blocks,  # int64 [number, 3]: the entry that a block is of, and its row and column of blocks
+    blocks,  # int64 [number, 3]: a block's entry, and its row and column of blocks
     entries,  # int64 [entries, 8]: the fields of `Entry`
     sources,  # int64: the addresses of memory that rows come from, and
     targets,  # that they go to
-    number,  # how many blocks there are
-    INTEGER: tl.constexpr,  # what is moved as one where 16 bytes cannot be
+    number,  # number of blocks
+    INTEGER: tl.constexpr,  # type moved as one if 16 bytes cannot be
     UNITS: tl.constexpr,  # a `Block` of bytes, moved so, and
     LINES: tl.constexpr,  # one moved in lines of 16 bytes
 ):
-    """Copy blocks of the rows of entries, program after program in turn."""
+    """Copy blocks of the rows of entries, each program striding over the blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
         block = blocks + 3 * place
         entry = entries + 8 * tl.load(block)
@@ -56,7 +56,8 @@ TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
 class Entry(NamedTuple):
-    """Rows to copy: the numbers of two memories, the rest in bytes (`rows` is their number)."""
+    """Rows to copy: the numbers of two memories, then offsets and sizes in bytes (`rows` is a
+    count)."""
 
     source: int
     target: int
@@ -69,10 +70,10 @@ class Entry(NamedTuple):
 
 
 def entries_of(box, within, into, size, source, target, read=0, write=0):
-    """Yield the entries that copy a box of elements of `size` bytes between memories, in which
-    contiguous arrays that cover the boxes `within` and `into` begin at the bytes `read` and
-    `write`. A single row is cut into rows of COLUMNS bytes, so that its blocks are full."""
-    # (extent, read stride, write stride) in bytes, minor to major, contiguous ones together.
+    """Yield the entries that copy a box of elements of `size` bytes between memories; contiguous
+    arrays that cover the boxes `within` and `into` begin there at bytes `read` and `write`. A
+    single row is cut into rows of COLUMNS bytes, so that its blocks are full."""
+    # (extent, read stride, write stride) in bytes, minor to major, with contiguous ones merged.
     groups = [(size, 1, 1)]
     read_stride = write_stride = size
     for (low, high), (from_low, from_high), (to_low, to_high) in zip(
@@ -105,7 +106,7 @@ def entries_of(box, within, into, size, source, target, read=0, write=0):
 
 
 class Listed:
-    """Entries for one launch on a device, on any of its streams, of a kernel like `copy_kernel`."""
+    """Entries for one launch, on any stream of a device, of a kernel like `copy_kernel`."""
 
     def __init__(self, entries, device, kernel=copy_kernel):
         self.entries, self._kernel = tuple(entries), kernel
@@ -121,19 +122,19 @@ class Listed:
         first = (counts.cumsum(0) - counts)[number]
         block, across = torch.arange(len(number), device="cpu") - first, across[number]
         blocks = number, block // across, block % across
-        # These copies are over when they return, whichever stream reads them.
+        # Finish these copies before returning, whichever stream reads them.
         self._entries = table.to(device)
         self._blocks = torch.stack(blocks, dim=1).to(device)
         self.number = len(number)
 
     def copy(self, sources, targets, programs=None):
-        """Copy what `copier` says."""
+        """Copy the rows of `copier`."""
         self.copier(tuple(sources), tuple(targets), programs)()
 
     def copier(self, sources, targets, programs=None):
-        """Return a function that copies, in one launch, of so many programs at most, if there is
-        anything, between memories at these addresses. On a CPU outside Triton's interpreter torch
-        copies the same rows."""
+        """Return a function that copies between memories at these addresses, in one launch of at
+        most `programs` programs, if there is anything to copy. On a CPU outside Triton's
+        interpreter torch copies the same rows."""
         if not self.entries:
             return lambda: None
         if not has_kernels(self._entries, self._kernel):
@@ -164,7 +165,7 @@ def _rows(address, apart, entry):
 
 
 def constants(divisor):
-    """Return what the kernel is launched with where this divides all addresses and lengths."""
+    """Return the kernel's launch constants if this divides all addresses and lengths."""
     unit = next(unit for unit in (8, 4, 2, 1) if divisor % unit == 0)
     units, lines = (
         Block(width, lanes, ROWS, COLUMNS // width, 1) for width, lanes in ((unit, 1), (8, 2))

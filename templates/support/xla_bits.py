@@ -1,7 +1,7 @@
 """Small floats moved as integers of their width.
 
-XLA may compute in larger floats where they are but moved, which changes NaNs. Of other elements it
-moves every bit, and on CPU another type takes a pass over memory.
+XLA may move small floats through larger ones, which changes NaNs. It preserves every bit of other
+elements, and on CPU a change of type costs a pass over memory.
 """
 
 from jax import lax
@@ -10,20 +10,20 @@ from .jax_meshes import bits_of
 
 
 def as_bits(move, shard, axes):
-    """Return what `move` makes of a shard, its elements moved as integers of their width."""
+    """Apply `move` to a shard with its elements as integers of their width."""
     y = move(lax.bitcast_convert_type(shard, bits_of(shard.dtype)))
     me = lax.axis_index(axes)
 
     def branch(y):
         return lax.cond(me < 0, lax.bitwise_not, lambda y: y, y)
 
-    # On CPU bits come out of a branch, with which XLA fuses nothing: a loop that chooses bits and
-    # makes floats of them chooses floats, and changes NaNs of 16 bits.
+    # On CPU the integers come out of a branch, which XLA does not fuse: a fused loop that chooses
+    # integers and converts them to floats would choose floats, and change 16-bit NaNs.
     y = lax.platform_dependent(y, cpu=branch, default=lambda y: y)
     return lax.bitcast_convert_type(y, shard.dtype)
 
 
 def as_bits_but_on_tpu(move, shard, axes):
-    """As `as_bits`, but floats on a TPU, where another type takes two passes over memory: of what
-    the generator knows that every bit stays."""
+    """Like `as_bits`, but with floats on a TPU, where a change of type takes two passes over
+    memory: for moves that the generator knows to preserve every bit."""
     return lax.platform_dependent(shard, tpu=move, default=lambda shard: as_bits(move, shard, axes))

@@ -1,10 +1,9 @@
-"""Steps of a plan by boxes, in plain JAX.
+"""Steps of a plan as boxes, in plain JAX.
 
-A step by boxes is said by BEFORE and AFTER: of each dimension its extent, and the digits of a
-position that cut it, cut by cut; and by SENDERS: the digits that number the holders of a shard,
-those that number its receivers, into how many pieces holders cut a box, along which dimension, and
-what the pieces' starts are multiples of. `ids`: in which order of devices each side counts
-positions, where these differ.
+BEFORE and AFTER describe a step: for each dimension its extent and the position digits that cut it,
+cut by cut. SENDERS has the digits that number the holders of a shard, those that number its
+receivers, the number of pieces into which holders cut a box, the dimension, and the unit of the
+pieces' starts. `ids`: the device orders of both sides, if they differ.
 """
 
 import functools
@@ -21,7 +20,7 @@ from .xla_steps import number_of
 
 
 def _range(dim, position):
-    """Return the range of a dimension at a position: a part of the whole, of that a part, and so
+    """Return a position's range of a dimension: a part of the whole, then a part of that, and so
     on."""
     extent, cuts = dim
     low, high = 0, extent
@@ -33,7 +32,7 @@ def _range(dim, position):
 
 
 def _turn(senders, after, receiver, piece):
-    """Return the number, among the holders of a shard, of the one that sends a receiver a piece."""
+    """Return which holder of a shard, by number, sends a piece to a receiver."""
     holders, receivers, pieces, cut, _ = senders
     turns = math.prod(size for _, size in holders) // pieces
     number = number_of(receivers, receiver)
@@ -44,8 +43,8 @@ def _turn(senders, after, receiver, piece):
 
 
 def _moves(devices, before, after, senders, reduces, ids):
-    """Return the exchange that a step is. What a receiver holds itself it keeps, but where a step
-    reduces, which takes the box of every term."""
+    """Return the exchange of a step. A receiver keeps its own data, except that a reduction takes
+    the box of every term."""
     from_ids, to_ids = ids or (range(devices), range(devices))
     source, target = (_side(*side) for side in ((from_ids, before), (to_ids, after)))
     holders: dict[int, list[int]] = {}
@@ -91,12 +90,12 @@ def _rounds(devices, *step):
 
 
 def moved_by_boxes(x, axes, devices, before, after, senders, ids=None, reduce=None, empty=0):
-    """Return the shard after a step by boxes, of the shard before it.
+    """Return the shard after a step by boxes, given the shard before it.
 
-    `reduce`: what makes one element of two that arrive; `empty`: what there is before any does.
+    `reduce` combines two arriving elements; `empty` is the initial value.
     """
     me = lax.axis_index(axes)
-    # Unreduced axes are dimensions of the boxes, and not of the shards.
+    # Unreduced axes are dimensions of boxes but not of shards.
     hidden = len(before) - x.ndim
     y = jnp.full([_largest(devices, dim) for dim in after[hidden:]], empty, x.dtype)
     for each in _rounds(devices, before, after, senders, reduce is not None, ids):

@@ -1,4 +1,4 @@
-"""Boxes that devices exchange in plain JAX as rows, by `lax.ragged_all_to_all`."""
+"""Boxes exchanged in plain JAX as rows, by `lax.ragged_all_to_all`."""
 
 import functools
 
@@ -12,8 +12,8 @@ from .xla_rounds import boxes_of
 
 @functools.cache
 def _ragged_tables(moves, axis, unit):
-    """Return reads, sizes and writes [sender, receiver]: where the rows of a box start in the
-    source shard, how many they are, and where they start in the target shard."""
+    """Return reads, sizes and writes [sender, receiver]: the start of a box's rows in the source
+    shard, their number, and their start in the target shard."""
     tables = np.zeros((3, len(moves.ranks), len(moves.ranks)), np.int32)
     for box in boxes_of(moves):
         tables[:, box.sender, box.receiver] = box.read[axis], box.shape[axis], box.write[axis]
@@ -21,7 +21,7 @@ def _ragged_tables(moves, axis, unit):
 
 
 def ragged(x, moves, axes, shape, axis, unit=1):
-    """Return the rows of the target shard, a shape of rows, from those of the source shard; a row
+    """Return the rows of the target shard, of shape `shape`, given those of the source shard; a row
     has `unit` indices of a dimension."""
     tables = _ragged_tables(moves, axis, unit)
 
@@ -45,7 +45,7 @@ def ragged(x, moves, axes, shape, axis, unit=1):
             if distance:
                 pairs = list(zip(ranks.tolist(), takers.tolist(), strict=True))
                 box = lax.ppermute(box, axes, pairs)
-            # What arrives is as large as its sender says, which is `distance` ranks before.
+            # The sender, `distance` ranks before, gives the size of an arriving box.
             size, write = (at(np.roll(table, distance), me) for table in (sizes, writes))
             y = y.at[jnp.where(rows < size, write + rows, len(y))].set(box, mode="drop")
         return y

@@ -1,8 +1,7 @@
-"""Boxes that devices exchange in plain JAX, in rounds of `lax.ppermute`.
+"""Boxes exchanged in plain JAX, in rounds of `lax.ppermute`.
 
-What is done with a table of all ranks is the same program on every device, as JAX wants it; a
-device takes its row. Ranks are positions where both meshes have one order, else places among the
-sorted ids.
+Every device runs the same program, as JAX requires, and reads its own row of a table over all
+ranks. Ranks are positions if both meshes have one device order, else indices into the sorted ids.
 """
 
 import functools
@@ -19,8 +18,8 @@ from .ranks import at, end_ranks
 
 
 class Box(NamedTuple):
-    """What a rank sends to another, or keeps: where it starts in the shards of both; its shape; the
-    piece that it is."""
+    """A box that a rank sends to another or keeps: its start in both shards, its shape, and its
+    piece."""
 
     sender: int
     receiver: int
@@ -31,10 +30,10 @@ class Box(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Boxes of which each rank sends one at most, and takes one. `pairs`: (sender, receiver), maybe
-    both the same; `window`: the shape that travels, that of the largest box, after what dimensions
-    shards have before its own; by rank, `reads` and `writes`: where it starts in the shards of a
-    sender and of a receiver; `takes`: who receives."""
+    """Boxes of which each rank sends and receives at most one. `pairs`: (sender, receiver),
+    possibly equal; `window`: the transferred shape, that of the largest box, after the leading
+    dimensions of shards; by rank, `reads` and `writes`: its start in the sender's and the
+    receiver's shard; `takes`: whether a rank receives."""
 
     pairs: list[tuple[int, int]]
     window: tuple[int, ...]
@@ -44,7 +43,7 @@ class Round(NamedTuple):
 
     @staticmethod
     def of(boxes, devices):
-        """Return the round of these boxes among so many devices."""
+        """Return the round of these boxes among `devices` devices."""
         window = tuple(map(max, zip(*(box.shape for box in boxes), strict=True)))
         reads, writes = np.zeros((2, devices, len(window)), np.int32)
         takes = np.zeros(devices, bool)
@@ -59,18 +58,18 @@ class Round(NamedTuple):
         return any(sender != receiver for sender, receiver in self.pairs)
 
     def arrives(self, x, axes, me):
-        """Return the window that arrives, of the source shard."""
+        """Return the arriving window of the source shard."""
         box = self.window_of(x, self.reads, me)
         return lax.ppermute(box, axes, self.pairs) if self.sends else box
 
     def window_of(self, x, starts, me):
-        """Return the window of a shard that starts where a table says."""
+        """Return the window of a shard at a start given by a table."""
         before = x.ndim - len(self.window)
         start = (*[np.int32(0)] * before, *at(starts, me))
         return lax.dynamic_slice(x, start, (*x.shape[:before], *self.window))
 
     def put(self, y, box, me, reduce=None):
-        """Return the target shard with the window that arrived in it."""
+        """Return the target shard with the arrived window written in."""
         if reduce is not None or not self.takes.all():
             own = self.window_of(y, self.writes, me)
             box = box if reduce is None else reduce(own, box)
@@ -81,7 +80,7 @@ class Round(NamedTuple):
 
 
 def boxes_of(moves, by_id=False):
-    """Return the boxes of everything that devices take."""
+    """Return the boxes of all transfers."""
     senders, receivers = end_ranks(moves, by_id)
     found = []
     for receiver in range(len(moves.target.ids)):
@@ -94,8 +93,8 @@ def boxes_of(moves, by_id=False):
 
 
 def listed(rows, source, target):
-    """Return the exchange in which every rank sends a whole tile, in each of some rounds, to the
-    rank in the round's row, or to none (-1)."""
+    """Return the exchange in which, in each round, every rank sends a whole tile to the rank in the
+    round's row, or to none (-1)."""
     senders, receivers = map(list, end_ranks(Exchange(source, target, None, None)))
     pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
     ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)
@@ -113,9 +112,9 @@ def of_pairs(pairs, source, target):
 
 @functools.cache
 def rounds_of(moves, round_of, by_shape=False, by_rank=False):
-    """Return the rounds of an exchange. `round_of` numbers those of the boxes, by the positions of
-    the ends, or their ranks, and the number of the piece; `by_shape`: boxes of another shape are in
-    another round."""
+    """Return the rounds of an exchange. `round_of` numbers the round of a box, by the positions or
+    ranks of its ends and the piece number; `by_shape`: boxes of different shapes are in different
+    rounds."""
     rounds = defaultdict(list)
     for box in boxes_of(moves):
         ends = box if by_rank else box.piece
@@ -133,7 +132,7 @@ def listed_rounds(moves, rows):
 
 
 def in_rounds(x, rounds, axes, shape):
-    """Return the target shard, whose windows arrive one after another."""
+    """Return the target shard, receiving windows one after another."""
     me, y = lax.axis_index(axes), jnp.zeros(shape, x.dtype)
     for each in rounds:
         y = each.put(y, each.arrives(x, axes, me), me)
@@ -141,6 +140,6 @@ def in_rounds(x, rounds, axes, shape):
 
 
 def stacked_rounds(x, rounds, axes, axis):
-    """Return the windows that arrive, one round after another along a new axis."""
+    """Return the arriving windows, stacked along a new axis by round."""
     me = lax.axis_index(axes)
     return jnp.stack([each.arrives(x, axes, me) for each in rounds], axis)

@@ -1,7 +1,7 @@
-"""Steps of a plan in plain JAX: groups of devices, and whole shards that move.
+"""Steps of a plan in plain JAX: groups of devices, and moves of whole shards.
 
-Digits (stride, size) of a device's position, major to minor, make a number. `ids`: in which order
-of devices each side counts positions, where these differ.
+Digits (stride, size) of a device's position, major to minor, form a number. `ids`: the device
+orders of both sides, if they differ.
 """
 
 import math
@@ -18,7 +18,7 @@ def bits_from(value, dtype):
 
 
 def number_of(digits, position):
-    """Return the number that digits of a position make."""
+    """Return the number formed by digits of a position."""
     number = 0 * position
     for stride, size in digits:
         number = number * size + position // stride % size
@@ -26,7 +26,7 @@ def number_of(digits, position):
 
 
 def groups_along(devices, *digits, ids=None):
-    """Return the ranks in groups of those that differ in digits only, ordered by them."""
+    """Return the ranks in groups that differ only in these digits, ordered by them."""
     positions = np.arange(devices)
     number = number_of(digits, positions)
     order = np.lexsort((number, positions - place_of(digits, number)))
@@ -35,8 +35,8 @@ def groups_along(devices, *digits, ids=None):
 
 
 def sends_along(devices, held, wanted, ids=None):
-    """Return who sends its shard to whom, as ranks: (sender, receiver), the same for those that
-    keep theirs. Digits number the shards: `held` those before a step, `wanted` those after it."""
+    """Return (sender, receiver) ranks of shards, equal for ranks that keep theirs. Digits number
+    the shards: `held` before a step, `wanted` after it."""
     sides = zip((held, wanted), ids or [range(devices)] * 2, strict=True)
     have, want = (number_of(digits, np.argsort(order)) for digits, order in sides)
     ends = (np.lexsort((have == want, number)).tolist() for number in (have, want))
@@ -44,7 +44,7 @@ def sends_along(devices, held, wanted, ids=None):
 
 
 def place_of(digits, number):
-    """Return the part of a position whose digits make a number."""
+    """Return the position with this number in the given digits and zeros elsewhere."""
     position = 0
     for stride, size in reversed(digits):
         position, number = position + number % size * stride, number // size

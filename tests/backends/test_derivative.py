@@ -359,8 +359,8 @@ def test_the_page_names_the_backward() -> None:
     files = emit(UNEVEN, gradient=True).files("a")
     said = "cotangents back, is in `pallas_tpu_backward.py`, `triton_gpu_backward.py`."
     assert said in " ".join(files["README.md"].split())
-    command = re.search(r"Made by\n    (.*)", files["pallas_tpu.py"])
-    back = re.search(r"Made by\n    (.*)", files["pallas_tpu_backward.py"])
+    command = re.search(r"Emitted by\n    (.*)", files["pallas_tpu.py"])
+    back = re.search(r"Emitted by\n    (.*)", files["pallas_tpu_backward.py"])
     assert command
     assert back
     assert back[1] == command[1] + "  # pallas_tpu_backward.py, the backward"

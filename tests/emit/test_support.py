@@ -112,7 +112,7 @@ def test_single_file_is_the_module_and_its_support(tmp_path: Path) -> None:
     bundle, alone = written(tmp_path), written(tmp_path / "alone", single_file=True)
     own = (bundle / "triton_gpu.py").read_text()
     joined = (alone / "triton_gpu.py").read_text()
-    command = re.search(r"Made by\n    (.*)\n", joined)
+    command = re.search(r"Emitted by\n    (.*)\n", joined)
     assert command
     assert "--single-file --name a" in command[1]
     expected = own.replace("--name a", "--single-file --name a")

@@ -66,10 +66,10 @@ TORCH = {
     ),
     "pushed before others expect it": _torch(
         "turn", "triton_gpu.py",
-        "place.meet(number)  # nobody reads what was there before", "pass", ORDER,
+        "place.meet(number)  # no rank reads the old results any more", "pass", ORDER,
     ),
     "read before others have pushed": _torch(
-        "turn", "triton_gpu.py", "place.meet(number)  # what all have pushed is there", "pass", "",
+        "turn", "triton_gpu.py", "place.meet(number)  # all pushed tiles have arrived", "pass", "",
     ),
     "pushed to the first target shard": _torch(
         "swap", "triton_gpu.py", "shard_at(peers, receiver,", "shard_at(peers, 0,", "pushed",

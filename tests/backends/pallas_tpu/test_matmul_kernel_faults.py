@@ -35,7 +35,7 @@ LOADED = "        take_a(block)\n"
 MADE = """
         @pl.when(block.step > 0)
         def add():
-            terms_of(block).wait()  # from its start in `multiply`
+            terms_of(block).wait()  # started in `multiply`
             put_sum(made.at[slot], total, terms.at[slot])
 
         pl.when(block.step == 0)(lambda: put_sum(made.at[slot], total))

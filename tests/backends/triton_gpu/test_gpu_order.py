@@ -153,14 +153,14 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
     "pushed before others expect it": (
         "pushed",
         TURNED,
-        {"place.meet(number)  # nobody reads what was there before": "pass"},
+        {"place.meet(number)  # no rank reads the old results any more": "pass"},
         "the caller of rank 0 after call 0 reads the result of rank 0 without waiting for what "
         "call 1 of rank 2 writes there",
     ),
     "read before others have pushed": (
         PUSHED,
         TURNED,
-        {"place.meet(number)  # what all have pushed is there": "pass"},
+        {"place.meet(number)  # all pushed tiles have arrived": "pass"},
         "the caller of rank 2 after call 0 reads the result of rank 2 without waiting for what "
         "call 0 of rank 0 writes there",
     ),
