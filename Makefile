@@ -36,6 +36,7 @@ LATER_VENV := $(VENV)/later
 
 # Code that layouts are learned from, beside .venv: it asks for other versions of torch.
 PEERS := $(VENV)/peers
+PROGRAMS := $(VENV)/programs
 
 GOLDEN_TESTS := tests/emit/test_emission.py tests/emit/test_kernel_goldens.py
 GPU := tests/backends/triton_gpu
@@ -48,7 +49,7 @@ GPU_TESTS := $(GPU)/test_gpu_assembly.py $(GPU)/test_gpu_matmul_code.py \
 	$(GPU)/test_gpu_kernel.py::test_sixteen_bytes_where_they_are_proven \
 	$(GPU)/test_gpu_kernel.py::test_offsets_of_large_shards_have_64_bits
 
-.PHONY: demo test later peers release gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
+.PHONY: demo test later peers programs release gpu-test gpu-check tpu-check sweep fuzz check exhaustive golden style docs bench clean
 .DELETE_ON_ERROR:
 
 # Of the files of torch and jax few are imported, and Python compiles those when they are.
@@ -71,6 +72,11 @@ $(LATER_VENV)/.installed: pyproject.toml
 $(PEERS)/.installed: $(STAMP) tests/peers/requirements.txt
 	$(TRUST); $(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $(PEERS) \
 		-r tests/peers/requirements.txt
+	touch $@
+
+$(PROGRAMS)/.installed: $(STAMP) tests/peers/program_requirements.txt
+	$(TRUST); $(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $(PROGRAMS) \
+		-r tests/peers/program_requirements.txt
 	touch $@
 
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
@@ -102,9 +108,14 @@ endif
 release: $(STAMP)  ## build the wheel and the sdist, install each in empty environments, publish nothing
 	$(BIN)/python tests/release.py
 
-peers: export PYTHONPATH := $(abspath $(PEERS))
-peers: $(PEERS)/.installed  ## learn layouts from vLLM, Megatron-core and transformers
-	$(BIN)/python -m pytest -n 0 tests/peers
+peers: $(PEERS)/.installed programs  ## learn layouts from vLLM, Megatron-core and transformers; `programs`
+	PYTHONPATH=$(abspath $(PEERS)) $(BIN)/python -m pytest -n 0 tests/peers
+
+programs: export PYTHONPATH := $(abspath $(PROGRAMS))
+programs: $(PROGRAMS)/.installed  ## programs of flax, optax and others in both modes, as a table
+	for mode in as_shardy cheapest; do \
+		$(BIN)/python tests/peers/program_process.py $$mode | tee build/programs_$$mode.log; done
+	$(BIN)/python tests/peers/program_table.py build/programs_*.log > bench/programs.md
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(PYTEST) -m 'slow and not exhaustive'

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
-from jax.experimental import io_callback
+from jax.experimental import io_callback, sparse
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.pallas import pallas_call
+from jax.experimental.shard_alike import shard_alike as jax_alike
 from jax.sharding import PartitionSpec as P
 
 ROWS, COLUMNS, BATCH = '[{"d"}, {}]', '[{}, {"t"}]', '[{"d"}, {}, {}]'
@@ -218,7 +219,7 @@ def own_kernel(x: Any) -> Any:
     return pallas_call(double_kernel, jax.ShapeDtypeStruct((8, 16), "float32"), interpret=True)(x)
 
 
-@feature(X, refused="custom_partitioning", smooth=False)
+@feature(X, smooth=False)
 def own_partitioning(x: Any) -> Any:
     f = custom_partitioning(lambda x: x * 2)
     f.def_partition(
@@ -235,6 +236,36 @@ def alike(x: Any, y: Any) -> Any:
 
     x, y = sw.shard_alike(x, y)
     return jnp.exp(x) * y
+
+
+@feature(X, X)
+def alike_of_jax(x: Any, y: Any) -> Any:
+    x, y = jax_alike(x, jnp.sin(y))
+    return jnp.exp(x) * y
+
+
+@feature(X, of(16, 4), given=(ROWS, None), smooth=False)
+def sparse_matmul(x: Any, w: Any) -> Any:
+    m = sparse.BCOO.fromdense(jnp.where(x > 0, x, 0), nse=128)
+    return m @ w, sparse.BCSR.from_bcoo(m) @ w, m.todense(), m.T @ x
+
+
+@feature(of(8, 4), given=None)
+def sparse_argument(x: Any) -> Any:
+    at = jnp.array([[0, 1], [2, 3], [5, 0]])
+    return sparse.BCOO((x[:3, 0], at), shape=(8, 8)) @ x
+
+
+@feature(
+    *(of(2, 8, 64), of(2, 64, 16), of(2, 8, 2), of(2, 2, 16)),
+    given=('[{}, {"d"}, {}]', '[{}, {}, {"t"}]', None, None),
+    smooth=False,
+)
+def scaled_matmul(x: Any, w: Any, scale_x: Any, scale_w: Any) -> Any:
+    x, w = (each.astype("float8_e4m3fn") for each in (x, w))
+    scales = {"lhs_scale": abs(scale_x) + 1, "rhs_scale": abs(scale_w) + 1}
+    numbers = (((2,), (1,)), ((0,), (0,)))
+    return lax.scaled_dot(x, w, **scales, dimension_numbers=numbers)
 
 
 # Trees

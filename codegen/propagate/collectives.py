@@ -9,7 +9,7 @@ from shardwright.ir.program import Op, Rule
 Shapes = tuple[Shape, ...]
 ALIKE = frozenset({"psum", "psum_invariant", "pmax", "pmin", "ppermute"})
 GATHERS = frozenset({"all_gather", "all_gather_invariant"})
-COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all"}
+COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all", "ragged_all_to_all"}
 
 
 def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
@@ -17,6 +17,8 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
     it changes are whole."""
     if op.kind in ALIKE:
         return aligned(operands, results)
+    if op.kind == "ragged_all_to_all":
+        return _ragged(operands, results)
     build = Builder(operands, results)
     (source,), (target,) = operands, results
     changed = _changed(op)
@@ -34,6 +36,20 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
         known = {pair[tensor] for pair in pairs}
         for dim, extent in enumerate(shape):
             if dim not in known:
+                build.factor(extent, {tensor: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _ragged(operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of an exchange of rows by number: rows are whole, as are their numbers."""
+    build = Builder(operands, results)
+    tensors = operands + results
+    arrays = {0: tensors[0], 1: tensors[1], len(operands): results[0]}
+    for dim, extent in enumerate(results[0][1:], start=1):
+        build.factor(extent, dict.fromkeys(arrays, dim))
+    for tensor, shape in enumerate(tensors):
+        for dim, extent in enumerate(shape):
+            if dim == 0 or tensor not in arrays:
                 build.factor(extent, {tensor: dim}, kind="need_replication")
     return build.rule()
 

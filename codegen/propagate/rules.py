@@ -169,6 +169,27 @@ def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
     return build.rule()
 
 
+def _scaled_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a matmul of operands that are scaled in blocks of what is contracted,
+    which is whole: a scale is of as many elements as a block has."""
+    build = Builder(operands, results)
+    contract, batch = _pair(op, "contract"), _pair(op, "batch")
+    end, to = len(operands), 0
+    for left, right in zip(*batch, strict=True):
+        build.factor(operands[0][left], {0: left, 1: right, 2: left, 3: right, end: to})
+        to += 1
+    for side in (0, 1):
+        for dim, extent in enumerate(operands[side]):
+            if dim not in contract[side] and dim not in batch[side]:
+                build.factor(extent, {side: dim, side + 2: dim, end: to})
+                to += 1
+    for left, right in zip(*contract, strict=True):
+        build.factor(operands[0][left], {0: left, 1: right}, kind="need_replication")
+        for scale, dim in ((2, left), (3, right)):
+            build.factor(operands[scale][dim], {scale: dim}, kind="need_replication")
+    return build.rule()
+
+
 def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     left, right = (op.integers(f"{name}_{side}") for side in ("lhs", "rhs"))
     return left, right
@@ -389,6 +410,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "transpose": _transpose,
     "dot_general": _dot,
     "ragged_dot_general": _ragged_dot,
+    "scaled_dot": _scaled_dot,
     "conv_general_dilated": convolution,
     "slice": _slice,
     "split": _slice,

@@ -1,20 +1,24 @@
-"""Primitives of other libraries, as what they are implemented by."""
+"""Primitives of other libraries, and of `jax.experimental.sparse`, as what implements them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from jax.experimental.sparse import bcoo, bcsr
+
 from shardwright.codegen.trace.batched import traced_at
 
 
 def implemented(equation: Any) -> Any:
-    """Return the jaxpr of what a primitive that is not of jax runs eagerly; None where that is
-    no function of arrays."""
+    """Return the jaxpr of what a sparse primitive, or one that is not of jax, runs eagerly; None
+    where that is no function of arrays."""
     primitive = equation.primitive
-    impl = getattr(primitive, "impl", None)
-    module = str(getattr(getattr(impl, "func", impl), "__module__", "jax"))
-    if impl is None or module.partition(".")[0] == "jax":
-        return None
+    impl = _sparse(primitive.name)
+    if impl is None:
+        impl = getattr(primitive, "impl", None)
+        module = str(getattr(getattr(impl, "func", impl), "__module__", "jax"))
+        if impl is None or module.partition(".")[0] == "jax":
+            return None
 
     def run(*args: Any) -> list[Any]:
         made = impl(*args, **equation.params)
@@ -26,3 +30,10 @@ def implemented(equation: Any) -> Any:
         return None
     has_itself = any(each.primitive is primitive for each in found.jaxpr.eqns)
     return None if has_itself else found
+
+
+def _sparse(name: str) -> Any:
+    """Return what computes a primitive of `jax.experimental.sparse` from dense arrays, which its
+    lowerings run too; None for other primitives. jax does not export these functions."""
+    module = {"bcoo": bcoo, "bcsr": bcsr}.get(name.partition("_")[0])
+    return getattr(module, f"_{name}_impl", None)

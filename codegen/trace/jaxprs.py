@@ -294,6 +294,21 @@ class _Block:
         self.tracer.groups.setdefault(equation.params["group"], []).append(operand)
         return (operand,)
 
+    def _alike(self, equation: Any) -> Sequence[int]:
+        """Return both operands of `jax.experimental.shard_alike`, a group of their own."""
+        operands = self._same(equation)
+        self.tracer.groups[equation] = list(operands)
+        return operands
+
+    def _own_partitioning(self, equation: Any) -> Sequence[int]:
+        """Return what the function under `custom_partitioning` computes, split by its own ops."""
+        line = self.tracer.lines.of(equation)
+        where = f"{line}: " if line else ""
+        said = "the function under custom_partitioning is split by its own operations"
+        self.tracer.warnings[f"{where}{said}, its partition function is not called"] = None
+        call = equation.params["call"]
+        return self._inlined(equation, call.jaxpr, call.consts, equation.invars)
+
     def _same(self, equation: Any) -> Sequence[int]:
         """Return the operand itself: what changes the type of a value for shard_map alone is the
         value."""
@@ -408,6 +423,8 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "reshard": _Block._constraint,
     "shardwright_constrain": _Block._constraint,
     "shardwright_alike": _Block._group,
+    "shard_alike": _Block._alike,
+    "custom_partitioning": _Block._own_partitioning,
     "checkpoint": _Block._remat,
     "remat2": _Block._remat,
     "custom_linear_solve": _Block._solved,

@@ -67,7 +67,7 @@ def _reference(callback: Any) -> str:
 
 
 def _numbers(kind: str, numbers: Any) -> dict[str, Any]:
-    if kind == "dot_general":
+    if kind in ("dot_general", "scaled_dot"):
         (left, right), (batch_left, batch_right) = numbers
         names = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
         return dict(zip(names, (left, right, batch_left, batch_right), strict=True))

@@ -54,3 +54,18 @@ def test_callbacks_that_give_numbers_are_refused() -> None:
 @pytest.mark.parametrize("mode", kept(MODES, "cheapest"))
 def test_every_op_has_one_devices_values(mode: str) -> None:
     assert run("values", mode)["wrong"] == {}
+
+
+@pytest.mark.slow
+def test_some_ops_of_uneven_extents_and_64_bits_have_one_devices_values() -> None:
+    for what, part in (("uneven", "3/12"), ("wide", "5/12"), ("wide_uneven", "7/12")):
+        assert run(what, "cheapest", part)["wrong"] == {}, what
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", ["uneven", "wide", "wide_uneven"])
+def test_every_op_of_uneven_extents_and_64_bits_has_one_devices_values(
+    what: str, mode: str
+) -> None:
+    assert run(what, mode)["wrong"] == {}

@@ -58,6 +58,10 @@ def _exchange(text: OpText) -> Expression:
     return "lax.all_to_all", [text.given[0], _axes(text), *ends, "tiled=True"]
 
 
+def _ragged(text: OpText) -> Expression:
+    return "lax.ragged_all_to_all", [*text.given, f"axis_name={_axes(text)}"]
+
+
 OWN: dict[str, Callable[[OpText], Expression]] = {
     "axis_index": lambda text: ("lax.axis_index", [_axes(text)]),
     "psum": _alike("lax.psum"),
@@ -69,4 +73,5 @@ OWN: dict[str, Callable[[OpText], Expression]] = {
     "all_gather_invariant": _gather,
     "reduce_scatter": _scatter,
     "all_to_all": _exchange,
+    "ragged_all_to_all": _ragged,
 }

@@ -40,6 +40,13 @@ def _ragged_dot(text: OpText) -> Expression:
     return "lax.ragged_dot_general", [*given[:3], ragged, *ends, *given[3:]]
 
 
+def _scaled_dot(text: OpText) -> Expression:
+    lhs, rhs, *scales = text.given
+    scaled = [f"{side}_scale={x}" for side, x in zip(("lhs", "rhs"), scales, strict=True)]
+    numbers = f"dimension_numbers={_numbers(text)}"
+    return "lax.scaled_dot", [lhs, rhs, *scaled, numbers, *_preferred(text, always=True)]
+
+
 def _is_matmul(text: OpText) -> bool:
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
     lhs, rhs, *batch = (text.op.integers(name) for name in sides)
@@ -161,6 +168,7 @@ def _scatter(function: str) -> Callable[[OpText], Expression]:
 CONTRACTIONS: dict[str, Callable[[OpText], Expression]] = {
     "dot_general": dot,
     "ragged_dot_general": _ragged_dot,
+    "scaled_dot": _scaled_dot,
     "conv_general_dilated": convolution,
     "gather": gather,
     **{kind: _scatter(f"lax.{kind.replace('-', '_')}") for kind in SCATTERS},

@@ -29,7 +29,6 @@ TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM, MATRIX_OPS, HOST)
 REFUSED = {
     "io_callback": "a function with effects would run once on every device",
     "pallas_call": "a kernel outside of jax.shard_map has no text in a module",
-    "custom_partitioning": "a function of one's own partitioning has no text in a module",
 }
 """Why modules cannot have ops that people write."""
 

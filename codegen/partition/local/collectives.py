@@ -36,6 +36,8 @@ def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
         kind, received = "all_gather", source * (parts - 1)
     elif op.kind == "reduce_scatter":
         kind, received = "reduce_scatter", target * (parts - 1)
+    elif op.kind == "ragged_all_to_all":  # at most: every row may come from other devices
+        kind, received = "all_to_all", target
     else:
         kind, received = "all_to_all", source * (parts - 1) // parts
     yield FormMove(kind, names, 0, 0, received, "as you wrote it")
