@@ -136,7 +136,7 @@ def head_norms(sizes: Sizes, devices: int) -> Piece:
 
 def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[Sizes, int], Piece]:
     """q, k, v and o. `hugging_face`: its q, k and v `apart`, in one `stack`, or `interleaved` by
-    heads."""
+    heads, as vLLM then has them too."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         groups, head, width = sizes.groups, sizes.head, sizes.width
@@ -156,11 +156,14 @@ def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[S
             shapes = ((size, *beside) for size in rows)
             found.tensors.update(zip(names, shapes, strict=True))
             found.megatron[f"linear_qkv{end}"] = _interleaved(names, groups, devices, *beside)
+            if hugging_face == "interleaved":
+                whole, cut = found.hugging_face, found.vllm
+                whole[f"query_key_value{end}"] = _fsdp(names, groups, *beside)
+                cut[f"query_key_value{end}"] = _interleaved(names, groups, devices, *beside)
+                continue
             found.vllm[f"qkv_proj{end}"] = _packed(names, groups, devices)
             if hugging_face == "stack":
                 found.hugging_face[f"qkv_proj{end}"] = _fused(names)
-            elif hugging_face == "interleaved":
-                found.hugging_face[f"query_key_value{end}"] = _fsdp(names, groups, *beside)
             else:
                 each = {f"{name[0]}_proj{end}": f"{name}[{{fsdp}}]" for name in names}
                 found.hugging_face.update(each)
@@ -270,8 +273,9 @@ def experts(sizes: Sizes, devices: int) -> Piece:
 
 
 def transposed_experts(sizes: Sizes, devices: int) -> Piece:
-    """Experts as GPT-OSS has them: `[in, out]`, gate and up in turn; biases, sinks by heads. The
-    bias of `down` is added by the first device alone, in the others it is zero."""
+    """Experts as GPT-OSS has them: `[in, out]`, gate and up in turn; biases, sinks by heads. In
+    vLLM the first device alone adds the bias of `down`, in the others it is zero. Megatron gives
+    each device whole experts: it cuts none that have biases."""
     many, wide, inner = sizes.experts, sizes.width, sizes.inner
     turned = "'e d (f one=1) -> e f one d' [{}, {tp}]"
     beside = "'e (f one=1) -> e f one' [{}, {tp}]"
@@ -279,7 +283,7 @@ def transposed_experts(sizes: Sizes, devices: int) -> Piece:
     second = "down 'e f d -> e d f' [{}, {}, {tp}]"
     once = f"down.bias[{{tp}} sized({many}) into(1) table({first})]"
     shared = {"router": "router", "router.bias": "router.bias", "sinks": "sinks[{tp}]"}
-    apart = "'e d f -> e f d' [{}, {tp}]"
+    apart = "'e d f -> e f d' [{tp}]"
     return Piece(
         {
             "router": (many, wide),
@@ -308,9 +312,9 @@ def transposed_experts(sizes: Sizes, devices: int) -> Piece:
         },
         {
             "experts.linear_fc1": _stack(1, f"gate {apart}", f"up {apart}"),
-            "experts.linear_fc1.bias": "stack(1, gate.bias[{}, {tp}], up.bias[{}, {tp}])",
-            "experts.linear_fc2": second,
-            "experts.linear_fc2.bias": "down.bias",
+            "experts.linear_fc1.bias": "stack(1, gate.bias[{tp}], up.bias[{tp}])",
+            "experts.linear_fc2": f"down {apart}",
+            "experts.linear_fc2.bias": "down.bias[{tp}]",
             **shared,
         },
         {
@@ -397,8 +401,8 @@ def delta_net(sizes: Sizes, devices: int) -> Piece:
 
 
 def relative_bias(sizes: Sizes, devices: int) -> Piece:
-    """The bias of 32 relative positions of each head."""
+    """The bias of 32 relative positions of each head, which Megatron does not cut."""
     del devices
     name = "relative_attention_bias"
     cut = {name: f"{name}[{{}}, {{tp}}]"}
-    return Piece({name: (32, sizes.heads)}, {name: f"{name}[{{fsdp}}]"}, cut, cut)
+    return Piece({name: (32, sizes.heads)}, {name: f"{name}[{{fsdp}}]"}, {name: name}, cut)

@@ -4,16 +4,19 @@ A recipe has the logical tensors of one layer and of the embedding, and of each 
 every buffer over N devices:
 
 - `hugging_face`: the parameters of transformers 5 under FSDP2, dimension 0 in chunks: axis `fsdp`.
-- `megatron`: megatron-core 0.16 with tensor parallelism, for experts too: axis `tp`.
-- `vllm`: vLLM 0.32 with tensor parallelism, without quantization: axis `tp`.
+- `megatron`: megatron-core 0.16 with tensor parallelism, for experts too, but it cuts no experts
+  with biases, of which each device has some: axis `tp`. Down projections of latent attention are
+  on every device, as with Transformer Engine.
+- `vllm`: vLLM 0.32 with tensor parallelism, without quantization: axis `tp`. It runs GPT-NeoX by
+  the code of transformers.
 
 Buffers have the names of the parameters, without `weight`. Some have a dimension more than the
 parameter, where heads are interleaved: the bytes are the same. Experts are one buffer, dimension 0.
 What loaders compute is left out: A of Mamba 2 is `-exp(A_log)` in vLLM.
 
-Four cases are of no loader. vLLM 0.32 has neither T5 nor GPT-NeoX: these are stored as its
-`QKVParallelLinear` packs. It refuses 8 groups of Mamba 2 on 16 devices: each device has the group
-of its heads. It divides by zero for 8 kv heads of GPT-OSS on 16: each is on two, as elsewhere.
+Three cases are of no loader. vLLM 0.32 refuses T5: it is stored as its `QKVParallelLinear` packs.
+It refuses 8 groups of Mamba 2 on 16 devices: each device has the group of its heads. It divides by
+zero for 8 kv heads of GPT-OSS on 16: each is on two, as elsewhere.
 """
 
 from __future__ import annotations

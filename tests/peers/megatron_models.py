@@ -17,99 +17,40 @@ import torch.distributed as dist
 from checkpoints import small
 from megatron.core import parallel_state
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
-from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.transformer import multi_latent_attention as latent
-from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+from megatron_layers import LATENT, built, settings
 from torch.testing._internal.distributed.fake_pg import FakeStore
-
-from bench.layer_pieces import Sizes
 
 Tensors = dict[str, Any]
 
-MODELS = ("Llama 3", "Qwen 3", "Qwen 3 MoE", "Mixtral", "DeepSeek V3", "Phi 3", "GPT-NeoX")
-"""Architectures of which local layers of Megatron-core run without a GPU."""
-_LATENT = "DeepSeek V3"
 
-
-def _group(rank: int, ranks: int) -> None:
-    if dist.is_initialized():
+def _group(rank: int, how: dict[str, Any]) -> None:
+    if parallel_state.model_parallel_is_initialized():
         parallel_state.destroy_model_parallel()
+    if dist.is_initialized():
         dist.destroy_process_group()
+    ranks = how["tensor_model_parallel_size"]
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=ranks,
-        expert_tensor_parallel_size=ranks,
-        create_gloo_process_groups=False,
-    )
+    kinds = ("tensor_model", "expert_tensor", "expert_model")
+    sizes = {f"{kind}_parallel_size": how[f"{kind}_parallel_size"] for kind in kinds}
+    parallel_state.initialize_model_parallel(**sizes, create_gloo_process_groups=False)
 
 
 @lru_cache(maxsize=2)
-def model(name: str, rank: int, ranks: int) -> GPTModel:
+def model(name: str, rank: int, ranks: int) -> torch.nn.Module:
     """Return a small model of an architecture, as a rank has it."""
     s = small(name)
-    _group(rank, ranks)
-    plain = name == "GPT-NeoX"
-    how: dict[str, Any] = {
-        "num_layers": 1,
-        "hidden_size": s.width,
-        "num_attention_heads": s.heads,
-        "kv_channels": s.head,
-        "num_query_groups": s.groups,
-        "ffn_hidden_size": s.inner,
-        "gated_linear_unit": not plain,
-        "add_bias_linear": plain,
-        "normalization": "LayerNorm" if plain else "RMSNorm",
-        "qk_layernorm": name.startswith("Qwen 3") or name == _LATENT,
-        "use_cpu_initialization": True,
-        "tensor_model_parallel_size": ranks,
-        "expert_tensor_parallel_size": ranks,
-    }
-    if s.experts:
-        shared = s.inner if name == _LATENT else None
-        how |= {
-            "num_moe_experts": s.experts,
-            "moe_ffn_hidden_size": s.inner,
-            "moe_shared_expert_intermediate_size": shared,
-        }
-    kind = TransformerConfig
-    if name == _LATENT:
-        kind = MLATransformerConfig
-        how |= {
-            "multi_latent_attention": True,
-            "q_lora_rank": s.latent[0],
-            "kv_lora_rank": s.latent[1],
-            "qk_head_dim": s.head,
-            "qk_pos_emb_head_dim": s.head // 2,
-            "v_head_dim": s.head,
-            "rope_type": "rope",
-        }
-    spec = get_gpt_layer_local_spec(
-        num_experts=s.experts or None,
-        qk_layernorm=how["qk_layernorm"],
-        multi_latent_attention=name == _LATENT,
-        normalization=how["normalization"],
-    )
-    if name == _LATENT:  # plain attention takes no widths of heads
-        spec.submodules.self_attention.submodules.core_attention = IdentityOp
-        latent.HAVE_TE = False
+    how = settings(name, s, ranks)
+    _group(rank, how)
     rows = -(-s.vocabulary // (128 * ranks)) * 128 * ranks
-    with patch.object(torch.cuda, "current_device", lambda: "cpu"):  # of rotary embeddings
-        return GPTModel(
-            kind(**how),
-            spec,
-            vocab_size=rows,
-            max_sequence_length=64,
-            share_embeddings_and_output_weights=False,
-            position_embedding_type="rope",
-        )
+    with patch.object(torch.cuda, "current_device", lambda: "cpu"):
+        return built(name, how, rows)
 
 
 @lru_cache
 def _rows(name: str) -> tuple[torch.Tensor, ...]:
     """Return the rows of the whole `linear_qkv` that attention reads as q, as k and as v."""
-    attention = model(name, 0, 1).decoder.layers[0].self_attention
+    whole = model(name, 0, 1)
+    attention = (whole.encoder if name == "T5" else whole.decoder).layers[0].self_attention
     attention.q_layernorm = attention.k_layernorm = None
     weight = attention.linear_qkv.weight.data
     weight.zero_()
@@ -123,46 +64,69 @@ def _rows(name: str) -> tuple[torch.Tensor, ...]:
     return tuple(each.detach().reshape(-1).long() for each in read[:3])
 
 
-def _whole(name: str, s: Sizes, t: Tensors) -> Tensors:
+def _whole(name: str, t: Tensors) -> Tensors:
     """Return whole weights by the keys of a Megatron checkpoint."""
     found = {}
     for end in ("", ".bias"):
-        if f"q{end}" in t and name != _LATENT:
+        if f"q{end}" in t and name != LATENT:
             rows = _rows(name)
             parts = [t[f"{each}{end}"] for each in "qkv"]
             whole = torch.empty(sum(map(len, rows)), *parts[0].shape[1:], dtype=parts[0].dtype)
             for where, part in zip(rows, parts, strict=True):
                 whole[where] = part
             found[f"self_attention.linear_qkv{end or '.weight'}"] = whole
-    for tensor, key in _KEYS.items():
-        _, _, end = tensor.partition(".")
-        if tensor in t:
-            found[f"{key}.{end or 'weight'}"] = t[tensor]
-    for tensor, keys in _NORMS.items():  # with or without the names that fused layers give them
-        for end in ("weight", "bias"):
-            if tensor + ".bias" * (end == "bias") in t:
-                found |= {f"{key}{end}": t[tensor + ".bias" * (end == "bias")] for key in keys}
-    if "gate" in t:
-        found["mlp.linear_fc1.weight"] = torch.cat([t["gate"], t["up"]])
-    elif "up" in t:
-        found["mlp.linear_fc1.weight"] = t["up"]
-    if "shared_gate" in t:
-        both = torch.cat([t["shared_gate"], t["shared_up"]])
-        found["mlp.shared_experts.linear_fc1.weight"] = both
+    keys = {**_KEYS, **_OTHER_KEYS.get(name, {})}
+    norms = {**_NORMS, **_OTHER_NORMS.get(name, {})}
+    parameters = _PARAMETERS.get(name, {})
+    for tensor, values in t.items():
+        base, _, end = tensor.partition(".")
+        if tensor in parameters:
+            found[parameters[tensor]] = values
+        elif base in keys:
+            found[f"{keys[base]}.{end or 'weight'}"] = values
+        for key in norms.get(base, ()):
+            found[f"{key}{end or 'weight'}"] = values
+    return found | _joined(name, t)
+
+
+def _joined(name: str, t: Tensors) -> Tensors:
+    """Return the weights of gates and up projections as one, and those of experts."""
+    found = {}
+    experts = "mlp.experts.experts.linear_fc"
     if "e_gate" in t:
-        found["mlp.experts.experts.linear_fc1.weight"] = torch.cat([t["e_gate"], t["e_up"]], dim=1)
-        found["mlp.experts.experts.linear_fc2.weight"] = t["e_down"]
+        found[f"{experts}1.weight"] = torch.cat([t["e_gate"], t["e_up"]], dim=1)
+        found[f"{experts}2.weight"] = t["e_down"]
+    if name == "GPT-OSS":  # Hugging Face has them as [in, out]
+        found[f"{experts}1.weight"] = torch.cat([t["gate"].mT, t["up"].mT], dim=1)
+        found[f"{experts}1.bias"] = torch.cat([t["gate.bias"], t["up.bias"]], dim=1)
+        found[f"{experts}2.weight"] = t["down"].mT
+        found[f"{experts}2.bias"] = t["down.bias"]
+        return found
+    for key, gate, up in (
+        ("mlp.linear_fc1.weight", "gate", "up"),
+        ("mlp.linear_fc1.weight", "wi_0", "wi_1"),
+        ("mlp.shared_experts.linear_fc1.weight", "shared_gate", "shared_up"),
+    ):
+        if gate in t:
+            found[key] = torch.cat([t[gate], t[up]])
     return found
 
 
-_NORMS = {
+_NORMS = {  # with or without the names that fused layers give them
     "input_norm": ("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
     "post_norm": ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"),
+}
+_OTHER_NORMS = {
+    "Gemma 3": {
+        "pre_ff": ("mlp.linear_fc1.layer_norm_",),
+        "post_norm": ("self_attention.linear_proj.post_layernorm.",),
+        "post_ff": ("mlp.linear_fc2.post_layernorm.",),
+    },
+    "Mamba 2": {"input_norm": ("norm.",)},
 }
 _KEYS = {
     "embed": "embedding.word_embeddings",
     "o": "self_attention.linear_proj",
-    "o.bias": "self_attention.linear_proj",
     "q_norm": "self_attention.q_layernorm",
     "k_norm": "self_attention.k_layernorm",
     "q_a": "self_attention.linear_q_down_proj",
@@ -171,26 +135,57 @@ _KEYS = {
     "kv_b": "self_attention.linear_kv_up_proj",
     "q_a_norm": "self_attention.q_layernorm",
     "kv_a_norm": "self_attention.kv_layernorm",
-    "up.bias": "mlp.linear_fc1",
+    "up": "mlp.linear_fc1",
     "down": "mlp.linear_fc2",
-    "down.bias": "mlp.linear_fc2",
+    "wo": "mlp.linear_fc2",
     "shared_down": "mlp.shared_experts.linear_fc2",
     "router": "mlp.router",
+    "d_norm": "self_attention.out_norm",
+    "d_out": "self_attention.out_proj",
+    "relative_attention_bias": "encoder_relative_pos_emb.relative_attention_bias",
 }
+_OTHER_KEYS = {"Mamba 2": {"norm": "mixer.norm", "out": "mixer.out_proj"}}
+_PARAMETERS = {
+    "GPT-OSS": {"sinks": "self_attention.core_attention.softmax_offset"},
+    "Mamba 2": {
+        **{each: f"mixer.in_proj.weight.{each}" for each in ("z", "x", "B", "C", "dt")},
+        **{f"conv_{each}": f"mixer.conv1d.weight.{each}" for each in "xBC"},
+        **{f"conv_{each}.bias": f"mixer.conv1d.bias.{each}" for each in "xBC"},
+        **{each: f"mixer.{each}" for each in ("D", "dt_bias")},
+    },
+    "DeltaNet hybrid": {
+        **{
+            f"d{each[0]}": f"self_attention.in_proj.weight.{each}"
+            for each in ("query", "key", "value", "z", "beta", "alpha")
+        },
+        **{
+            f"conv_{each[0]}": f"self_attention.conv1d.weight.{each}"
+            for each in ("query", "key", "value")
+        },
+        "dt_bias": "self_attention.dt_bias",
+    },
+}
+"""Keys of parameters whose names do not end in weight or bias."""
 NAMES = {
     "input_layernorm": "input_norm",
+    "norm": "input_norm",
     "pre_mlp_layernorm": "post_norm",
     "mlp.router": "router",
     "mlp.shared_experts.linear_fc1": "shared_linear_fc1",
     "mlp.shared_experts.linear_fc2": "shared_linear_fc2",
+    "self_attention.out_norm": "d_norm",
+    "self_attention.core_attention.softmax_offset": "sinks",
+    "self_attention.linear_proj.post_layernorm": "post_norm",
+    "mlp.linear_fc2.post_layernorm": "post_ff",
 }
+"""What modules are called in `bench/layers.py`; others by their last word."""
 
 
 def _filled(sharded: Any, whole: Tensors) -> torch.Tensor:
     """Return what a rank has of a whole weight, as a sharded tensor says."""
     if isinstance(sharded, ShardedTensorFactory):
         return sharded.merge_fn([_filled(each, whole) for each in sharded.build()])
-    key = re.sub(r"^decoder\.layers\.(0\.)?", "", sharded.key)
+    key = re.sub(r"^(de|en)coder\.layers\.(0\.)?", "", sharded.key)
     shape = sharded.global_shape
     values = whole[key]
     if key.startswith("embedding"):  # rows of padding
@@ -198,27 +193,34 @@ def _filled(sharded: Any, whole: Tensors) -> torch.Tensor:
     return values.reshape(shape)[sharded.global_slice()].reshape(sharded.local_shape)
 
 
+def _called(name: str, key: str) -> str:
+    """Return what `bench/layers.py` calls the parameter of a key."""
+    base, dot, _ = key.partition(".bias")
+    middle = "a_" if name == LATENT else ""
+    names = {**NAMES, **{f"self_attention.{x}_layernorm": f"{x}_{middle}norm" for x in ("q", "k")}}
+    names["self_attention.kv_layernorm"] = "kv_a_norm"
+    if name == "Gemma 3":
+        names["pre_mlp_layernorm"] = "pre_ff"
+    if name == "GPT-NeoX":
+        names |= {"mlp.linear_fc1": "up", "mlp.linear_fc2": "down"}
+    return names.get(base, base.rpartition(".")[2]) + dot
+
+
 def load(name: str, rank: int, ranks: int, tensors: Tensors) -> Tensors:
     """Return the parameters of a rank of a whole checkpoint, experts as one buffer."""
-    whole = _whole(name, small(name), tensors)
-    built = model(name, rank, ranks)
+    whole = _whole(name, tensors)
     found: Tensors = {}
-    for key, each in built.sharded_state_dict().items():
+    for key, each in model(name, rank, ranks).sharded_state_dict().items():
         if not isinstance(each, ShardedTensor | ShardedTensorFactory):
             continue
-        short = re.sub(r"^(decoder\.layers\.0|embedding)\.", "", key).removesuffix(".weight")
-        if short.startswith(("decoder.final", "output_layer")):
+        inner = re.sub(r"^((de|en)coder\.layers\.0|embedding)\.", "", key)
+        short = inner.removesuffix(".weight")
+        if short.startswith(("decoder", "output_layer")) or short.endswith("A_log"):
             continue
         held = _filled(each, whole)
-        expert = re.fullmatch(r"mlp\.experts\.local_experts\.\d+\.(linear_fc\d)", short)
+        expert = re.fullmatch(r"mlp\.experts\.local_experts\.\d+\.(linear_fc\d)(\.bias)?", short)
         if expert:
-            found.setdefault(f"experts.{expert[1]}", []).append(held)
-            continue
-        base, dot, _ = short.partition(".bias")
-        middle = "a_" if name == _LATENT else ""
-        heads = {f"self_attention.{x}_layernorm": f"{x}_{middle}norm" for x in ("q", "k", "kv")}
-        names = {**NAMES, **heads}
-        if name == "GPT-NeoX":
-            names |= {"mlp.linear_fc1": "up", "mlp.linear_fc2": "down"}
-        found[names.get(base, base.rpartition(".")[2]) + dot] = held
+            found.setdefault(f"experts.{expert[1]}{expert[2] or ''}", []).append(held)
+        else:
+            found[_called(name, short)] = held
     return {key: torch.stack(e) if isinstance(e, list) else e for key, e in found.items()}

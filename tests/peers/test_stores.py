@@ -7,7 +7,18 @@ import tomllib
 
 import pytest
 from places import ROOT
-from stores import CASES, FOLDER, PACKAGES, TRAINERS, expected, learn, learned, write
+from stores import (
+    CASES,
+    FOLDER,
+    PACKAGES,
+    REFUSED,
+    TRAINERS,
+    expected,
+    learn,
+    learned,
+    loader,
+    write,
+)
 from sweeps import kept, sampled
 
 import shardwright as sw
@@ -26,6 +37,15 @@ def test_learned_again(store: str, name: str, devices: int, request: pytest.Fixt
     assert found.stored.buffers == learned(store, name, devices).buffers
 
 
+@pytest.mark.parametrize(("name", "devices"), REFUSED)
+def test_what_vllm_refuses(name: str, devices: int) -> None:
+    """The cells of the table that no loader gives."""
+    pytest.importorskip("vllm", reason="vllm is not installed: `make peers` runs this")
+    kind, text = REFUSED[name, devices]
+    with pytest.raises(kind, match=text):
+        loader("vllm")(name, 0, devices, {})
+
+
 @pytest.mark.parametrize(
     "case",
     sampled(CASES, ("vllm", "Llama 3", 4), ("megatron", "Llama 3", 8), ("vllm", "GPT-OSS", 2)),
@@ -40,7 +60,6 @@ CELLS = [
     for source in CASES
     for target in CASES
     if source[2] == TRAINERS and target[0] == "vllm" and source[1] == target[1]
-    if source[:2] != ("megatron", "DeepSeek V3")  # the table has Transformer Engine's layers
 ]
 
 

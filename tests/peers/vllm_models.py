@@ -24,7 +24,7 @@ from vllm.model_executor.models import registry
 Tensors = dict[str, Any]
 
 NAMES = {
-    r"embed_tokens|embeddings|embedding": "embed_tokens",
+    r"embed_tokens|embeddings|embedding|embed_in": "embed_tokens",
     r"(input_layernorm|(?<=\bbackbone\.layers\.0\.)norm)": "input_norm",
     r"post_attention_layernorm": "post_norm",
     r"pre_feedforward_layernorm": "pre_ff",
@@ -34,7 +34,9 @@ NAMES = {
     r"mlp\.shared_experts?\.gate_up_proj": "shared_gate_up",
     r"mlp\.shared_experts?\.down_proj": "shared_down",
     r"mlp\.gate_up_proj": "gate_up",
-    r"mlp\.down_proj": "down",
+    r"mlp\.(down_proj|dense_4h_to_h)": "down",
+    r"mlp\.dense_h_to_4h": "up",
+    r"attention\.dense": "o_proj",
     r".*experts\.w13": "w13",
     r".*experts\.w2": "w2",
     r"(mlp|block_sparse_moe)\.(gate|router)": "router",
