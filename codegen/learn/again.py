@@ -70,9 +70,19 @@ def learn_again(path: Path, home: str = "") -> LearnedAgain:
         for name, each in before.items()
         if now.versions.get(name) != each
     )
+    has = stored.buffers.keys() & (now.layouts.keys() if now.sampled else stored.buffers.keys())
+    expected = Stored(
+        stored.mesh,
+        stored.tensors,
+        {name: each for name, each in stored.buffers.items() if name in has},
+        stored.dtype,
+        partial=True,
+    )
     kept = {
-        device: {name: held for name, held in buffers.items() if name in stored.buffers}
+        device: {name: held for name, held in buffers.items() if name in has}
         for device, buffers in now.held.items()
     }
+    layouts = {name: each for name, each in now.layouts.items() if name in has}
     findings = tuple(each for each in now.findings if each not in said.get("findings", ()))
-    return LearnedAgain(path, compare(replace(now, held=kept), stored), versions, findings)
+    comparison = compare(replace(now, held=kept, layouts=layouts), expected)
+    return LearnedAgain(path, comparison, versions, findings)

@@ -21,16 +21,18 @@ from shardwright.codegen.learn.held import (
     named,
     order_of,
 )
-from shardwright.codegen.learn.learn import Learned, read_ranks
+from shardwright.codegen.learn.learn import Learned, learn, read_ranks
 from shardwright.codegen.learn.probe import (
     Load,
     element_type,
     probe,
     read_logical,
 )
+from shardwright.codegen.learn.sampled import LARGE, is_large
 from shardwright.codegen.learn.sides import HeldSide, LayoutSide, Side, walked
 from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.parts import BoundBuffer
 from shardwright.ir.relayout import check_alike
 from shardwright.ir.stored import Stored
 
@@ -100,9 +102,9 @@ def compare(
         if isinstance(given, Stored):
             sides.append(LayoutSide(given))
         elif isinstance(given, Learned):
-            sides.append(HeldSide(given.tensors, given.held))
+            sides.append(_of_learned(given, argument))
         elif callable(given):
-            sides.append(_run(given, other, logical, ranks, dtype))
+            sides.append(_run(given, argument, other, logical, ranks, dtype))
         else:
             raise InputError(
                 "each side must be a layout or a loader",
@@ -112,16 +114,44 @@ def compare(
             )
     if isinstance(found, Stored) and isinstance(expected, Stored):
         check_alike(expected, found)
+    pair = [side.stored for side in sides if isinstance(side, LayoutSide)]
+    if len(pair) == 2:
         _check_devices(sides[0], sides[1])
-        _check_buffers([*found.bound], [*expected.bound])
-        if any(found.bound[name].dim != each.dim for name, each in expected.bound.items()):
-            sides = [walked(found), walked(expected)]
+        _check_buffers([*pair[0].bound], [*pair[1].bound])
+        if any(_stacked_otherwise(*(each.bound[name] for each in pair)) for name in pair[0].bound):
+            sides = [walked(each) for each in pair]
     return Comparison(tuple(_differences(*sides)))
 
 
+def _stacked_otherwise(found: BoundBuffer, expected: BoundBuffer) -> bool:
+    """Return whether the parts of two buffers stand along other dimensions."""
+    return found.dim != expected.dim and min(len(found.parts), len(expected.parts)) > 1
+
+
+def _of_learned(given: Learned, argument: str) -> Side:
+    """Return what was learned; InputError for large buffers without a layout, of which not every
+    element is known."""
+    if not given.sampled:
+        return HeldSide(given.tensors, given.held)
+    lacking = [name for each in given.held.values() for name in each if name not in given.layouts]
+    if lacking:
+        raise InputError(
+            "large buffers must have layouts to be compared",
+            argument=argument,
+            got=next(iter(given.findings), lacking[0]),
+            expected=f"smaller tensors, of {LARGE:,} elements together, of which all are compared",
+        )
+    return LayoutSide(Stored(given.mesh, given.tensors, given.layouts, given.dtype, partial=True))
+
+
 def _run(
-    load: Load, other: Stored | Learned | None, logical: object, ranks: object, dtype: object
-) -> HeldSide:
+    load: Load,
+    argument: str,
+    other: Stored | Learned | None,
+    logical: object,
+    ranks: object,
+    dtype: object,
+) -> Side:
     """Return what a loader stores; the tensors and ranks are those of the other side if they are
     not given."""
     if other is None and (logical is None or ranks is None):
@@ -134,10 +164,11 @@ def _run(
     tensors = read_logical(logical if other is None or logical is not None else other.tensors)
     mesh = other.mesh if ranks is None and other is not None else read_ranks(ranks)
     exact = element_type(tensors, dtype)
-    return HeldSide(
-        {name: each.shape for name, each in tensors.items()},
-        probe(load, tensors, mesh.device_ids, exact),
-    )
+    shapes = {name: each.shape for name, each in tensors.items()}
+    if is_large(shapes):
+        learned = learn(load, logical=tensors, ranks=mesh, dtype=exact)
+        return _of_learned(learned, argument)
+    return HeldSide(shapes, probe(load, tensors, mesh.device_ids, exact))
 
 
 def _differences(found: Side, expected: Side) -> Iterator[Difference]:
@@ -186,7 +217,7 @@ def _of_buffer(found: Side, expected: Side, device: int, name: str) -> Iterator[
     same = None
     dim = expected.dim(name) if expected.dim(name) is not None else found.dim(name)
     if isinstance(found, HeldSide) and isinstance(expected, HeldSide):
-        pair = [side.held[device][name] for side in (found, expected)]
+        pair = [side.whole(device, name) for side in (found, expected)]
         dim = best_dim(pair, expected.tensors)
         if shape == wanted:
             same = pair[0].reshaped(shape).same(pair[1].reshaped(wanted))

@@ -22,8 +22,9 @@ import numpy as np
 
 from shardwright.codegen.learn.fit_dim import ANY, PLAIN, DimFit, Range
 from shardwright.codegen.learn.fit_part import EMPTY, PartFit, Seen, Slot
-from shardwright.codegen.learn.held import PADDING, SCATTERED, UNKNOWN, HeldBlock, of_held
-from shardwright.codegen.learn.probe import PADDED, HeldBuffer
+from shardwright.codegen.learn.held import PADDING, SCATTERED, UNKNOWN, HeldBlock
+from shardwright.codegen.learn.probe import PADDED
+from shardwright.codegen.learn.sampled import AnyHeld, SampledBuffer, blocks_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.parts import BoundBuffer, BufferLayout, Stack, bind
@@ -33,14 +34,14 @@ _ODD = (PADDING, UNKNOWN, SCATTERED)
 
 
 def fit_buffer(
-    held: Sequence[HeldBuffer], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
+    held: Sequence[AnyHeld], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> BufferLayout | None:
     """Return the layout of a buffer from what each mesh position holds; None if no layout has
     it."""
-    ranks = {len(each.shape) for each in held if each.tensors.size} or {len(held[0].shape)}
+    ranks = {len(each.shape) for each in held if each.size} or {len(held[0].shape)}
     if len(ranks) > 1 or not all(each.is_moved for each in held):
         return None
-    if not any((each.tensors >= 0).any() for each in held):
+    if not any(each.has_elements for each in held):
         return None
     along = sorted(
         (_View(tuple(held), shapes, mesh, dim) for dim in range(max(1, *ranks))),
@@ -55,7 +56,7 @@ def fit_buffer(
 
 def holds(
     layout: BufferLayout,
-    held: Sequence[HeldBuffer],
+    held: Sequence[AnyHeld],
     shapes: Mapping[str, tuple[int, ...]],
     mesh: Mesh,
 ) -> bool:
@@ -69,10 +70,12 @@ def holds(
 
 
 def _holds_one(
-    bound: BoundBuffer, position: int, held: HeldBuffer, numbers: Mapping[str, int]
+    bound: BoundBuffer, position: int, held: AnyHeld, numbers: Mapping[str, int]
 ) -> bool:
+    if isinstance(held, SampledBuffer):
+        return held.holds(bound, position, numbers)
     shape = bound.shape(position)
-    if math.prod(shape) != held.tensors.size:
+    if math.prod(shape) != held.size:
         return False
     seen = held.reshaped(shape)
     covered = np.zeros(shape, dtype=np.bool_)
@@ -105,9 +108,7 @@ class _View(Seen):
 
     @cached_property
     def _all(self) -> list[list[HeldBlock]]:
-        return [
-            of_held(each, self.shapes, self.dim) if each.tensors.size else [] for each in self.held
-        ]
+        return [blocks_of(each, self.shapes, self.dim) if each.size else [] for each in self.held]
 
     def layouts(self) -> Iterator[BufferLayout]:
         """Yield layouts that may hold, simplest first."""
@@ -236,12 +237,8 @@ class _View(Seen):
         else:
             return None
         length = sum(width for _, width in turn)
-        found = []
-        for each in self.held:
-            shape = list(each.shape)
-            shape[self.dim : self.dim + 1] = [shape[self.dim] // length, length]
-            found.append(each.reshaped(shape))
-        return _View(tuple(found), self.shapes, self.mesh, self.dim + 1)
+        found = tuple(each.split(self.dim, length) for each in self.held)
+        return _View(found, self.shapes, self.mesh, self.dim + 1)
 
     def _pieces(self) -> list[Slot] | None:
         """Return slots in which elements do not jump, where all positions have alike ones."""
@@ -258,7 +255,7 @@ class _View(Seen):
 
     def _cut_alike(self) -> list[Slot] | None:
         """Return slots between all places at which the elements of any position jump."""
-        if len({each.shape for each in self.held if each.tensors.size}) > 1:
+        if len({each.shape for each in self.held if each.size}) > 1:
             return None
         split = [
             [p for block in blocks for p in _unbroken(block, self.dim)] for blocks in self.blocks

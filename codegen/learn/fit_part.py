@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwright.codegen.learn.fit_dim import DimFit, Range
 from shardwright.codegen.learn.held import HeldBlock
-from shardwright.codegen.learn.probe import HeldBuffer
+from shardwright.codegen.learn.sampled import AnyHeld
 from shardwright.ir.arrays import Integers
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.errors import InputError
@@ -66,7 +66,7 @@ def loops(add: Integers) -> list[Entry] | None:
 class Seen:
     """A buffer on all positions, seen along a dimension."""
 
-    held: tuple[HeldBuffer, ...]
+    held: tuple[AnyHeld, ...]
     shapes: Mapping[str, tuple[int, ...]]
     mesh: Mesh
     dim: int
@@ -152,7 +152,7 @@ class PartFit:
         if dim == self.view.dim:
             pads = self.pads
         elif dim is not None:
-            full = [held.shape[dim] if held.tensors.size else 0 for held in self.view.held]
+            full = [held.shape[dim] if held.size else 0 for held in self.view.held]
             pairs = zip(self.slot, full, strict=True)
             if any(b is not None and len(b.adds[dim]) < extent for b, extent in pairs):
                 pads = max(full)

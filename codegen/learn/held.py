@@ -58,9 +58,12 @@ class HeldBlock:
         return replace(self, start=low, base=base, adds=tuple(adds), width=high - low)
 
 
-def of_layout(stored: Stored, buffer: str, position: int) -> list[HeldBlock]:
-    """Return the blocks of a buffer on a mesh position."""
+def of_layout(stored: Stored, buffer: str, position: int, along: int = 0) -> list[HeldBlock]:
+    """Return the blocks of a buffer on a mesh position, along the dimension of its stack; those of
+    one part along any dimension."""
     bound = stored.bound[buffer]
+    if len(bound.parts) == 1 and bound.parts[0].cuts:
+        bound = replace(bound, dim=along)
     found = []
     for part, start in zip(bound.parts, bound.starts(position), strict=False):
         box = part.box(position)

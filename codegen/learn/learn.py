@@ -22,24 +22,26 @@ from shardwright.codegen.learn.held import (
     called,
     listed,
     named,
-    of_held,
     order_of,
 )
+from shardwright.codegen.learn.pieces import differences
 from shardwright.codegen.learn.probe import (
-    Buffers,
     HeldBuffer,
     Load,
+    LogicalTensor,
     element_type,
     probe,
     read_logical,
 )
 from shardwright.codegen.learn.processes import probe_in_processes
+from shardwright.codegen.learn.sampled import AnyHeld, blocks_of, is_large, probe_sampled
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.given import mesh_of
+from shardwright.ir.holdings import TensorClasses
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.parts import BufferLayout, Shapes, Stack
-from shardwright.ir.stored import Stored
+from shardwright.ir.stored import Stored, lacking_of
 
 AXIS = "rank"
 """The axis of the mesh of ranks that are given by their numbers."""
@@ -59,13 +61,14 @@ class Learned(Drawn):
     mesh: Mesh
     tensors: dict[str, tuple[int, ...]]
     dtype: str
-    held: dict[int, Buffers]  # by device id
+    held: dict[int, dict[str, AnyHeld]]  # by device id and buffer
     layouts: dict[str, BufferLayout]  # of the buffers that have one
     findings: tuple[str, ...]
     source: str  # MODULE:FUNCTION
     like: str  # what the loader got: numpy, torch or jax
     versions: dict[str, str]  # of distributions that were imported
     processes: bool = False  # whether each rank ran in one of its own
+    sampled: bool = False  # whether `held` is a sample; layouts were checked on every element
 
     @cached_property
     def stored(self) -> Stored:
@@ -89,15 +92,29 @@ class Learned(Drawn):
         )
 
     def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
-        """Return which elements of a tensor are on no rank in some buffers; None if all are."""
+        """Return which elements of a tensor are on no rank in some buffers; None if all are.
+
+        Of a sample, the buffers with a layout count.
+        """
+        if self.sampled:
+            return self._missing_in_layouts(tensor, buffers)
         shape, number = self.tensors[tensor], [*self.tensors].index(tensor)
         has = np.zeros(shape, dtype=np.bool_)
         for each in self.held.values():
             for held in (each[name] for name in buffers if name in each):
+                assert isinstance(held, HeldBuffer)
                 there = held.tensors == number
                 if there.any():
                     has[tuple(held.index[there][:, dim] for dim in range(len(shape)))] = True
         return None if has.all() else _ranges(tensor, ~has)
+
+    def _missing_in_layouts(self, tensor: str, buffers: Sequence[str]) -> str | None:
+        layouts = {name: self.layouts[name] for name in buffers if name in self.layouts}
+        stored = Stored(self.mesh, self.tensors, layouts, self.dtype, partial=True)
+        every = [box for boxes in stored.holdings[tensor] for box in boxes]
+        grid = TensorClasses.of(self.tensors[tensor], every)
+        lacking = ~grid.mask(every)
+        return f"{lacking_of(grid, lacking)[1]} of {tensor} are" if lacking.any() else None
 
     def __repr__(self) -> str:
         return (
@@ -157,19 +174,52 @@ def learn(
         )
     tensors, mesh = read_logical(logical), read_ranks(ranks)
     exact = element_type(tensors, dtype)
-    run = probe_in_processes if processes else probe
-    held = run(load, tensors, mesh.device_ids, exact)
     shapes = {name: each.shape for name, each in tensors.items()}
+    large = not processes and is_large(shapes)
+    held = _held(load, tensors, mesh, exact, processes, large)
     found = {}
     for name in dict.fromkeys(name for each in held.values() for name in each):
-        sides = [_of(each, name) for each in held.values()]
+        sides = [_of(each, name, shapes) for each in held.values()]
         layout = fit_buffer(sides, shapes, mesh)
         if layout is not None:
             found[name] = layout
     source, versions = _source(load)
     like = next(iter(tensors.values())).kind
-    learned = Learned(mesh, shapes, exact, held, found, (), source, like, versions, processes)
-    return replace(learned, findings=tuple(_findings(learned)))
+    learned = Learned(
+        mesh, shapes, exact, held, found, (), source, like, versions, processes, large
+    )
+    findings = list(_findings(learned))
+    if large:
+        findings += _unlike_the_sample(learned, load, tensors)
+    return replace(learned, findings=tuple(findings))
+
+
+def _held(
+    load: Load,
+    tensors: Mapping[str, LogicalTensor],
+    mesh: Mesh,
+    exact: str,
+    processes: bool,
+    large: bool,
+) -> dict[int, dict[str, AnyHeld]]:
+    """Return what each rank stores, large buffers by a sample."""
+    if large:
+        return probe_sampled(load, tensors, mesh.device_ids, exact)
+    run = probe_in_processes if processes else probe
+    found = run(load, tensors, mesh.device_ids, exact)
+    return {device: dict(buffers) for device, buffers in found.items()}
+
+
+def _unlike_the_sample(
+    learned: Learned, load: Load, tensors: Mapping[str, LogicalTensor]
+) -> Iterator[str]:
+    """Yield the buffers in which a loader stores something else than the layout of the sample, and
+    take their layouts away."""
+    if not learned.layouts:
+        return
+    stored = Stored(learned.mesh, learned.tensors, learned.layouts, learned.dtype, partial=True)
+    for name, rows in differences(load, tensors, stored, learned.dtype):
+        yield f"{name} {rows} hold other values than {learned.layouts.pop(name)}"
 
 
 def read_ranks(ranks: object) -> Mesh:
@@ -188,11 +238,11 @@ def read_ranks(ranks: object) -> Mesh:
     return mesh_of(ranks, "ranks")
 
 
-def _of(buffers: Buffers, name: str) -> HeldBuffer:
+def _of(buffers: Mapping[str, AnyHeld], name: str, shapes: Shapes) -> AnyHeld:
     """Return a buffer of a rank; an empty one where the rank has none."""
     if name in buffers:
         return buffers[name]
-    rank = max((each.index.shape[-1] for each in buffers.values()), default=1)
+    rank = max(1, *map(len, shapes.values()))
     nothing = np.zeros((0,))
     index = np.zeros((0, rank), dtype=np.int64)
     return HeldBuffer(nothing.astype(np.int64), index, nothing, nothing, nothing)
@@ -210,10 +260,13 @@ def _findings(learned: Learned) -> Iterator[str]:
         for name, held in buffers.items():
             if name not in learned.layouts:
                 for place, said in _odd(name, held, learned.tensors):
-                    ranks.setdefault((place, said), []).append(device)
+                    by = ", by a sample" * (not isinstance(held, HeldBuffer))
+                    ranks.setdefault((place, said + by), []).append(device)
     for (place, said), devices in ranks.items():
         yield f"{place} of {_of_ranks(devices, learned)} {said}"
     every = [*{name: None for buffers in learned.held.values() for name in buffers}]
+    if learned.sampled and {*every} > {*learned.layouts}:
+        return  # a sample does not say which elements the other buffers have
     for tensor in learned.tensors:
         missing = learned.missing(tensor, every)
         if missing is not None:
@@ -226,12 +279,12 @@ def _of_ranks(devices: list[int], learned: Learned) -> str:
     return f"rank{'s' * (len(devices) > 1)} {', '.join(map(str, devices))}"
 
 
-def _odd(name: str, held: HeldBuffer, shapes: Shapes) -> Iterator[tuple[str, str]]:
+def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
     """Yield the ranges of a buffer that no layout has, and what they hold: along the dimension in
     which they are fewest."""
     found = []
     for dim in range(max(1, len(held.shape))):
-        blocks = [(block, _why(block, shapes)) for block in of_held(held, shapes, dim)]
+        blocks = [(block, _why(block, shapes)) for block in blocks_of(held, shapes, dim)]
         along = named(dim, len(held.shape))
         odd = [(f"{name} {along} {b.start} to {b.stop}", why) for b, why in blocks if why]
         if odd:

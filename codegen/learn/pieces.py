@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ import numpy.typing as npt
 from shardwright.codegen.learn.probe import Codes, Floats, Load, LogicalTensor, run_loader
 from shardwright.ir.parts import BoundBuffer
 from shardwright.ir.stored import Stored
+
+Rows: TypeAlias = npt.NDArray[np.bool_]
 
 PIECE = 2**20
 """Elements that are compared at a time."""
@@ -41,12 +44,40 @@ def first_difference(
                     return f"{name} of rank {device} has shape {held[name].shape}"
                 array = held[name].reshape(shape)
                 starts = codes.starts[dim]
-                if not _same(array, bound, position, dim, line, starts):
+                if _odd_rows(array, bound, position, dim, line, starts).any():
                     return f"{name} of rank {device}"
                 rest = _digest(array, [place for _, place in _boxes(bound, position)])
                 if padding.setdefault(name, rest) != rest:
                     return f"the padding of {name} of rank {device}"
     return None
+
+
+def differences(
+    load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the buffers in which a loader stores something else than a layout, each with the first
+    device and its rows; the loader may have other buffers too."""
+    codes = Codes.of(tensors, dtype)
+    left = dict(stored.bound)
+    for position, device in enumerate(stored.mesh.device_ids):
+        odd: dict[str, Rows] = {}
+        padding: dict[str, int] = {}
+        for dim, line, values in codes.passes_along():
+            held = run_loader(load, tensors, device, values)
+            for name, bound in left.items():
+                if name not in held:  # a rank without elements of its tensors
+                    continue
+                array = held[name].reshape(bound.shape(position))
+                rows = _odd_rows(array, bound, position, dim, line, codes.starts[dim])
+                rest = _digest(array, [place for _, place in _boxes(bound, position)])
+                if padding.setdefault(name, rest) != rest:
+                    rows[:] = True
+                odd[name] = odd.get(name, rows) | rows
+        for name, rows in odd.items():
+            if rows.any():
+                del left[name]
+                at = np.flatnonzero(rows)
+                yield name, f"rows {at[0]} to {at[-1] + 1} of rank {device}"
 
 
 def _boxes(bound: BoundBuffer, position: int) -> Iterator[tuple[int, Place]]:
@@ -61,24 +92,28 @@ def _boxes(bound: BoundBuffer, position: int) -> Iterator[tuple[int, Place]]:
             yield number, tuple(place)
 
 
-def _same(
+def _odd_rows(
     array: Floats,
     bound: BoundBuffer,
     position: int,
     dim: int,
     line: Floats,
     starts: Mapping[str, int],
-) -> bool:
-    """Return whether the parts of a buffer have the digits of their elements along a dimension."""
+) -> Rows:
+    """Return of each row of a buffer whether its parts have other digits than those of their
+    elements along a dimension."""
+    found: Rows = np.zeros(array.shape[:1] or (1,), dtype=np.bool_)
     for number, place in _boxes(bound, position):
         part = bound.parts[number]
         box, held = part.box(position), array[place]
         indices = list(part.indices(box)) if box else []
         index = indices[dim] if dim < len(indices) else np.zeros((1,) * held.ndim, np.int64)
         wanted = np.broadcast_to(line[starts[part.tensor] + index], held.shape)
-        if any((held[rows] != wanted[rows]).any() for rows in _pieces(held.shape)):
-            return False
-    return True
+        odd = found[place[0]] if place else found
+        for rows in _pieces(held.shape):
+            differ = held[rows] != wanted[rows]
+            odd[rows or slice(None)] |= differ.reshape(len(differ) if rows else 1, -1).any(axis=1)
+    return found
 
 
 def _pieces(shape: Sequence[int]) -> Iterator[Place]:

@@ -121,6 +121,16 @@ class HeldBuffer:
         """The shape of the buffer."""
         return tuple(self.tensors.shape)
 
+    @property
+    def size(self) -> int:
+        """How many places there are."""
+        return self.tensors.size
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether any place has an element of a tensor."""
+        return bool((self.tensors >= 0).any())
+
     def reshaped(self, shape: Sequence[int]) -> HeldBuffer:
         """Return the same elements, in C order, as a buffer of another shape."""
         index = self.index.reshape(*shape, self.index.shape[-1])
@@ -128,6 +138,11 @@ class HeldBuffer:
             each.reshape(shape) for each in (self.times, self.plus, self.computed)
         )
         return HeldBuffer(self.tensors.reshape(shape), index, times, plus, computed)
+
+    def split(self, dim: int, length: int) -> HeldBuffer:
+        """Return the buffer with a dimension in two, the second one of a length."""
+        parts = (self.shape[dim] // length, length)
+        return self.reshaped((*self.shape[:dim], *parts, *self.shape[dim + 1 :]))
 
     def row(self, place: int, dim: int) -> HeldBuffer:
         """Return what is at a place along a dimension, which stays with extent 1."""
@@ -153,6 +168,7 @@ class HeldBuffer:
 
 
 Buffers: TypeAlias = dict[str, HeldBuffer]
+"""What a device stores, by the names of buffers."""
 
 
 def read_logical(logical: object) -> dict[str, LogicalTensor]:
@@ -206,9 +222,17 @@ def probed(
     device: int,
     codes: Codes,
     together: bool = False,
+    take: Callable[[dict[str, Floats]], dict[str, Floats]] = dict,
 ) -> Buffers:
-    """Return what a loader stores on a device; `together`: in as many runs on all devices."""
-    passes = [run_loader(load, tensors, device, values) for values in codes.passes()]
+    """Return what a loader stores on a device.
+
+    `together`: in as many runs on all devices. `take`: what to keep of the buffers of a run.
+    """
+
+    def run(values: Mapping[str, Any]) -> dict[str, Floats]:
+        return take(run_loader(load, tensors, device, values))
+
+    passes = [run(values) for values in codes.passes()]
     for other in passes[1:]:
         for name in {*passes[0], *other}:
             shapes = [each[name].shape if name in each else "none" for each in (passes[0], other)]
@@ -223,7 +247,7 @@ def probed(
     if not together and all(each.is_moved for each in found.values()):
         return found
     constants = ({name: np.float64(value) for name in tensors} for value in (0, 1))
-    zeros, ones = (run_loader(load, tensors, device, values) for values in constants)
+    zeros, ones = map(run, constants)
     for name, each in found.items():
         if not each.is_moved:
             values = [passed[name] for passed in passes]

@@ -10,7 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from shardwright.codegen.learn.held import HeldBlock, of_held, of_layout
-from shardwright.codegen.learn.probe import PADDED, Buffers, HeldBuffer
+from shardwright.codegen.learn.probe import PADDED, HeldBuffer
+from shardwright.codegen.learn.sampled import AnyHeld
 from shardwright.ir.stored import Stored
 
 Extents: TypeAlias = tuple[int, ...]
@@ -44,7 +45,7 @@ class LayoutSide:
 
     def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
         """Return the blocks of a buffer along a dimension."""
-        return of_layout(self.stored, name, self.devices.index(device))
+        return of_layout(self.stored, name, self.devices.index(device), dim)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class HeldSide:
     """What a loader stores, by device."""
 
     tensors: Mapping[str, tuple[int, ...]]
-    held: Mapping[int, Buffers]
+    held: Mapping[int, Mapping[str, AnyHeld]]
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -74,7 +75,13 @@ class HeldSide:
 
     def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
         """Return the blocks of a buffer along a dimension."""
-        return of_held(self.held[device][name].reshaped(shape), self.tensors, dim)
+        return of_held(self.whole(device, name).reshaped(shape), self.tensors, dim)
+
+    def whole(self, device: int, name: str) -> HeldBuffer:
+        """Return a buffer of which every element is known: others are compared by their layouts."""
+        held = self.held[device][name]
+        assert isinstance(held, HeldBuffer)
+        return held
 
 
 Side: TypeAlias = LayoutSide | HeldSide

@@ -1,0 +1,314 @@
+"""Large buffers by a sample: all places along each dimension, at a few places of the others.
+
+A buffer's rows along a dimension come in runs: rows of one tensor whose elements follow one another
+alike. A first round of passes finds where runs begin, a second one reads whole lines there. So a
+sample has what a fit needs, and little more than one line for each run. `pieces.py` then checks
+what was fitted on every element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.codegen.learn.held import (
+    PADDING,
+    SCATTERED,
+    UNKNOWN,
+    HeldBlock,
+    of_held,
+)
+from shardwright.codegen.learn.probe import (
+    COMPUTED,
+    PADDED,
+    Buffers,
+    Codes,
+    Floats,
+    HeldBuffer,
+    Load,
+    LogicalTensor,
+    probed,
+)
+from shardwright.ir.arrays import Integers
+from shardwright.ir.errors import InputError
+from shardwright.ir.parts import BoundBuffer, Shapes
+
+LARGE = 2**22
+"""Elements of all logical tensors, above which buffers are learned by a sample."""
+SMALL = 2**14
+"""Elements of a buffer that is read whole even then."""
+MOST_READ = 2**24
+"""Places of a buffer that are read for one dimension."""
+_FEW = 8
+
+Places: TypeAlias = tuple[Integers, ...]
+"""Of each dimension the places that were read."""
+
+
+@dataclass(frozen=True)
+class SampledBuffer:
+    """What is known of a large buffer. `lines`: of each dimension the places that were read, all
+    of them along this dimension, and what they hold."""
+
+    shape: tuple[int, ...]
+    lines: tuple[tuple[Places, HeldBuffer], ...]
+
+    @property
+    def size(self) -> int:
+        """How many places there are."""
+        return math.prod(self.shape)
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether any place that was read has an element of a tensor."""
+        return any(held.has_elements for _, held in self.lines)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether every value that was read is an element as it is, or padding."""
+        return all(held.is_moved for _, held in self.lines)
+
+    def split(self, dim: int, length: int) -> SampledBuffer:
+        """Return the buffer with a dimension in two, the second one of a length.
+
+        Of lines along other dimensions those in the first turn stay.
+        """
+        shape = (*self.shape[:dim], self.shape[dim] // length, length, *self.shape[dim + 1 :])
+        found = []
+        for along, (places, held) in enumerate(self.lines):
+            here = places[dim]
+            if along == dim:
+                pair = (np.arange(len(here) // length), np.arange(length))
+            else:
+                first = np.flatnonzero(here < length)
+                held = _taken(held, dim, first)
+                pair = (np.zeros(1, dtype=np.int64), here[first])
+            placed = (*places[:dim], *pair, *places[dim + 1 :])
+            line = placed, held.reshaped(tuple(map(len, placed)))
+            found += [line] * (2 if along == dim else 1)
+        return SampledBuffer(shape, tuple(found))
+
+    def blocks(self, shapes: Shapes, dim: int) -> list[HeldBlock]:
+        """Return the blocks of the buffer along a dimension."""
+        starts = _run_starts(self.lines[dim][1], dim)
+        found: list[HeldBlock] = []
+        for low, high in zip(starts, [*starts[1:], self.shape[dim]], strict=True):
+            block = self._block(shapes, dim, low, high)
+            if found and not (found[-1].adds or block.adds) and found[-1].way == block.way:
+                found[-1] = replace(found[-1], width=found[-1].width + block.width)
+            else:
+                found.append(block)
+        return found
+
+    def _block(self, shapes: Shapes, dim: int, low: int, high: int) -> HeldBlock:
+        """Return a run of rows as a block."""
+        odd = HeldBlock(low, SCATTERED, width=high - low)
+        lines = [self._line(along, dim, low, high) for along in range(len(self.shape))]
+        if any(line is None for line in lines):
+            return odd
+        tensors = np.concatenate([line.tensors for line in lines if line is not None])
+        if not (tensors != PADDED).any():
+            return replace(odd, tensor=PADDING)
+        ways = {
+            (line.tensors[0], line.times[0], line.plus[0]) for line in lines if line is not None
+        }
+        adds = []
+        for line in lines:
+            assert line is not None
+            filled = np.flatnonzero(line.tensors != PADDED)
+            ends = slice(0, int(filled[-1]) + 1 if filled.size else 1)
+            ways |= {*zip(line.tensors[ends], line.times[ends], line.plus[ends], strict=True)}
+            adds.append(line.index[ends] - line.index[0])
+        if any(way[0] == COMPUTED for way in ways):
+            return replace(odd, tensor=UNKNOWN)
+        if len(ways) > 1:
+            return odd
+        ((number, times, plus),) = ways
+        name, shape = [*shapes.items()][int(number)]
+        base = lines[dim].index[0, : len(shape)]  # type: ignore[union-attr]
+        whole = tuple(add[:, : len(shape)] for add in adds)
+        ints = tuple(map(int, base))
+        return HeldBlock(low, name, ints, whole, high - low, float(times), float(plus))
+
+    def _line(self, along: int, dim: int, low: int, high: int) -> HeldBuffer | None:
+        """Return the line along a dimension through the first place of a run of rows; None if it
+        was not read."""
+        places, held = self.lines[along]
+        at = []
+        for each, read in enumerate(places):
+            wanted = low if each == dim else 0
+            place = int(np.searchsorted(read, wanted))
+            if each == along:
+                at.append(slice(low, high) if each == dim else slice(None))
+            elif place < len(read) and read[place] == wanted:
+                at.append(slice(place, place + 1))
+            else:
+                return None
+        part = HeldBuffer(*(getattr(held, name)[tuple(at)] for name in _FIELDS))
+        return part.reshaped((part.size,))
+
+    def holds(self, bound: BoundBuffer, position: int, numbers: Mapping[str, int]) -> bool:
+        """Return whether a layout has what was read."""
+        shape = bound.shape(position)
+        if math.prod(shape) != self.size:
+            return False
+        for places, held in self.lines:
+            flat = np.ravel_multi_index(np.ix_(*places), self.shape).reshape(-1)
+            tensors, index = _expected(bound, position, np.unravel_index(flat, shape), numbers)
+            index = np.pad(index, ((0, 0), (0, held.index.shape[-1] - index.shape[1])))
+            if (tensors != held.tensors.reshape(-1)).any():
+                return False
+            if (index != np.where(tensors[:, None] >= 0, held.index.reshape(index.shape), 0)).any():
+                return False
+        return True
+
+
+_FIELDS = ("tensors", "index", "times", "plus", "computed")
+
+AnyHeld: TypeAlias = HeldBuffer | SampledBuffer
+
+
+def is_large(shapes: Shapes) -> bool:
+    """Return whether buffers of tensors of these shapes are learned by a sample."""
+    return sum(map(math.prod, shapes.values())) > LARGE
+
+
+def blocks_of(held: AnyHeld, shapes: Shapes, dim: int) -> list[HeldBlock]:
+    """Return the blocks of what a loader stores in a buffer of tensors of these shapes."""
+    if isinstance(held, SampledBuffer):
+        return held.blocks(shapes, dim)
+    return of_held(held, shapes, dim)
+
+
+def _expected(
+    bound: BoundBuffer, position: int, at: Sequence[Integers], numbers: Mapping[str, int]
+) -> tuple[Integers, Integers]:
+    """Return the tensor and the logical index that a layout has at some places of a buffer."""
+    tensors = np.full(len(at[0]), PADDED, dtype=np.int64)
+    rank = 1 + max(axis.dim for part in bound.parts for group in part.axes for axis in group)
+    index = np.zeros((len(at[0]), rank), dtype=np.int64)
+    for part, start in zip(bound.parts, bound.starts(position), strict=False):
+        box = part.box(position)
+        if any(low >= high for low, high in box):
+            continue
+        begins = [start if dim == bound.dim else 0 for dim in range(len(box))]
+        inside = np.ones(len(at[0]), dtype=np.bool_)
+        for places, begin, (low, high) in zip(at, begins, box, strict=True):
+            inside &= (places >= begin) & (places < begin + high - low)
+        tensors[inside] = numbers[part.tensor]
+        for dim, (low, high) in enumerate(box):
+            local = at[dim][inside] - begins[dim]
+            for logical, added in part.along(dim, low, high).items():
+                index[inside, logical] += added[local]
+    return tensors, index
+
+
+def _taken(held: HeldBuffer, dim: int, places: Integers) -> HeldBuffer:
+    return HeldBuffer(*(np.take(getattr(held, name), places, axis=dim) for name in _FIELDS))
+
+
+def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
+    """Return the rows along a dimension that are not like the row before: of another tensor, or
+    with elements that follow one another otherwise."""
+    rows = {name: np.moveaxis(getattr(held, name), dim, 0) for name in _FIELDS[:4]}
+    count = rows["tensors"].shape[0]
+    kinds = [rows[name].reshape(count, -1) for name in ("tensors", "times", "plus")]
+    index = rows["index"].reshape(count, kinds[0].shape[1], -1)
+    index = np.where(kinds[0][..., None] >= 0, index - index[:, :1], 0)
+    kinds.append(index.reshape(count, -1))
+    new: npt.NDArray[np.bool_] = np.zeros(count, dtype=np.bool_)
+    new[0] = True
+    for each in kinds:
+        new[1:] |= (each[1:] != each[:-1]).any(axis=1)
+    return [int(row) for row in np.flatnonzero(new)]
+
+
+def _few(extent: int) -> Integers:
+    """Return some places along a dimension: the first and the last ones, and random ones."""
+    if extent <= 2 * _FEW:
+        return np.arange(extent, dtype=np.int64)
+    random = np.random.default_rng(extent).integers(0, extent, _FEW)
+    return np.unique(np.concatenate([[0, 1, extent - 1], random])).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Which places are read of each buffer; `starts`: by buffer and dimension, where runs begin."""
+
+    starts: Mapping[tuple[str, int], Sequence[int]]
+
+    def places(self, name: str, shape: tuple[int, ...], along: int) -> Places:
+        """Return the places that are read for the lines along a dimension."""
+        found = tuple(
+            np.arange(extent, dtype=np.int64)
+            if dim == along
+            else np.union1d(_few(extent), self.starts.get((name, dim), ())).astype(np.int64)
+            for dim, extent in enumerate(shape)
+        )
+        if math.prod(map(len, found)) > MOST_READ:
+            raise InputError(
+                "a large buffer must have few blocks of one tensor each",
+                argument="load",
+                got=f"{name} of shape {shape}, of which {math.prod(map(len, found)):,} places "
+                "would have to be read",
+                expected=f"at most {MOST_READ:,}, or smaller tensors, as for sw.learn_sizes",
+            )
+        return found
+
+    def taken(self, held: dict[str, Floats]) -> dict[str, Floats]:
+        """Return what is read of the buffers of a run, by the buffer and the dimension."""
+        found = {}
+        for name, each in held.items():
+            if each.size <= SMALL or not each.ndim:
+                found[f"{name}:"] = each
+                continue
+            for dim in range(each.ndim):
+                found[f"{name}:{dim}"] = each[np.ix_(*self.places(name, each.shape, dim))]
+        return found
+
+
+def probe_sampled(
+    load: Load, tensors: Mapping[str, LogicalTensor], devices: Sequence[int], dtype: str
+) -> dict[int, dict[str, AnyHeld]]:
+    """Return what a loader stores on each device, as `probe` does, large buffers by a sample."""
+    codes = Codes.of(tensors, dtype)
+    return {device: _of_device(load, tensors, device, codes) for device in devices}
+
+
+def _of_device(
+    load: Load, tensors: Mapping[str, LogicalTensor], device: int, codes: Codes
+) -> dict[str, AnyHeld]:
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def taken(sample: _Sample, held: dict[str, Floats]) -> dict[str, Floats]:
+        shapes.update({name: each.shape for name, each in held.items()})
+        return sample.taken(held)
+
+    def read(sample: _Sample) -> Buffers:
+        return probed(load, tensors, device, codes, take=lambda held: taken(sample, held))
+
+    first = read(_Sample({}))
+    starts = {}
+    for key, held in first.items():
+        name, _, dim = key.rpartition(":")
+        if dim:
+            starts[name, int(dim)] = _run_starts(held, int(dim))
+    second = _Sample(starts)
+    known = all({*rows} <= {*_few(shapes[name][dim])} for (name, dim), rows in starts.items())
+    lines = first if known else read(second)
+    found: dict[str, AnyHeld] = {}
+    for name, shape in shapes.items():
+        if f"{name}:" in lines:
+            found[name] = lines[f"{name}:"]
+            continue
+        sample = _Sample({}) if known else second
+        found[name] = SampledBuffer(
+            shape,
+            tuple((sample.places(name, shape, d), lines[f"{name}:{d}"]) for d in range(len(shape))),
+        )
+    return found

@@ -1,0 +1,105 @@
+"""Large tensors, learned by a sample and checked in pieces: as small ones are, whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import exactly, message
+from test_learn import HEADS, LOADERS, cases, check_learned, packed
+
+import shardwright as sw
+from shardwright.codegen.learn import pieces, sampled
+
+Arrays = dict[str, Any]
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read few places of each buffer, and compare few rows at a time."""
+    monkeypatch.setattr(sampled, "LARGE", 0)
+    monkeypatch.setattr(sampled, "SMALL", 0)
+    monkeypatch.setattr(sampled, "_FEW", 1)
+    monkeypatch.setattr(pieces, "PIECE", 8)
+
+
+@pytest.mark.parametrize(
+    ("load", "logical", "ranks", "expected"), LOADERS, ids=[row[0].__name__ for row in LOADERS]
+)
+@pytest.mark.usefixtures("everything_is_large")
+def test_the_simplest_layout(load: Any, logical: Any, ranks: Any, expected: list[str]) -> None:
+    """A sample gives the layout that all elements give."""
+    learned = sw.learn(load, logical=logical, ranks=ranks)
+    assert learned.sampled
+    assert learned.findings == ()
+    assert [f"{name} = {each}" for name, each in learned.stored.buffers.items()] == expected
+    assert sw.compare(load, learned, logical=logical, ranks=ranks).same
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("everything_is_large")
+@settings(max_examples=40, deadline=None)
+@given(cases)
+def test_random_layouts(case: Any) -> None:
+    check_learned(case)
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_what_no_sample_shows() -> None:
+    """One element elsewhere, or scaled: no place of the sample has it, the check in pieces finds
+    it, and the buffer has no layout."""
+
+    def load(rank: int, tensors: Arrays) -> Arrays:
+        w = tensors["w"][32 * rank : 32 * rank + 32].copy()
+        v = tensors["v"][32 * rank : 32 * rank + 32].copy()
+        if rank == 1:
+            w[17, 13] = w[17, 12]
+            v[20, 9] *= 2
+        return {"w": w, "v": v, "u": tensors["u"], "s": tensors["s"] * 3}
+
+    logical = {"w": (64, 40), "v": (64, 40), "u": (8, 40), "s": (64,)}
+    learned = sw.learn(load, logical=logical, ranks=2)
+    assert learned.findings == (
+        "s elements 0 to 64 of all ranks hold s elements 0 to 64 times 3, by a sample",
+        'w rows 17 to 18 of rank 1 hold other values than w[{"rank"}]',
+        'v rows 20 to 21 of rank 1 hold other values than v[{"rank"}]',
+    )
+    assert [*learned.stored.buffers] == ["u"]
+    assert message(lambda: sw.compare(load, learned.stored, logical=logical)) == exactly(
+        """
+        found: large buffers must have layouts to be compared
+        got: s elements 0 to 64 of all ranks hold s elements 0 to 64 times 3, by a sample
+        expected: smaller tensors, of 0 elements together, of which all are compared
+        """
+    )
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_two_loaders() -> None:
+    def rolled(rank: int, tensors: Arrays) -> Arrays:
+        return packed((rank + 2) % 4 if rank % 2 else rank, tensors)
+
+    compared = sw.compare(rolled, packed, logical=HEADS, ranks=4)
+    assert str(compared).splitlines()[:2] == [
+        "q rows 8 to 16 of rank 1 hold q rows 24 to 32 (qkv rows 0 to 8)",
+        "k rows 0 to 4 of rank 1 hold k rows 4 to 8 (qkv rows 8 to 12)",
+    ]
+    assert sw.compare(packed, packed, logical=HEADS, ranks=4).same
+
+
+@pytest.mark.slow
+def test_a_large_layer() -> None:
+    """Of a real layer a few lines are kept: Qwen 3 8B's fused weights at TP 4, 25 million
+    elements of q, k and v."""
+
+    def load(rank: int, tensors: Arrays) -> Arrays:
+        q, k, v = (np.split(tensors[name], 4)[rank] for name in "qkv")
+        return {"qkv": np.concatenate([q, k, v])}
+
+    logical = {"q": (4096, 4096), "k": (1024, 4096), "v": (1024, 4096)}
+    learned = sw.learn(load, logical=logical, ranks="tp=4", dtype="bfloat16")
+    assert str(learned.stored.buffers["qkv"]) == 'stack(0, q[{"tp"}], k[{"tp"}], v[{"tp"}])'
+    kept = [line for each in learned.held.values() for line in each["qkv"].lines]  # type: ignore[union-attr]
+    assert sum(held.size for _, held in kept) < 1_000_000
