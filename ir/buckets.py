@@ -6,12 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.kinds import Kinds, ModelMember
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 
 ALIGN, DIGEST = 8, 8
 """A message has each tensor's bytes at a multiple of the first, behind a digest of the second."""
+
+
+MOST_BUCKETS = 1 << 16
 
 
 class Buckets(NamedTuple):
@@ -41,7 +45,16 @@ class Filling:
         self.ends: list[int] = []
         self.largest = 0
 
-    def run(self) -> Buckets:
+    def run(self, busiest: int) -> Buckets:
+        """Return the buckets; `busiest`: bytes that a device sends and receives, at most. Raises
+        InputError for a limit that is too small."""
+        if busiest > MOST_BUCKETS * self.half:
+            raise InputError(
+                f"a model must go in at most {MOST_BUCKETS:,} buckets",
+                argument="memory_limit",
+                got=f"{self.limit:,} bytes, where a device moves {busiest:,}",
+                expected=f"at least {max(2 * -(-busiest // MOST_BUCKETS), self.least):,}",
+            )
         pieces, items = [], 0
         for member in self.members:
             count = self._count(Share(member.kind, member.turn), member)
@@ -91,9 +104,7 @@ class Filling:
     def _staged(self, moving: Share) -> Flow:
         """Return the bytes of a piece's messages, including digests and alignment."""
         if moving not in self.staged:
-            pairs = self.flows.pairs(moving)
-            pairs = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
-            self.staged[moving] = Flow(pairs.sum(axis=1), pairs.sum(axis=0))
+            self.staged[moving] = _with_digests(self.flows.pairs(moving))
         return self.staged[moving]
 
     def _count(self, moving: Share, member: ModelMember) -> int:
@@ -103,7 +114,13 @@ class Filling:
             longest = max((r.elements for r in self.flows.relays[moving.kind].relays), default=1)
             while not self._all_fit(moving, count):
                 if count >= longest:
-                    raise self._too_small(moving, member, count)
+                    raise InputError(
+                        "the limit must have room for an element of every message of a tensor, "
+                        "twice",
+                        argument="memory_limit",
+                        got=f"{self.limit:,} bytes, for {member.tensor}",
+                        expected=f"at least {self.least:,}",
+                    )
                 count = min(count + max(count // 8, 1), longest)
             self.cut[moving] = count
         return self.cut[moving]
@@ -112,16 +129,17 @@ class Filling:
         pieces = (moving._replace(piece=piece, pieces=count) for piece in range(count))
         return all(_most(self._staged(each)) <= self.half for each in pieces)
 
-    def _too_small(self, moving: Share, member: ModelMember, count: int) -> InputError:
-        least = max(
-            _most(self._staged(moving._replace(piece=n, pieces=count))) for n in range(count)
-        )
-        return InputError(
-            "the limit must have room for an element of every message of a tensor, twice",
-            argument="memory_limit",
-            got=f"{self.limit:,} bytes, for {member.tensor}",
-            expected=f"at least {2 * least:,}",
-        )
+    @property
+    def least(self) -> int:
+        """A limit, in bytes, within which an element of every message of each tensor goes."""
+        shares = {Share(each.kind, each.turn) for each in self.members}
+        return 2 * max(_most(_with_digests(self.flows.pairs(each, finest=True))) for each in shares)
+
+
+def _with_digests(pairs: Integers) -> Flow:
+    """Return the bytes of messages, with digests and what aligns them, from those between pairs."""
+    staged = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
+    return Flow(staged.sum(axis=1), staged.sum(axis=0))
 
 
 def _most(flow: Flow) -> int:

@@ -45,13 +45,15 @@ class ModelFlows:
         pairs = self.pairs(moving)
         return Flow(pairs.sum(axis=1), pairs.sum(axis=0))
 
-    def pairs(self, moving: Share) -> Integers:
-        """Return the bytes from each position of the source to each of the target."""
+    def pairs(self, moving: Share, finest: bool = False) -> Integers:
+        """Return the bytes from each position of the source to each of the target; `finest`: of one
+        element of every relay."""
         kind, found = self.kinds[moving.kind], self.relays[moving.kind]
         shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size
         ends, counts = self._ends(moving.kind, moving.turn)
         low = counts * moving.piece // moving.pieces
         shares = counts * (moving.piece + 1) // moving.pieces - low
+        shares = np.minimum(counts, 1) if finest else shares
         spread = np.repeat(shares, [len(found.receivers[r.receiver]) for r in _moved(found)])
         bits = np.bincount(ends, weights=spread, minlength=math.prod(shape))
         return bits.astype(np.int64).reshape(shape) * itemsize(kind.tensor.dtype)

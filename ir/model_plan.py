@@ -98,7 +98,8 @@ class ModelPlan:
     @cached_property
     def buckets(self) -> Buckets:
         """The pieces of members, and the ends of the buckets."""
-        return Filling(self.kinds, self._flows, self.devices, self.memory_limit).run()
+        load = (self.sent.get(each, 0) + self.received.get(each, 0) for each in self.devices)
+        return Filling(self.kinds, self._flows, self.devices, self.memory_limit).run(max(load))
 
     @property
     def peak(self) -> int:
