@@ -34,7 +34,7 @@ LOG = logging.getLogger("shardwright")
 def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
     """Return an array with a sharding; see `sw.reshard`."""
     if isinstance(target, PartitionSpec):
-        target = _on_mesh(x, target, source)
+        target = on_mesh(x, target, source)
     if isinstance(target, Sharding) and not _needs_module(x, target):
         return jax.device_put(x, target)
     if isinstance(target, PartitionSpec):
@@ -61,7 +61,7 @@ def _needs_module(x: Any, target: Sharding) -> bool:
     return isinstance(x, jax.Array) and isinstance(target, NamedSharding)
 
 
-def _on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
+def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
     """Return a PartitionSpec on the mesh that is set, else on the array's; in a jit on the mesh of
     `source`, else as it is where the array's type has a mesh."""
     if isinstance(source, NamedSharding):
@@ -143,9 +143,9 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
     that list other devices, or in another order."""
     devices, there = list(source.mesh.devices.flat), list(target.mesh.devices.flat)
     asked = functools.partial(_asked, reshard.shape, jnp.dtype(reshard.dtype), source, target)
-    divides = _divides(source, reshard.shape) and _divides(target, reshard.shape)
+    even = divides(source, reshard.shape) and divides(target, reshard.shape)
     has_terms = reshard.source.unreduced or reshard.target.unreduced
-    own = devices == there and divides and not has_terms
+    own = devices == there and even and not has_terms
     way = way_of(reshard, devices[0].client.devices(), asked if own else None)
     if way.backend is None or way.plan is None:
         return way, by_xla(source, target, traced)
@@ -270,7 +270,7 @@ def _check_like(found: Any, said: NamedSharding, rank: int) -> None:
         )
 
 
-def _divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
+def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
     """Return whether all shards have one shape."""
     try:
         sharding.shard_shape(shape)

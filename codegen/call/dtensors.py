@@ -42,7 +42,7 @@ def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
 
 def _resharded(x: DTensor, target: Any) -> DTensor:
     """Return what `reshard_dtensor` does, outside of a compiled graph."""
-    mesh, placements = _target(target, x)
+    mesh, placements = target_of(target, x)
     if any(_is_masked(each) for each in x.placements):
         return _unmasked(x, mesh, placements)
     order = getattr(x._spec, "shard_order", None)  # torch before 2.13 has none
@@ -50,7 +50,7 @@ def _resharded(x: DTensor, target: Any) -> DTensor:
     return _mover(tuple(x.shape), x.dtype, *where)(x)
 
 
-def _target(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
+def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
     """Return the mesh and placements that a target says."""
     pair = isinstance(target, tuple | list) and len(target) == 2
     there, placements = target if pair and isinstance(target[0], DeviceMesh) else (
@@ -129,11 +129,11 @@ def _made(
         new.is_partial() and new != old for old, new in zip(source, target, strict=True)
     )
     if redistributes:
-        unknown = _unknown(shape, dtype, (*source, *target))
+        unknown = unknown_to_modules(shape, dtype, (*source, *target))
         if unknown:
             return f"torch itself, because modules do not know {unknown}", _by_torch(target)
     placed = Placed.all_of(source, order, before.shape)
-    if redistributes and _is_undivided(before, placed, shape):
+    if redistributes and is_undivided(before, placed, shape):
         return "torch itself, because no axes make these strided shards", _by_torch(target)
     reshard = Reshard(shape, dtype, placed, target, mesh=before, target_mesh=after)
     strided = any(each.factor > 1 for each in (*placed, *map(Placed.of, target)))
@@ -163,7 +163,7 @@ def _relabelled(move: Move, target: Placements) -> Move:
     return moved
 
 
-def _unknown(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements) -> str:
+def unknown_to_modules(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements) -> str:
     """Return what modules do not know of a description that torch redistributes; "" for nothing."""
     for check, value in ((check_shape, shape), (dtype_of, dtype)):
         try:
@@ -174,7 +174,7 @@ def _unknown(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements)
     return str(others[0]) if others else ""
 
 
-def _is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int, ...]) -> bool:
+def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int, ...]) -> bool:
     """Return whether strided shards are those of no split over axes."""
     own = mesh_of_torch(mesh)
     if all(each.factor == 1 for each in placed) or not all(ascends(own, n) for n in own.names):
@@ -230,7 +230,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
     traffic = bundle.plan.traffic
     who = f"{name}, the busiest rank receives {traffic.received_max:,} bytes"
     ranks = sorted({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
-    group = _group(tuple(ranks)) if dist.get_rank() in ranks else None
+    group = group_of(tuple(ranks)) if dist.get_rank() in ranks else None
 
     def move(x: DTensor) -> DTensor:
         if dist.get_rank() not in ranks:
@@ -243,7 +243,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
 
 
 @functools.cache
-def _group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+def group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
     """Return the process group of some ranks, which alone make it."""
     world = dist.group.WORLD
     if world is not None and dist.get_process_group_ranks(world) == list(ranks):

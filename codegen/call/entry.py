@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.call.trees import leaves_of, tree_of
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, JAX_SHARDING, PARTITION_SPEC, is_a
 
@@ -29,6 +30,11 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     seconds of the first call go to the log `shardwright`, level INFO. JAX or torch reshards what
     modules do not know: complex numbers, say.
 
+    `x` may also be a tree of arrays or of DTensors: dicts, lists and tuples, in JAX any pytree.
+    `target` is then one for all, or a tree that has one for each leaf or for a whole branch. What
+    moves between devices goes in one exchange, as a model does (`sw.sync`); arrays that a jit
+    traces, and DTensors that take part in a gradient, go one after another.
+
     Raises InputError for other arrays and shardings, for shardings on other devices than a traced
     program's, and for a folder that cannot be written.
     """
@@ -47,6 +53,15 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
                 expected="sw.reshard(x, target)",
             )
         return reshard_dtensor(x, target)
+    if (tree := tree_of(x)) is not None:
+        leaves = leaves_of(tree, target, source)
+        if tree.of_jax:
+            from shardwright.codegen.call.jax_trees import reshard_arrays
+
+            return tree.form.unflatten(reshard_arrays(leaves))
+        from shardwright.codegen.call.torch_trees import reshard_dtensors
+
+        return tree.form.unflatten(reshard_dtensors(leaves))
     raise InputError(
         "what is resharded is a jax.Array or a DTensor",
         argument="x",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +15,7 @@ from shardwright.ir.model import MEMORY_LIMIT, Model, flattened, nested
 from shardwright.ir.model_moves import Arrays, moved
 from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import ModelProof, prove
+from shardwright.ir.rules import Rules
 
 JAX_OPTIONS = ("devices", "progress", "digest")
 
@@ -104,3 +107,30 @@ def sync(model: Model, source: object, target: object, *, memory_limit: int = ME
     """
     check_type(model, Model, 'sw.Model({"wq": (64, 64)}, "bfloat16")', "model")
     return Sync(plan_model(model, source, target, memory_limit=memory_limit))
+
+
+def exchange(
+    names: Sequence[str],
+    tensors: Sequence[tuple[Any, Any]],
+    source: Sequence[Any],
+    target: Sequence[Any],
+) -> tuple[Sync, list[str]]:
+    """Return what moves some tensors at once, and how it calls each: by its name, or by a number
+    where names are alike or have other characters than letters, digits and points.
+
+    `tensors`: their shapes and dtypes. `source`, `target`: of each its sharding and its mesh.
+    """
+    plain = [
+        name if re.fullmatch(r"\w[\w.]*", name) else f"leaf {n}" for n, name in enumerate(names)
+    ]
+    called = plain if len({*plain}) == len(plain) else [f"leaf {n}" for n in range(len(plain))]
+    pairs = zip(called, tensors, strict=True)
+    model = Model({name: {"shape": shape, "dtype": dtype} for name, (shape, dtype) in pairs})
+    sides = []
+    for side in (source, target):
+        rules = {
+            name: {"layout": sharding, "mesh": mesh}
+            for name, (sharding, mesh) in zip(called, side, strict=True)
+        }
+        sides.append(Rules(side[0][1], rules))
+    return sync(model, *sides), called

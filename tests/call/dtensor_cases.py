@@ -226,7 +226,45 @@ def reported(mesh: DeviceMesh) -> None:
     assert "triton_gpu, the busiest rank receives 64 bytes" in said.messages[0], said.messages[0]
 
 
-TASKS = (moves, redistributed, descending, submesh, trained, masked, compiled, described, reported)
+def trees(mesh: DeviceMesh) -> None:
+    """Trees go in one exchange, to other ranks too; gradients and sums by themselves."""
+    log, said = logging.getLogger("shardwright"), Said()
+    log.addHandler(said)
+    log.setLevel(logging.INFO)
+    wholes = {"w": whole_of((5, 4)), "b": whole_of((7,)), "c": whole_of((4, 4), torch.bfloat16)}
+    sides = {"w": (TP_FIRST, None), "b": ((S0, S0), ORDER), "c": ((S1, R), None)}
+    tree = {n: placed(wholes[n], mesh, *sides[n]).requires_grad_(False) for n in sides}
+    server = DeviceMesh("cpu", [1, 2])
+    target = {"inner": {"w": (server, [S1]), "b": (server, [R]), "c": (mesh, (R, S0))}}
+    for _ in range(2):
+        moved = sw.reshard({"inner": tree}, target)["inner"]
+        for name, (there, placements) in target["inner"].items():
+            y = moved[name]
+            assert (y.device_mesh, y.placements) == (there, tuple(placements))
+            if there.get_coordinate() is not None:
+                assert y.to_local().equal(cut(wholes[name], there, placements, None)), name
+    assert len(said.messages) == 1, said.messages
+    assert said.messages[0].startswith("3 tensors in one exchange: torch_model, the busiest rank")
+    grown = [*tree.values(), tree["w"].clone().requires_grad_()]
+    found = sw.reshard(grown, (R, R))
+    for y, x in zip(found, (*wholes.values(), wholes["w"]), strict=True):
+        assert y.to_local().equal(x)
+    found[-1].to_local().sum().backward()
+    assert grown[-1].grad is not None
+    sums = DTensor.from_local(whole_of((5, 4)), mesh, (SUM, R), run_check=False)
+    found = sw.reshard({"w": tree["w"], "s": sums}, (R, R))
+    assert found["s"].to_local().equal(2 * whole_of((5, 4)))
+    log.removeHandler(said)
+    mistaken = refused(lambda: sw.reshard({**tree, "bias": torch.ones(2)}, (R, R)))
+    assert mistaken.startswith("x, bias: every leaf of a tree of DTensors must be one"), mistaken
+    mistaken = refused(lambda: sw.reshard(tree, {"w": (R, R), "b": [R], "c": (R, R)}))
+    assert mistaken.startswith("target, b: a DTensor is resharded to a placement for"), mistaken
+
+
+TASKS = (
+    *(moves, redistributed, descending, submesh, trained, masked, compiled, described, reported),
+    trees,
+)
 
 
 def run(rank: int, folder: str) -> None:

@@ -22,7 +22,7 @@ def test_dtensors_of_torchs_tests(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     printed = said(started("dtensor_cases.py", tmp_path, str(tmp_path)))
-    for task in (*TASKS, "described", "reported"):
+    for task in (*TASKS, "described", "reported", "trees"):
         assert len([*tmp_path.glob(f"{task}.*.ok")]) == 4, printed
 
 

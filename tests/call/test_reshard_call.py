@@ -47,6 +47,12 @@ def test_arrays(count: int, tmp_path: Path) -> None:
     assert all(int(times) > count // 10 for times in found.groups()), printed
 
 
+def test_trees(tmp_path: Path) -> None:
+    """Pytrees of arrays, in one exchange."""
+    pytest.importorskip("jax")
+    assert said(started("tree_calls.py", tmp_path)) == "ok\n"
+
+
 @pytest.mark.slow
 def test_arrays_of_jaxs_tests(tmp_path: Path) -> None:
     """What JAX alone knows or does, as JAX does it."""

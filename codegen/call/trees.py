@@ -1,0 +1,131 @@
+"""`sw.reshard` of a tree: all arrays, or all DTensors, of dicts, lists, tuples in one exchange."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from shardwright.ir.errors import InputError
+from shardwright.ir.foreign import (
+    DEVICE_MESH,
+    DTENSOR,
+    JAX_ARRAY,
+    JAX_SHARDING,
+    PARTITION_SPEC,
+    PLACEMENT,
+    is_a,
+)
+from shardwright.ir.rules import listed
+
+_TREES = (("jax.tree_util", JAX_ARRAY), ("torch.utils._pytree", DTENSOR))
+"""The modules that take trees apart, each with what it does so for."""
+
+
+_KEYS = ("key", "idx", "name")
+"""What a step of a path has of a dict, a list, or a class with fields."""
+
+
+class Leaf(NamedTuple):
+    """A leaf of a tree with its name, the keys on the way, and where it goes."""
+
+    name: str
+    value: Any
+    target: Any
+    source: Any
+
+
+class Tree(NamedTuple):
+    """A tree taken apart: its leaves, the paths to them, what puts it together, and the module that
+    does so."""
+
+    leaves: list[Any]
+    paths: list[tuple[Any, ...]]
+    form: Any
+    module: Any
+    of_jax: bool
+
+
+def tree_of(x: Any) -> Tree | None:
+    """Return a tree that has arrays of JAX or DTensors, None for what is none."""
+    for name, kind in _TREES:
+        module = sys.modules.get(name)
+        if module is not None:
+            flat, form = module.tree_flatten_with_path(x)
+            if any(is_a(leaf, kind) and path for path, leaf in flat):
+                paths, leaves = zip(*flat, strict=True)
+                return Tree([*leaves], [*paths], form, module, kind == JAX_ARRAY)
+    return None
+
+
+def leaves_of(tree: Tree, target: Any, source: Any) -> list[Leaf]:
+    """Return the leaves of a tree with where they go, and what is said of where they are. Raises
+    InputError for leaves of which that is not said, and for what is said of none."""
+    targets = _for_each(tree, target, "target")
+    sources = [None] * len(targets) if source is None else _for_each(tree, source, "source")
+    return list(map(Leaf, map(_name, tree.paths), tree.leaves, targets, sources))
+
+
+def moved(
+    leaves: list[Leaf],
+    moves: Callable[[Leaf], bool],
+    single: Callable[[Leaf], Any],
+    exchanged: Callable[[list[Leaf]], list[Any]],
+) -> list[Any]:
+    """Return leaves moved: in one exchange those that `moves` takes, if these are several."""
+    together = [number for number, leaf in enumerate(leaves) if moves(leaf)]
+    if len(together) < 2:
+        together = []
+    own = {*range(len(leaves))} - {*together}
+    found = {number: alone(leaves[number], single) for number in sorted(own)}
+    if together:
+        found |= zip(together, exchanged([leaves[number] for number in together]), strict=True)
+    return [found[number] for number in range(len(leaves))]
+
+
+def alone(leaf: Leaf, move: Callable[[Leaf], Any]) -> Any:
+    """Return a leaf moved by itself; an error says its name."""
+    try:
+        return move(leaf)
+    except InputError as error:
+        raise error.named(f"{error.argument or 'x'}, {leaf.name}") from None
+
+
+def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
+    """Return what is given for each leaf: by a tree that has it at the same place or at one above,
+    or for all."""
+    flat, _ = tree.module.tree_flatten_with_path(given, is_leaf=_is_place)
+    by_path = {tuple(path): leaf for path, leaf in flat}
+    found, used, lacking = [], set(), []
+    for path in tree.paths:
+        above = (tuple(path[:count]) for count in range(len(path) + 1))
+        at = next((each for each in above if each in by_path), None)
+        found.append(None if at is None else by_path[at])
+        used.add(at)
+        lacking += [_name(path)] if at is None else []
+    extra = [_name(path) for path in by_path if path not in used]
+    if lacking or extra:
+        raise InputError(
+            f"a tree has a {argument} for each of its leaves",
+            argument=argument,
+            got=f"none for {listed(lacking)}" if lacking else f"one for {listed(extra)}, not in x",
+            expected="the same keys as x, or one for all",
+        )
+    return found
+
+
+def _is_place(given: Any) -> bool:
+    """Return whether something is where a leaf goes, and no tree of that."""
+    if is_a(given, JAX_SHARDING, PARTITION_SPEC, PLACEMENT):
+        return True
+    if not isinstance(given, list | tuple) or not given:
+        return False
+    return is_a(given[0], DEVICE_MESH) or all(is_a(each, PLACEMENT) for each in given)
+
+
+def _name(path: Any) -> str:
+    """Return the keys on the way to a leaf, joined by points."""
+    return ".".join(
+        str(next(said for each in _KEYS if (said := getattr(key, each, None)) is not None))
+        for key in path
+    )
