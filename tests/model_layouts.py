@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +23,16 @@ class ModelCase:
 
     relayouts: tuple[sw.Relayout, ...]
 
-    @property
-    def model(self) -> sw.Model:
-        """Its tensors."""
+    def model(self, dtypes: Sequence[str] = ("int64",) * 3) -> sw.Model:
+        """Its tensors; `dtypes`: of each relayout the element type."""
         return sw.Model(
             {
-                f"m{number}.{name}": shape
-                for number, relayout in enumerate(self.relayouts)
+                f"m{number}.{name}": {"shape": shape, "dtype": dtype}
+                for number, (relayout, dtype) in enumerate(
+                    zip(self.relayouts, dtypes, strict=False)
+                )
                 for name, shape in relayout.source.tensors.items()
-            },
-            "int64",
+            }
         )
 
     def rules(self, end: str) -> sw.Rules:

@@ -43,7 +43,7 @@ def test_more_at_random(first: int) -> None:
 
 
 def check(case: ModelCase) -> None:
-    weights = sw.sync(case.model, case.rules("source"), case.rules("target"))
+    weights = sw.sync(case.model(), case.rules("source"), case.rules("target"))
     expected = case.held("target")
     assert_same(weights.local(case.held("source")), expected)
     assert weights.proof.elements == sum(
@@ -414,7 +414,7 @@ def test_whole_models_at_full_size(name: str) -> None:
 def test_torch_moves_models_at_random(number: int) -> None:
     """The runtime of torch, in one process, moves what the data says."""
     torch, case = pytest.importorskip("torch"), model_case(number)
-    data = sw.sync(case.model, case.rules("source"), case.rules("target")).data
+    data = sw.sync(case.model(), case.rules("source"), case.rules("target")).data
     held = {
         device: {name: torch.from_numpy(each.copy()) for name, each in buffers.items()}
         for device, buffers in case.held("source").items()

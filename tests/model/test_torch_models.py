@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from places import TESTS
+from sweeps import kept
 from toy_models import TOYS, Held, Moved, bits, planned, stored
 
 TIMEOUT_S = 2.5
@@ -188,6 +190,35 @@ def test_faults(tmp_path: Path) -> None:
     """Faults end in an error on every rank, in time."""
     others = [name for name in FAULTS if name not in QUICK]
     check_faults(run(planted(others), tmp_path), others)
+
+
+WORK = 1 << 20, 3 << 20
+"""Bytes that a rank may use beside messages: for tables and objects, and with digests, which are
+computed 512 KiB at a time."""
+
+
+@pytest.mark.parametrize("toy", kept(TOYS, "llama"))
+def test_memory(toy: str) -> None:
+    """By the system no rank grows by more than the limit while it moves what is several times as
+    large, beside what it stores before and after."""
+    limit = 8 << 20
+    command = [sys.executable, str(TESTS / "model_memory.py"), toy, "768", str(limit)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    ranks = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ranks) == 6, done.stderr[-2000:]
+    assert max(each["stored"] for each in ranks) > 5 * limit
+    for each in ranks:
+        for digest, work in zip((False, True), WORK, strict=True):
+            said = each[f"digest={digest}"]
+            assert said["staged"] <= limit
+            assert said["grew"] <= said["staged"] + work, ranks
 
 
 @pytest.mark.slow
