@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "220436dfdbd9ba5f",
+    "jax_xla": "35816f28582563f9",
     "pallas_tpu": "89705d4f2139afd7",
-    "triton_gpu": "f375ba451ef398a7",
+    "triton_gpu": "9b917e1b264ec028",
 }
 
 

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 from .jax_boxes import bits, long, of_bits, packed, rounds_of, unpacked
 from .jax_digest import checked_of, with_digest
 from .models import Moves, flat, listed, within
+from .progress_line import shown
 
 MOST = 16  # tensors moved per program call, a power of two
 
@@ -56,6 +57,7 @@ class Weights:
         by_id = self._by_id(devices)
         call = _Call(self, by_id, _checked(state, self._structs(by_id, 0)), bool(digest))
         sizes = [sum(map(self._bytes, bucket)) for bucket in self.moves.buckets]
+        progress = shown(progress, jax.process_index() == 0)
         done, waiting = 0, collections.deque()  # type: ignore[var-annotated]
 
         def finish():

@@ -11,6 +11,7 @@ import torch
 
 from .model_boxes import Boxes
 from .models import Item, Moves
+from .progress_line import shown
 from .torch_call import Call, Step, copied
 from .torch_state import check_apart, checked, home_of
 
@@ -72,8 +73,9 @@ class Weights:
         undefined. New results have zero padding.
 
         `progress`: called as (bytes of messages done, bytes in all, number of the bucket) after
-        each bucket of this rank. `timeout`: seconds to wait for any rank, by default the group's
-        limit. `digest`: every part of a message carries a digest, which receivers check.
+        each bucket of this rank; by default rank 0 draws a bar if its stderr is a terminal.
+        `timeout`: seconds to wait for any rank, by default the group's time-out. `digest`: whether
+        every part of a message carries a digest, which receivers check.
 
         Raises ValueError on all ranks for a wrong call on any, before anything moves; RuntimeError
         on all for a failure on any; TimeoutError for a silent rank, and ConnectionError for a lost
@@ -81,7 +83,7 @@ class Weights:
         """
         call = Call(self, group, timeout, digest)
         steps, given, made, slots = call.prepared(state, out)
-        call.run(steps, given, made, slots, progress)
+        call.run(steps, given, made, slots, shown(progress, call.rank == 0))
         return dict(zip(self.shapes(call.device, 1), made, strict=True))
 
     def _steps(self, device, digest):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from toy_models import TOYS, bits, planned
 import shardwright as sw
 from shardwright.codegen.emit.model import DATA_FILE, model_backends, model_files
 from shardwright.codegen.emit.support import support_files
+from shardwright.templates.support import progress_line
 
 
 def emitted(folder: Path) -> dict[str, str]:
@@ -69,3 +71,31 @@ def test_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_backends() -> None:
     with pytest.raises(sw.InputError, match=r"pallas_tpu has no modules of models"):
         model_backends(["pallas_tpu"])
+
+
+class Terminal(io.StringIO):
+    """A file that is a terminal, or none."""
+
+    def __init__(self, is_one: bool) -> None:
+        super().__init__()
+        self.is_one = is_one
+
+    def isatty(self) -> bool:
+        return self.is_one
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a second, on one process, unless there is a callback; and gone at the end."""
+    seconds = iter([0.0, 0.5, 2.0, 3.0])
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: next(seconds))
+    terminal = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert progress_line.shown(None, False) is None
+    assert progress_line.shown(print, True) is print
+    bar = progress_line.shown(None, True)
+    for number, done in enumerate((1, 3, 4)):
+        bar(done * 10**9, 4 * 10**9, number + 1)
+    half = "#" * 22 + "." * 8
+    assert terminal.getvalue() == (f"\r\033[Kbucket 2 [{half}] 3.00 of 4.00 GB, 2 s\r\033[K")
+    monkeypatch.setattr(sys, "stderr", Terminal(False))
+    assert progress_line.shown(None, True) is None

@@ -1,0 +1,33 @@
+"""A bar on a terminal for a call that takes long."""
+
+import contextlib
+import sys
+import time
+
+WAIT_S = 1.0  # before anything is drawn
+WIDTH = 30
+
+
+def shown(progress, draws):
+    """Return what is called after each bucket: `progress`; if it is None a bar, on a process that
+    `draws` and whose stderr is a terminal; else None."""
+    terminal = progress is None and draws and sys.stderr is not None and sys.stderr.isatty()
+    return Bar(sys.stderr) if terminal else progress
+
+
+class Bar:
+    """Draws how many bytes are done, in a line that it removes at the end."""
+
+    def __init__(self, file):
+        self.file, self.began = file, time.monotonic()
+
+    def __call__(self, done, total, bucket):
+        seconds = time.monotonic() - self.began
+        if seconds < WAIT_S:
+            return
+        full = WIDTH * done // max(total, 1)
+        bar = "#" * full + "." * (WIDTH - full)
+        said = f"bucket {bucket} [{bar}] {done / 1e9:.2f} of {total / 1e9:.2f} GB, {seconds:.0f} s"
+        with contextlib.suppress(OSError):
+            self.file.write(f"\r\033[K{said}" if done < total else "\r\033[K")
+            self.file.flush()
