@@ -112,6 +112,7 @@ class TritonGpu(Backend):
     model_support = (
         "model_boxes",
         "models",
+        "progress_line",
         "torch_agreed",
         "torch_call",
         "torch_digest",
