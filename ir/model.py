@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shardwright.ir.dtypes import dtype_of, itemsize
+from shardwright.ir.dtypes import PACKED, dtype_of, itemsize
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.given import shape_of
 from shardwright.ir.globs import Glob
@@ -179,10 +179,24 @@ def _logical(name: str, given: Any, dtype: object) -> Logical:
     said = dtype if own is None else own
     if said is None:
         raise InputError("a tensor must have a dtype", argument=name, expected='dtype="bfloat16"')
+    if _is_packed(said):
+        raise InputError(
+            "two elements of this dtype are a byte, and a model moves whole bytes",
+            argument=name,
+            got=in_a_line(said),
+            expected="uint8, with half as many columns",
+        )
     try:
         return Logical(shape_of(shape), dtype_of(said))
     except InputError as error:
         raise error.named(f"{name}, {error.argument}" if error.argument else name) from None
+
+
+def _is_packed(dtype: object) -> bool:
+    try:
+        return dtype_of(dtype, PACKED) in PACKED
+    except InputError:
+        return False
 
 
 def _files(path: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, in_a_line
 
 Arrays = Mapping[int, Mapping[str, npt.NDArray[Any]]]
@@ -24,7 +25,7 @@ def moved(data: Mapping[str, Any], shards: Arrays) -> dict[int, dict[str, npt.ND
         kind = data["kinds"][number]
         senders, receivers = data["places"][source], data["places"][target]
         lines = {
-            device: _line(shards, device, held, _shape(kind["source"][0], position))
+            device: _line(shards, device, held, _shape(kind["source"][0], position), kind["dtype"])
             for position, device in enumerate(senders)
         }
         dtype, *others = dict.fromkeys(line.dtype for line in lines.values())
@@ -59,7 +60,9 @@ def _shape(buffer: list[Any], position: int) -> tuple[int, ...]:
     return tuple(shapes[position if len(shapes) > 1 else 0])
 
 
-def _line(shards: Arrays, device: int, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _line(
+    shards: Arrays, device: int, name: str, shape: tuple[int, ...], dtype: str
+) -> npt.NDArray[Any]:
     found = shards.get(device, {}).get(name)
     if found is None:
         had = ", ".join(list(shards.get(device, {}))[:10]) or "nothing"
@@ -74,7 +77,16 @@ def _line(shards: Arrays, device: int, name: str, shape: tuple[int, ...]) -> npt
             got=in_a_line(np.shape(found)),
             expected=str(shape),
         )
-    return np.ascontiguousarray(found).reshape(-1)
+    line = np.ascontiguousarray(found).reshape(-1)
+    bits = line.dtype.kind in "ui" and line.dtype.itemsize == itemsize(dtype)
+    if line.dtype.name != dtype and not bits:
+        raise InputError(
+            "a buffer must have the dtype of its tensor",
+            argument=f"device {device}, {name}",
+            got=line.dtype.name,
+            expected=f"{dtype}, or integers of {8 * itemsize(dtype)} bits that have its bits",
+        )
+    return line
 
 
 def _places(loops: list[list[int]], starts: list[int]) -> list[npt.NDArray[np.int64]]:

@@ -15,6 +15,7 @@ arithmetic with holes: `{ep = "$2 // 4"}` is position 3 for expert 13.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from shardwright.ir.device_places import DevicePlace, evaluated, position_of, within
 from shardwright.ir.dim_cuts import DimCut
-from shardwright.ir.errors import InputError, in_a_line, unknown
+from shardwright.ir.errors import InputError, in_a_line, suggested, unknown
 from shardwright.ir.given import mesh_of, sharding_of
 from shardwright.ir.globs import Glob, filled
 from shardwright.ir.mesh import Mesh
@@ -226,10 +227,24 @@ class _Placing:
         if before == len(self.found):
             raise InputError(
                 "a rule must match a tensor"
-                + (", which no rule before it matches" if matched else ""),
+                + (", which no rule before it matches" if matched else self._near(rule)),
                 got=rule.glob.text,
                 expected=f"a name of the model, as {next(iter(self.model.tensors))}",
             )
+
+    def _near(self, rule: LayoutRule) -> str:
+        """Return a suffix that suggests the closest glob, or name for a rule without stars."""
+        tensor = rule.tensor
+        if tensor.is_regex:
+            return ""
+        text = filled(tensor.text, ["*"] * len(tensor.holes))
+        names: Iterable[str] = self.model.tensors
+        if tensor.holes:
+            names = dict.fromkeys(re.sub(r"\d+", "*", name) for name in names)
+        if text.startswith("*."):
+            count = text.count(".")
+            names = {"*." + ".".join(each.split(".")[-count:]): None for each in names}
+        return suggested(text, names)
 
     def _candidates(self, tensor: Glob) -> Iterable[str]:
         if tensor.is_exact:

@@ -88,9 +88,10 @@ class Sync:
     def local(self, shards: Arrays) -> dict[int, dict[str, Any]]:
         """Return the target buffers of all devices, by device id and name, from source buffers.
 
-        `shards`: by device id and name, arrays of numpy, of any dtype, but one for each buffer. It
-        moves elements in this process as the plan says; padding of the results is zero. Raises
-        InputError for a buffer that is missing or has another shape.
+        `shards`: by device id and name, arrays of numpy, with the dtype of the tensor, or as
+        integers that have its bits. It moves elements in this process as the plan says; padding of
+        the results is zero. Raises InputError for a buffer that is missing or has another shape or
+        dtype.
         """
         return moved(self.plan.data, shards)
 

@@ -364,21 +364,21 @@ class Flags(ABC):
 
     def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
         """Return a program changed by flags, by the same rules as matmuls."""
-        self._check_keys(description.name, "program", "topology", "backends")
+        self._check_named(description.name, "program", "topology", "backends")
         if "topology" not in self.fields:
             return description
         return replace(description, topology=self._read("topology", read_topology))
 
     def _overridden_relayout(self, description: RelayoutDescription) -> RelayoutDescription:
         """Return a relayout changed by flags, by the same rules as matmuls."""
-        self._check_keys(description.name, "relayout", "backends")
+        self._check_named(description.name, "relayout", "backends")
         if "backends" not in self.fields:
             return description
         return replace(description, backends=in_order(split_backends(self.fields["backends"])))
 
     def _overridden_model(self, description: ModelDescription) -> ModelDescription:
         """Return a model changed by flags, by the same rules as matmuls."""
-        self._check_keys(description.name, "model", "backends", "memory_limit")
+        self._check_named(description.name, "model", "backends", "memory_limit")
         changes: dict[str, Any] = {}
         if "backends" in self.fields:
             asked = in_order(split_backends(self.fields["backends"]))
@@ -394,10 +394,15 @@ class Flags(ABC):
             changes["memory_limit"] = self._read("memory_limit", read_limit)
         return replace(description, **changes)
 
-    def _check_keys(self, name: str, what: str, *taken: str) -> None:
-        """Raise InputError for flags that the named operation does not take."""
+    def _check_named(self, name: str, what: str, *taken: str) -> None:
+        """Raise InputError for flags that an operation does not take, if it is selected by name."""
+        if name in self.names:
+            self.check_keys(name, what, *taken)
+
+    def check_keys(self, name: str, what: str, *taken: str) -> None:
+        """Raise InputError for flags that an operation does not take."""
         for key in self.fields:
-            if key not in ("name", *taken) and name in self.names:
+            if key not in ("name", *taken):
                 raise InputError(
                     f"a key that a {what} does not take",
                     argument=flag(key),

@@ -14,7 +14,7 @@ from shardwright.codegen.cli.tables import console, ratio
 from shardwright.codegen.cli.totals import print_totals
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription
-from shardwright.codegen.spec.model import ModelDescription
+from shardwright.codegen.spec.model import ModelDescription, of_key
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
@@ -163,12 +163,13 @@ class PlanCommand(Flags):
         from shardwright.codegen.call.sync import sync
 
         self._refuse_options("an option of reshards", f"the model {description.name}")
+        self.check_keys(description.name, "model", "backends", "memory_limit")
         try:
             limit = description.memory_limit
             weights = sync(description.model(), *description.rules(), memory_limit=limit)
             text = weights.plan.to_json() if self.json else f"{weights}\n"
         except InputError as error:
-            raise self.located(error, description.name) from None
+            raise self.located(of_key(error), description.name) from None
         sys.stdout.write(text)
 
     def _print_program(self, description: ProgramDescription) -> None:

@@ -9,7 +9,8 @@ from shardwright.codegen.backends.registry import MODELLING
 from shardwright.codegen.emit.model import model_backends, model_files
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
-from shardwright.codegen.spec.model import ModelDescription
+from shardwright.codegen.spec.model import ModelDescription, of_key
+from shardwright.ir.errors import InputError
 from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import prove
 
@@ -93,4 +94,7 @@ def emit_model(plan: ModelPlan, backends: tuple[str, ...] | None = None) -> Mode
 def plan_described(description: ModelDescription) -> ModelPlan:
     """Return the plan of a model that is described."""
     limit = description.memory_limit
-    return plan_model(description.model(), *description.rules(), memory_limit=limit)
+    try:
+        return plan_model(description.model(), *description.rules(), memory_limit=limit)
+    except InputError as error:
+        raise of_key(error) from None

@@ -249,6 +249,12 @@ def _within(error: InputError, argument: str) -> InputError:
     )
 
 
+def of_key(error: InputError) -> InputError:
+    """Return an error about a rule or buffer of a side, said of the side's key in the table."""
+    key, _, rest = (error.argument or "").partition(", ")
+    return _within(error.named(rest), key) if rest and key in FIELDS else error
+
+
 def _rules(side: Rules, argument: str) -> Said:
     """Return rules as canonical JSON. Raises InputError for an invalid rule."""
     return tuple((rule.glob.text, json.dumps(_rule(rule, argument))) for rule in side.rules)

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "35816f28582563f9",
+    "jax_xla": "fd8bdc0080692d51",
     "pallas_tpu": "89705d4f2139afd7",
-    "triton_gpu": "9b917e1b264ec028",
+    "triton_gpu": "000f92bf83fc5ea7",
 }
 
 

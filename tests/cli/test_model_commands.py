@@ -85,6 +85,22 @@ def test_modules_are_run(folder: Path) -> None:
     assert "device 5, buffer layer0.w" in wrong.out
 
 
+def test_mistakes_say_the_file_and_the_table(folder: Path) -> None:
+    """Mistakes that planning finds too; flags that no model takes are refused."""
+    said = run("plan", "--topology", "v5e:2x4").err
+    assert said.startswith("error: --topology: a key that a model does not take\n"), said
+    config = folder / "shardwright.toml"
+    config.write_text(CONFIG.replace('"layer0.*" = "_[{a}]"', '"layer0.*" = "_[{b}]"'))
+    where = "error: shardwright.toml, line 5, model 'stages', source: layer0.w: an axis must exist"
+    for command in ("plan", "emit"):
+        assert run(command).err.startswith(where), run(command).err
+    config.write_text(CONFIG.replace('"layer0.*"', '"layr0.*"'))
+    said = run("plan").err
+    assert "model 'stages', source: a rule must match a tensor; did you mean layer*.w?" in said, (
+        said
+    )
+
+
 def test_in_python(folder: Path) -> None:
     """An emitted plan is that of the config; a learned layout in a file is a side."""
     (said,) = read_config("shardwright.toml").models
@@ -133,11 +149,11 @@ def test_layouts_that_are_not_of_the_model() -> None:
     weights = sw.sync(sw.Model({"k": (4, 4), "v": (4, 4)}, "float32"), stored, rules)
     said = [kind["source"][0][0] for kind in weights.data["kinds"]]
     assert said == ['k[{"tp"}]', 'v[{"tp"}]']
-    shards = {n: {"k": np.zeros((2, 4), f"f{4 * n + 4}"), "v": np.zeros((2, 4))} for n in (0, 1)}
+    shards = {n: {"k": np.zeros((2, 4), f"{'fi'[n]}4"), "v": np.zeros((2, 4))} for n in (0, 1)}
     assert message(lambda: weights.local(shards)) == exactly(
         """
         k: the shards of a buffer must have one dtype on all devices
-        got: float32, float64
+        got: float32, int32
         expected: one
         """
     )

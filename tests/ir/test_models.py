@@ -214,8 +214,24 @@ WRONG = (
     (
         {"*.w": "_", "*": "_"},
         """
-        source: a rule must match a tensor
+        source: a rule must match a tensor; did you mean *.q?
         got: *.w
+        expected: a name of the model, as layers.0.q
+        """,
+    ),
+    (
+        {"*.nrom": "_", "*": "_"},
+        """
+        source: a rule must match a tensor; did you mean *.norm?
+        got: *.nrom
+        expected: a name of the model, as layers.0.q
+        """,
+    ),
+    (
+        {"layer.{0,1}.norm": "_", "*": "_"},
+        """
+        source: a rule must match a tensor; did you mean layers.*.norm?
+        got: layer.{0,1}.norm
         expected: a name of the model, as layers.0.q
         """,
     ),
@@ -324,7 +340,7 @@ def test_rules_place_tensors() -> None:
     )
     weights = sw.sync(model, source, target)
     whole = {
-        name: np.arange(tensor.shape[0] * 2).reshape(tensor.shape) + 100 * n
+        name: np.arange(tensor.shape[0] * 2, dtype="int32").reshape(tensor.shape) + 100 * n
         for n, (name, tensor) in enumerate(model.tensors.items())
     }
     held: dict[int, dict[str, np.ndarray]] = {device: {} for device in range(8)}
@@ -347,6 +363,14 @@ def test_rules_place_tensors() -> None:
         expected: head
         """
     )
+    held[0]["head"] = held[0]["head"].astype("float64")
+    assert message(lambda: weights.local(held)) == exactly(
+        """
+        device 0, head: a buffer must have the dtype of its tensor
+        got: float64
+        expected: float32, or integers of 32 bits that have its bits
+        """
+    )
 
 
 def test_models_from_what_has_tensors(tmp_path: Path) -> None:
@@ -367,6 +391,13 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
         w: a tensor must have a shape and a dtype
         got: <built-in function arange>
         expected: an array, a tensor or its shape
+        """
+    )
+    assert message(lambda: sw.Model({"w": (4, 4)}, "int4")) == exactly(
+        """
+        w: two elements of this dtype are a byte, and a model moves whole bytes
+        got: 'int4'
+        expected: uint8, with half as many columns
         """
     )
     assert message(lambda: sw.Model({"w": (4, 4), "{w,v}": (4,)}, "float32")) == exactly(

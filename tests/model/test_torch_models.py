@@ -147,7 +147,8 @@ FAULTS = {
     ),
     "lost": (
         "lost",
-        "TimeoutError: rank (2: bucket 1 of 3, from rank 0|[01]: bucket 3 of 3, to rank 2)",
+        "TimeoutError: rank 2: bucket 1 of 3, from rank 0"
+        "|(Timeout|Connection)Error: rank [01]: bucket 3 of 3, to rank 2",
     ),
     "changed": ("changed", "RuntimeError: rank 2: bucket 1, model.layers.0.*: other bytes came"),
     "changed digest": ("changed", "RuntimeError: rank 2: bucket ., .*: other bytes came from"),
