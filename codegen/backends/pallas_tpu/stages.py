@@ -25,6 +25,8 @@ from shardwright.ir.exchange import Exchange
 
 Form = Direct | Windows | Slots | Routed
 
+STAGED = "the result from the staging area"
+"""What a kernel copies itself when all has come."""
 CHUNK_SECONDS = 1e-8
 """What a chunk costs beside its bytes: its DMAs take some 100 ns to start, most of which pass while
 others are under way. Source: an estimate; nothing here has been timed on a TPU."""
@@ -63,7 +65,7 @@ def _sent(
         case Windows():
             first, after = form.traffic(sums)
             yield Sends("chunks of tiles", sends, first / devices, starts=starts)
-            yield Copies("the result from the staging area", after / devices)
+            yield Copies(STAGED, after / devices)
         case Slots():
             first, within, after = form.traffic(sums)
             yield Copies("XLA packs slots", first / devices)

@@ -43,6 +43,8 @@ from shardwright.ir.transfers import enumerate_transfers
 CHUNK = 1 << 18
 """Bytes that a chunk of a move has at least: a link carries them in six microseconds, of which a
 message takes one to get there."""
+WORD = 4
+"""Bytes of elements that XLA packs as what they are: of smaller floats it makes integers first."""
 MOST_STEPS = 64
 """Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
 
@@ -208,14 +210,18 @@ class Routed:
             return wire
         source, target = exchange.source, exchange.target
         held, window = self._padded(self.slot.held), self._padded(self.window)
-        shards = self._padded(source.local_shape) * source.mesh.size if self.pads else 0
+        own, reach = map(self._padded, (source.local_shape, self.source_reach))
+        viewed = 2 * own if self.itemsize < WORD else 0  # floats, as integers
+        shards = (viewed + (own + reach if self.pads else 0)) * source.mesh.size
         shards += 2 * self._padded(self.target_reach) * target.mesh.size
         filled = sum(map(len, schedule.senders)) or len(schedule.starts) * devices
         packed = filled * (held + slot) + schedule.places * slot * devices
         read = window if self.spreads else slot
         if self.spreads and self.slot.dense:
             read += slot + held  # rows of a shard are put in their places again for every tile
-        unpacked = self.incoming * (read + 2 * window) * target.mesh.size
+        # A window is chosen, then put in its place: at once if it is whole tiles of memory there.
+        put = 2 if self.window[-2:] == self.target_reach[-2:] and len(self.window) > 2 else 4
+        unpacked = self.incoming * (read + put * window) * target.mesh.size
         return replace(
             wire,
             hbm_bytes=itemsize * (2 * self.sent + packed + unpacked + shards),
