@@ -8,7 +8,7 @@ from runpy import run_path
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "fd8bdc0080692d51",
-    "pallas_tpu": "89705d4f2139afd7",
+    "pallas_tpu": "811f3644e3da203c",
     "triton_gpu": "000f92bf83fc5ea7",
 }
 

@@ -118,12 +118,13 @@ class PallasProgram(KernelProgram):
         self.target_shape = tuple(local[axis] for axis in self.view)  # in kernel order
 
     def as_bits(self, interpret):
-        """Return whether elements are passed as integers of their width: always if XLA packs them
-        or TPU kernels lack the type; around other kernels, where it may cost XLA a copy, only if
-        they are interpreted."""
+        """Return whether elements are passed as integers of their width: always if XLA packs small
+        floats or TPU kernels lack the type; otherwise, where it may cost XLA a copy, only if they
+        are interpreted."""
         if not jnp.issubdtype(self.host.dtype, jnp.floating):
             return False
-        if self.packed or self.host.dtype == jnp.float16:
+        small = jnp.dtype(self.host.dtype).itemsize < 4
+        if (self.packed and (interpret or small)) or self.host.dtype == jnp.float16:
             return True
         return bool(interpret) and str(self.host.dtype) in WIDENED
 

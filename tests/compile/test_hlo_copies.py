@@ -68,6 +68,18 @@ def test_slices_one_after_another_are_one_pass() -> None:
     assert passes_of(slices[1:], 256, 4, as_bits=False) == Passes(2 * 4 * 16)
 
 
+def test_columns_that_are_joined_and_split_again_stay_as_they_lie() -> None:
+    """The pass that would put them in order, and the one that would undo it, are not made."""
+    joined = exchanged((1024, 256), 0, 1, 4, "tiled")
+    split = exchanged((256, 1024), 1, 0, 4, "tiled")
+    gather = Laid("all-gather", 2 * joined.elements)
+    passed = 2 * 4 * joined.elements
+    alone = [passes_of([each, gather], joined.elements, 4, False) for each in (joined, split)]
+    assert [each.staying for each in alone] == [3 * passed, 2 * passed]
+    both = passes_of([joined, split, gather], joined.elements, 4, as_bits=False)
+    assert both == Passes(2 * passed, 2 * passed)
+
+
 GRID = sw.Mesh({"x": 2, "y": 4})
 
 
@@ -90,6 +102,14 @@ WITHIN_TILES = {
     "moved_and_gathered": of((704, 9, 123), '[{"y", "x"}, {}, {}]', '[{"x"}, {}, {}]', "float16"),
 }
 """Shards that are no whole tiles, which XLA only moves too."""
+BOXES = {
+    "boxes_in_rounds": of((1024, 4096), '[{"y"}, {"x"}]', '[{}, {"y"}]', "float32"),
+    "boxes_in_a_row": of((64, 512, 1024), '[{}, {"x", "y"}, {}]', '[{"y"}, {}, {"x"}]'),
+    "columns_joined_and_split": of(
+        (8192, 1024), '[{}, {"x", "y":(2)2, "y":(1)2}]', '[{"x"}, {"y":(2)2}]', "float32"
+    ),
+}
+"""Of which a device cuts several boxes, or which have all-to-alls one after another."""
 EXCHANGED_TWICE = of((1024, 256, 256), '[{"x"}, {"y"}, {}]', '[{"y"}, {}, {"x"}]', "float32")
 """Of which XLA's own reshard is two all-to-alls."""
 AS_BITS = {
@@ -175,7 +195,7 @@ def test_predicted_copies_are_those_of_hlo(tmp_path: Path) -> None:
     except InputError as error:
         pytest.skip(" ".join(str(error).split()))
     cases = {**AS_FLOATS, "floats": AS_BITS["large elements"], "numbers": AS_BITS["integers"]}
-    cases |= {"exchanged_twice": EXCHANGED_TWICE}
+    cases |= {"exchanged_twice": EXCHANGED_TWICE, **BOXES}
     texts = {name: module_of(reshard) for name, reshard in (cases | WITHIN_TILES).items()}
     texts["viewed"] = texts["heads"].replace(FLAG, ", bits=as_bits")
     vector = module_of(AS_BITS["a vector"])

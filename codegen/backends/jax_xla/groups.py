@@ -18,9 +18,15 @@ from shardwright.ir.exchange import Exchange
 
 @dataclass(frozen=True)
 class Groups:
-    """An all-to-all among groups of `members`, ranks as `groups` has them; `wire` as in Rounds."""
+    """An all-to-all among groups of `members`, ranks as `groups` has them; `wire` as in Rounds.
+
+    `cuts`: how many boxes a device cuts, since some members may get the same; `pieces`: how many it
+    puts in a row, since boxes that follow one another in a shard are one.
+    """
 
     members: int
+    cuts: int
+    pieces: int
     join: Join
     wire: tuple[int, int]
     groups: tuple[tuple[int, ...], ...]
@@ -46,4 +52,19 @@ def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
     wire = math.prod(boxes.window) * (members - 1)
     join = Join(grid, boxes.window, exchange.target.local_shape)
     listed = tuple(map(tuple, groups.tolist()))
-    return Groups(members, join, (wire, wire * devices), listed)
+    cuts = _cuts(boxes, devices)
+    return Groups(members, *cuts, join, (wire, wire * devices), listed)
+
+
+def _cuts(boxes: Boxes, devices: int) -> tuple[int, int]:
+    """Return how many boxes of a device start at other places, on any device, and how many pieces
+    they are, since XLA cuts at once what follows in the first dimension, on all devices alike."""
+    order = np.lexsort((*boxes.write.T[::-1], boxes.receiver))
+    groups = boxes.sender[order].reshape(devices, -1)
+    place = (groups == np.arange(devices)[:, None]).argmax(axis=1)
+    order = np.lexsort((place[boxes.receiver], boxes.sender))
+    reads = boxes.read[order].reshape(devices, *groups.shape[1:], -1).swapaxes(0, 1)
+    alike = (reads == reads[:, :1]).all(axis=(1, 2))
+    ahead = [boxes.window[0], *[0] * (len(boxes.window) - 1)]
+    follows = alike[1:] & alike[:-1] & (np.diff(reads, axis=0) == ahead).all(axis=(1, 2))
+    return len(np.unique(reads, axis=0)), len(reads) - int(follows.sum())

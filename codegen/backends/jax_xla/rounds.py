@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,6 @@ from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
 Kind = Literal["tiles", "shards", "turns", "rotation", "mirror", "table"]
-Permute = tuple[int, list[list[int]]]
-"""Elements that travel, and who sends to whom."""
 KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 
 
@@ -74,16 +72,28 @@ class Rounds:
     table: tuple[tuple[int, ...], ...] = ()
 
 
-def permutes_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> tuple[Permute, ...]:
-    """Return the permutes of the rounds that `rounds_of` says, one after another."""
+class WindowRound(NamedTuple):
+    """The elements of a round's window; who sends to others, and to whom; and whether no round
+    before it cut the same window out of the source shard."""
+
+    elements: int
+    pairs: list[list[int]]
+    cuts: bool
+
+
+def each_round(exchange: Exchange, boxes: Boxes, whole: Boxes) -> tuple[WindowRound, ...]:
+    """Return the rounds that `rounds_of` says, one after another."""
     turns = _turns(exchange, boxes, whole)
     moved, windows = turns.boxes, largest(turns.boxes.shape, turns.turn)
-    found = []
-    for number, each in enumerate(split_by(turns.turn)):
+    found, seen = list[WindowRound](), set[tuple[bytes, bytes]]()
+    for window, each in zip(windows, split_by(turns.turn), strict=True):
         away = each[~moved.local[each]]
-        if away.size:
-            ends = np.stack([moved.sender[away], moved.receiver[away]], axis=1)
-            found.append((int(windows[number].prod()), ends.tolist()))
+        ends = np.stack([moved.sender[away], moved.receiver[away]], axis=1)
+        starts = np.zeros((exchange.ranks.size, window.size), np.int64)
+        starts[moved.sender[each]] = moved.read[each]
+        cut = window.tobytes(), starts.tobytes()
+        found.append(WindowRound(int(window.prod()), ends.tolist(), cut not in seen))
+        seen.add(cut)
     return tuple(found)
 
 

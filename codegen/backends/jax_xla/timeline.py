@@ -33,7 +33,7 @@ from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.laid import is_small_float, laid_by, moves_floats
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
-from shardwright.codegen.backends.jax_xla.rounds import Rounds, permutes_of
+from shardwright.codegen.backends.jax_xla.rounds import Rounds, each_round
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
 from shardwright.codegen.backends.jax_xla.transport import How
 from shardwright.codegen.emit.context import as_vectors
@@ -50,6 +50,9 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
+PADDED = 4
+"""So many pieces at most a TPU puts in a row as a maximum of padded ones, which takes a pass after
+the one that cuts them; more are cut and put there at once (jax 0.10.2, libtpu 0.0.42)."""
 WORD = 4
 """Bytes that a processor moves in the time of an element, at least."""
 
@@ -119,6 +122,10 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
         case Groups(members=members, groups=groups, join=join):
             nbytes = size * members * math.prod(join.window)
             yield Copies("boxes are cut", 2.0 * nbytes)
+            if how.pieces <= PADDED:
+                cut = size * how.cuts * math.prod(join.window)
+                more = min(source / 2, cut) + 2 * cut - nbytes
+                yield Copies("boxes are put in a row", more, on_tpu=True)
             yield Collective("all-to-all", nbytes, list(map(list, groups)))
             if join.lines_of_rows[:-1]:  # more than a reshape
                 yield Copies("boxes are joined", target)
@@ -126,13 +133,16 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
             yield from _fetched(how, size)
         case Rounds():
             boxes, whole = plan.once(boxes_of)
+            rounds = each_round(exchange, boxes, whole)
             if boxes.window != exchange.source.local_shape:
-                yield Copies("boxes are cut", source)
-            permutes = permutes_of(exchange, boxes, whole)
-            for elements, pairs in permutes:
-                yield Collective(PERMUTE, size * elements, pairs)
+                cut = size * sum(each.elements for each in rounds if each.cuts)
+                yield Copies("boxes are cut", min(source / 2, cut) + cut)
+            permutes = [each for each in rounds if each.pairs]
+            for each in permutes:
+                yield Collective(PERMUTE, size * each.elements, each.pairs)
             if boxes.window != exchange.target.local_shape:
-                yield Copies("boxes are put in place", target)
+                put = sum(each.elements for each in rounds)
+                yield Copies("boxes are put in place", 2.0 * size * put)
                 yield from _put_again(len(permutes), target)
         case Ragged():
             yield Sends(

@@ -4,9 +4,10 @@ A TPU keeps arrays in tiles of the last two dimensions, and an all-to-all takes 
 lie one after another. So a shard is laid out anew before an all-to-all that splits another
 dimension than the first, and after one that joins another: once, or twice where the last dimension
 is joined, since tiles are then made anew. The second of these waits for a gather or a permute that
-follows. A collective's result is copied once more where it leaves the program. Small floats that a
-module views as integers take a pass before and after, unless another pass does it as well. Sums
-take none, and slices one after another take one.
+follows, and is not made where the columns of a matrix are joined and then split again. A
+collective's result is copied once more where it leaves the program. Small floats that a module
+views as integers take a pass before and after, unless another pass does it as well. Sums take none,
+and slices one after another take one.
 
 The rules were read from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42), whose bytes they have
 where the last dimension of all shards is a multiple of 128 and the one before it of 8; else they
@@ -100,7 +101,8 @@ def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bo
 class _Walk:
     """Passes so far over an array of this many bytes, read and written. `late`: passes that wait
     for the end; `given`: whether the array is a collective's; `fuses`: whether the last pass may
-    view the array as floats again."""
+    view the array as floats again; `by_columns`: whether columns of a matrix were joined, whose
+    parts still lie one after another."""
 
     program: Sequence[Laid]
     nbytes: int
@@ -111,6 +113,7 @@ class _Walk:
     late: int = 0
     given: bool = False
     fuses: bool = False
+    by_columns: bool = False
 
     def take(self, each: Laid, following: Laid | None) -> None:
         """Add the passes of an operation."""
@@ -132,19 +135,23 @@ class _Walk:
                 self.staying += each.turned * self.nbytes
                 self.given, self.fuses = bool(each.turned), False
         self.nbytes = nbytes
+        self.by_columns = each.is_matrix and each.form == "tiled" and each.joined == Standing.LAST
 
     def _exchange(self, each: Laid, following: Laid | None) -> None:
         before, after = _around(each, following)
         if each.form == "whole" and each.split == Standing.LAST and self.late:
             before = 0  # the passes that join this dimension lay it out for the split
+        if self.by_columns and each.form == "tiled" and each.split == Standing.LAST:
+            before, self.late = before - 1, 0  # they lie as the split takes them
         if not (each.form == "tiled" and each.split == Standing.MIDDLE):
             self._view()
         self.is_viewed = True
         self._flush()
         retiled = each.split == Standing.FIRST or (each.is_matrix and before == 1)
         before += retiled and self.itemsize == 1 and not self.as_bits
-        self.staying += (before + min(after, 1)) * self.nbytes
-        self.late = after - min(after, 1) + each.turned
+        at_once = after if each.form == "several" else min(after, 1)
+        self.staying += (before + at_once) * self.nbytes
+        self.late = after - at_once + each.turned
         self.given, self.fuses = after == 0, after == 1 and each.form in ("apart", "whole")
 
     def _view(self) -> None:
