@@ -90,8 +90,9 @@ def emit_relayout(
         raise InputError(
             "too many boxes for a module to list",
             argument="target",
-            got=f"{len(plan.relays)} strided boxes",
-            expected=f"at most {MOST_RELAYS}",
+            got=f"{len(plan.relays):,} strided boxes between {len(plan.sent)} and "
+            f"{len(plan.received)} devices",
+            expected=f"at most {MOST_RELAYS:,}; plain shardings are a sw.Reshard, which lists none",
         )
     if any(registry.contract(each).pads for each in backends):
         _check_sizes(plan.relayout)
@@ -171,12 +172,15 @@ class SideOfRelayout:
 
     @property
     def buffer_lines(self) -> list[str]:
-        """Of each buffer its layout and its shapes."""
+        """Of each buffer its layout, what devices have of it, and its shapes."""
         lines: list[str] = []
-        for name, layout in self.stored.buffers.items():
+        rows = [*held_rows(self.stored)]
+        for number, (name, layout) in enumerate(self.stored.buffers.items()):
             found = shapes_of(self.stored, self.stored.bound[name], self.padded)
             shapes = _repeated(list(map(str, found)))
-            lines += [f"{quoted(name)}: (", f"    {quoted(str(layout))},", f"    {shapes},", "),"]
+            held = (f"    # device {device}: {cells[number]}" for device, cells in rows)
+            lines += [f"{quoted(name)}: (", f"    {quoted(str(layout))},"]
+            lines += [*held, f"    {shapes},", "),"]
         return lines
 
     @property
@@ -282,6 +286,7 @@ class RelayoutText:
         """Everything that moves."""
         return [
             f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"
+            f"  # {relay.elements:,} of {relay.tensor}"
             for relay in sorted(self._relays, key=lambda relay: (relay.sender, relay.receiver))
         ]
 

@@ -23,30 +23,38 @@ MOST_ELEMENTS = 1 << 22
 def report_relayout(
     description: RelayoutDescription, backend: str, module: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module; of too large a relayout that on its twin's module, where the
-    module is what would be emitted now."""
-    given = description.name, backend, description.devices
-    if description.devices > MAX_DEVICES:
-        why = f"{description.devices} devices, at most {MAX_DEVICES} are run here"
-        return Report(*given, "skipped", f"not run: {why}")
-    relayout = description.relayout()
-    if _elements(relayout) <= MOST_ELEMENTS:
-        return runner.run(RelayoutCase.of(relayout, description.name, backend, module))
-    smaller = twin(relayout)
-    if smaller is None or _elements(smaller) > MOST_ELEMENTS:
+    """Return the verdict on a module; of too large a relayout that on its twin's module, and of too
+    many devices that on its tables, where the module is what would be emitted now."""
+    given, name = (description.name, backend, description.devices), description.name
+    relayout, few = description.relayout(), description.devices <= MAX_DEVICES
+    if few and _elements(relayout) <= MOST_ELEMENTS:
+        return runner.run(RelayoutCase.of(relayout, name, backend, module))
+    smaller = twin(relayout) or relayout
+    if _elements(smaller) > MOST_ELEMENTS or _stored(smaller) > 4 * MOST_ELEMENTS:
         why = f"{_elements(relayout):,} elements, at most {MOST_ELEMENTS:,} are moved here"
         return Report(*given, "skipped", f"not run: {why}, and there is no twin")
-    if _text(relayout, backend, description.name) != module.read_text(encoding="utf-8"):
+    if _text(relayout, backend, name) != module.read_text(encoding="utf-8"):
         return Report(*given, "failed", "too large to run, and not what would be emitted now")
     with tempfile.TemporaryDirectory() as folder:
-        bundle = Path(folder) / "twins" / description.name
+        bundle = Path(folder) / "twins" / name
         emit_relayout(smaller, (backend,)).write(bundle)
         path = bundle / f"{backend}.py"
-        report = runner.run(RelayoutCase.of(smaller, description.name, backend, path))
+        report = runner.run(RelayoutCase.of(smaller, name, backend, path, few))
     shapes = ", ".join(
-        f"{name} {'x'.join(map(str, shape))}" for name, shape in smaller.source.tensors.items()
+        f"{n} {'x'.join(map(str, each))}" for n, each in smaller.source.tensors.items()
     )
-    return replace(report, detail=report.detail or f"on a twin: {shapes}")
+    said = "on a twin" if few else f"its tables, of {description.devices} devices, on a twin"
+    return replace(report, detail=report.detail or f"{said}: {shapes}")
+
+
+def _stored(relayout: Relayout) -> int:
+    """Return how many elements devices store before and after."""
+    return sum(
+        math.prod(buffer.shape(position))
+        for side in (relayout.source, relayout.target)
+        for buffer in side.bound.values()
+        for position in range(side.mesh.size)
+    )
 
 
 def _elements(relayout: Relayout) -> int:

@@ -61,7 +61,8 @@ class StoredSaid:
 
 @dataclass(frozen=True)
 class RelayoutCase:
-    """An emitted module and the relayout that it claims to be."""
+    """An emitted module and the relayout that it claims to be. `execute`: whether its code runs, or
+    its tables alone are followed."""
 
     name: str
     backend: str
@@ -70,14 +71,17 @@ class RelayoutCase:
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     source: StoredSaid
     target: StoredSaid
+    execute: bool = True
 
     @staticmethod
-    def of(relayout: Relayout, name: str, backend: str, module: Path) -> RelayoutCase:
+    def of(
+        relayout: Relayout, name: str, backend: str, module: Path, execute: bool = True
+    ) -> RelayoutCase:
         """Return the case of a relayout whose module is the file `module`."""
         source, target = relayout.source.in_bytes, relayout.target.in_bytes
         sides = StoredSaid.of(source), StoredSaid.of(target)
         tensors = tuple(source.tensors.items())
-        return RelayoutCase(name, backend, module, source.dtype, tensors, *sides)
+        return RelayoutCase(name, backend, module, source.dtype, tensors, *sides, execute)
 
     def devices(self) -> tuple[int, ...]:
         """Return all device ids of both meshes, ascending."""
@@ -91,9 +95,9 @@ class RelayoutCase:
     def from_data(data: Mapping[str, Any]) -> RelayoutCase:
         """Return the case of what such a line holds."""
         tensors = tuple((name, tuple(shape)) for name, shape in data["tensors"])
-        sides = (stored_from(data[side]) for side in ("source", "target"))
+        sides = stored_from(data["source"]), stored_from(data["target"])
         given = data["name"], data["backend"], Path(data["module"]), data["dtype"]
-        return RelayoutCase(*given, tensors, *sides)
+        return RelayoutCase(*given, tensors, *sides, data["execute"])
 
     def runs(self) -> Iterator[tuple[Held, Held]]:
         """Yield what devices store before, and what they must have afterwards, as bits: for each

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "fd8bdc0080692d51",
+    "jax_xla": "8413b816108f913a",
     "pallas_tpu": "811f3644e3da203c",
-    "triton_gpu": "000f92bf83fc5ea7",
+    "triton_gpu": "da3cbcc73bdf5f8b",
 }
 
 

@@ -8,6 +8,7 @@ Emitted by
 """
 
 import functools
+import itertools
 import math
 import os
 import warnings
@@ -51,29 +52,32 @@ def rounds_of(relays, size):
     return found
 
 
-def packed(shards, forms, moves, me, size):
-    """Return a device's message in a round, read from its source shards."""
-    reads, parts = jnp.asarray(_starts(moves, len(forms), size)[0])[me], []
+def packed(shards, shapes, forms, moves, me, size):
+    """Return a device's message in a round, read from its source shards: a flat array, or its only
+    part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
+    reads, parts = _starts(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
-        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
-        parts.append(x.reshape(-1))
-    return jnp.concatenate(parts)
+        nest = [(times, step) for times, step, *_ in loops]
+        parts.append(taken(shards[buffer], shapes[buffer], reads[:, place], me, nest))
+    return parts[0] if len(parts) == 1 else jnp.concatenate([part.reshape(-1) for part in parts])
 
 
-def unpacked(message, results, forms, moves, me, size):
-    """Write the message that a device receives in a round into `results`, its target shards."""
+def unpacked(message, results, shapes, forms, moves, me, size):
+    """Write the message that a device receives in a round into `results`, its target shards.
+    shapes: those of target buffers."""
     writes = _starts(moves, len(forms), size)[1]
-    takes, begin = np.isin(np.arange(size), [receiver for _, receiver in moves]), 0
+    takes = np.isin(np.arange(size), [receiver for _, receiver in moves])
+    line, begin = message.reshape(-1), 0
     for (_, buffers, loops), starts in zip(forms, writes, strict=True):
         sizes = [times for times, *_ in loops]
-        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+        part = line[begin : begin + math.prod(sizes)].reshape(sizes)
         begin += math.prod(sizes)
         for number, buffer in enumerate(buffers):
             steps = [loop[2 + number] for loop in loops]
             order = sorted(range(len(loops)), key=[-step for step in steps].__getitem__)
             nest = [(sizes[n], steps[n]) for n in order]
-            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
-            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
+            to, turned = results[buffer], part.transpose(order)
+            results[buffer] = put(to, shapes[buffer], starts[:, number], me, nest, turned, takes)
 
 
 def _starts(moves, count, size):
@@ -88,21 +92,59 @@ def _starts(moves, count, size):
     return reads, writes
 
 
-def taken(x, start, loops):
-    """Return elements of a flat array, one dimension per loop (count, step), outer to inner."""
-    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
+def taken(x, shape, starts, me, loops):
+    """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
+    that of the buffer; starts: the first element on each device."""
+    box = _box(shape, starts, loops)
+    if box is not None:
+        shape, sizes, first = box
+        return lax.dynamic_slice(x.reshape(shape), [*jnp.asarray(first)[me]], sizes)
+    window = lax.dynamic_slice(x, (jnp.asarray(starts)[me],), (_reach(loops),))
     for times, step in loops:
         rows = long(window, times * step)[..., : times * step]
         window = rows.reshape(*window.shape[:-1], times, step)
     return window[..., 0]
 
 
-def put(y, start, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part`, if the device
-    receives it."""
+def put(y, shape, starts, me, loops, part, takes):
+    """Return a flat array with the elements of these loops replaced by `part` on the devices where
+    `takes` holds. shape: that of the buffer; starts: the first element on each device."""
+    box = _box(shape, starts, loops)
+    if box is not None:
+        shape, sizes, first = box
+        index, whole, part = [*jnp.asarray(first)[me]], y.reshape(shape), part.reshape(sizes)
+        if not takes.all():
+            held = lax.dynamic_slice(whole, index, sizes)
+            part = jnp.where(jnp.asarray(takes)[me], part, held)
+        return lax.dynamic_update_slice(whole, part, index).reshape(-1)
+    start = jnp.asarray(starts)[me]
     window = lax.dynamic_slice(y, (start,), (_reach(loops),))
-    window = jnp.where(takes, _replaced(window, loops, part), window)
+    window = jnp.where(jnp.asarray(takes)[me], _replaced(window, loops, part), window)
     return lax.dynamic_update_slice(y, window, (start,))
+
+
+def _box(shape, starts, loops):
+    """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
+    and its first index on each device. None if there is none, as where a loop begins within a row
+    and goes on in the next."""
+    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = sorted({1, *dense, *(step for _, step in loops)}, reverse=True)
+    wholes = [math.prod(shape), *steps]
+    if any(step < 1 or whole % step for whole, step in itertools.pairwise(wholes)):
+        return None
+    seen = [whole // step for whole, step in itertools.pairwise(wholes)]
+    sizes = [1] * len(seen)
+    for times, step in reversed(loops):
+        dim, left = steps.index(step), times
+        while left > seen[dim]:  # all of this dimension, and some of the one before it
+            if left % seen[dim] or sizes[dim] > 1 or dim == 0:
+                return None
+            sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1
+        if sizes[dim] > 1:
+            return None
+        sizes[dim] = left
+    first = np.stack(np.unravel_index(starts, seen), axis=-1).astype(np.int32)
+    return (seen, sizes, first) if (first + sizes <= seen).all() else None
 
 
 def _replaced(window, loops, part):
@@ -280,19 +322,30 @@ __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
 DTYPE = "bfloat16"
 SOURCE_MESH = '<["fsdp"=5]>'
 SOURCE_IDS = range(5)
-# The layout of each buffer, and its shape on every device.
+# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
+# a part as it is stored), and its shape on every device.
 SOURCE = {
     "qkv": (
         'cut(0, {"fsdp"}, stack(0, q, k, v))',
+        # device 0: q[0:10]
+        # device 1: q[10:20]
+        # device 2: q[20:30]
+        # device 3: q[30:32], k
+        # device 4: v
         [(10, 16)] * 5,
     ),
 }
 TARGET_MESH = '<["tp"=4], device_ids=[5, 6, 7, 8]>'
 TARGET_IDS = range(5, 9)
-# The layout of each buffer, and its shape on every device.
+# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
+# a part as it is stored), and its shape on every device.
 TARGET = {
     "qkv": (
         'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])',
+        # device 5: q[0:8], k[0:4], v[0:4]
+        # device 6: q[8:16], k[0:4], v[0:4]
+        # device 7: q[16:24], k[4:8], v[4:8]
+        # device 8: q[24:32], k[4:8], v[4:8]
         [(16, 16)] * 4,
     ),
 }
@@ -304,23 +357,24 @@ FORMS = [
     (0, (0,), ((64, 1, 1),)),
     (0, (0,), ((128, 1, 1),)),
 ]
-# Sender, receiver, form, and the first element in each buffer.
+# Sender, receiver, form, and the first element in each buffer, source first; how many elements of
+# which tensor that is.
 RELAYS = [
-    (0, 5, 3, 0, 0),
-    (0, 6, 0, 128, 0),
-    (1, 6, 1, 0, 32),
-    (1, 7, 2, 96, 0),
-    (2, 7, 2, 0, 64),
-    (2, 8, 1, 64, 0),
-    (3, 5, 2, 32, 128),
-    (3, 6, 2, 32, 128),
-    (3, 7, 2, 96, 128),
-    (3, 8, 0, 0, 96),
-    (3, 8, 2, 96, 128),
-    (4, 5, 2, 0, 192),
-    (4, 6, 2, 0, 192),
-    (4, 7, 2, 64, 192),
-    (4, 8, 2, 64, 192),
+    (0, 5, 3, 0, 0),  # 128 of q
+    (0, 6, 0, 128, 0),  # 32 of q
+    (1, 6, 1, 0, 32),  # 96 of q
+    (1, 7, 2, 96, 0),  # 64 of q
+    (2, 7, 2, 0, 64),  # 64 of q
+    (2, 8, 1, 64, 0),  # 96 of q
+    (3, 5, 2, 32, 128),  # 64 of k
+    (3, 6, 2, 32, 128),  # 64 of k
+    (3, 7, 2, 96, 128),  # 64 of k
+    (3, 8, 0, 0, 96),  # 32 of q
+    (3, 8, 2, 96, 128),  # 64 of k
+    (4, 5, 2, 0, 192),  # 64 of v
+    (4, 6, 2, 0, 192),  # 64 of v
+    (4, 7, 2, 64, 192),  # 64 of v
+    (4, 8, 2, 64, 192),  # 64 of v
 ]
 RECEIVED = 512  # bytes received by the busiest device, the minimum
 # Axes of the mesh, and the axes along which dimensions of each buffer are concatenated.
@@ -392,13 +446,13 @@ def exchanged(shards, how):
     me, size = lax.axis_index("device"), len(RANKS)
     relays = ((RANKS[s], RANKS[r], FORMS[form], *starts) for s, r, form, *starts in RELAYS)
     every = rounds_of(relays, size)
-    messages = [packed(shards, forms, moves, me, size) for (forms, _), moves in every]
+    given, made = ([each[0] for _, each in side.values()] for side in (SOURCE, TARGET))
+    messages = [packed(shards, given, forms, moves, me, size) for (forms, _), moves in every]
     pairs = [[] if stays else [*moves] for (_, stays), moves in every]
     messages = sent(messages, pairs, how)
-    lengths = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
-    results = [jnp.zeros(length, shards[0].dtype) for length in lengths]
+    results = [jnp.zeros(max(math.prod(shape), 1), shards[0].dtype) for shape in made]
     for ((forms, _), moves), message in zip(every, messages, strict=True):
-        unpacked(message, results, forms, moves, me, size)
+        unpacked(message, results, made, forms, moves, me, size)
     return results
 
 
@@ -482,10 +536,10 @@ def push(ranges, ends, x, y, sending, arriving):
 def _blocks(message):
     """Return a message as memory blocks, [blocks, rows, 128], of elements of at most 32 bits."""
     if jnp.iscomplexobj(message):
-        message = jnp.stack([message.real, message.imag], axis=-1).reshape(-1)
+        message = jnp.stack([message.real, message.imag], axis=-1)
     elif message.dtype.itemsize == 8:
-        message = lax.bitcast_convert_type(message, jnp.int32).reshape(-1)
-    rows = 32 // message.dtype.itemsize
+        message = lax.bitcast_convert_type(message, jnp.int32)
+    rows, message = 32 // message.dtype.itemsize, message.reshape(-1)
     message = jnp.pad(message, (0, -message.size % (rows * 128)))
     return message.reshape(-1, rows, 128)
 

@@ -32,30 +32,35 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @triton.jit
 def copy_boxes(
-    blocks,  # int64 [number, 2]: a block's box, and its first element there
-    boxes,  # int64 [boxes, 5 + 3 * DEPTH]: the numbers of two memories, the first element in each,
-    # how many there are, then loops, inner to outer: how often each goes round, and its two steps
+    blocks,  # int64 [number, 3]: a block's box, and its first row and column there
+    boxes,  # int64 [boxes, 8 + 3 * DEPTH]: the numbers of two memories, the first element in each,
+    # how many rows and columns, the steps from a column to the next in each memory, then loops over
+    # rows, inner to outer: how often each goes round, and its two steps
     sources,  # int64: the addresses of memory that elements come from, and
     targets,  # that they go to
     number,  # number of blocks
     INTEGER: tl.constexpr,  # type moved as one
     DEPTH: tl.constexpr,
-    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):
-    """Copy blocks of strided boxes, each program striding over the blocks."""
+    """Copy blocks of ROWS by COLUMNS of strided boxes, each program striding over the blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
-        box = boxes + (5 + 3 * DEPTH) * tl.load(blocks + 2 * place)
-        element = tl.load(blocks + 2 * place + 1) + tl.arange(0, BLOCK)
-        inside = element < tl.load(box + 4)
+        box = boxes + (8 + 3 * DEPTH) * tl.load(blocks + 3 * place)
+        row = tl.load(blocks + 3 * place + 1) + tl.arange(0, ROWS)
+        column = tl.load(blocks + 3 * place + 2) + tl.arange(0, COLUMNS)
+        inside = (row < tl.load(box + 4))[:, None] & (column < tl.load(box + 5))[None, :]
         source = tl.load(sources + tl.load(box)).to(tl.pointer_type(INTEGER)) + tl.load(box + 2)
         target = tl.load(targets + tl.load(box + 1)).to(tl.pointer_type(INTEGER)) + tl.load(box + 3)
-        at, to = tl.full((BLOCK,), 0, tl.int64), tl.full((BLOCK,), 0, tl.int64)
+        at, to = tl.full((ROWS,), 0, tl.int64), tl.full((ROWS,), 0, tl.int64)
         for loop in tl.static_range(DEPTH):
-            times = tl.load(box + 5 + 3 * loop)
-            at += element % times * tl.load(box + 6 + 3 * loop)
-            to += element % times * tl.load(box + 7 + 3 * loop)
-            element = element // times
-        tl.store(target + to, tl.load(source + at, mask=inside), mask=inside)
+            times = tl.load(box + 8 + 3 * loop)
+            at += row % times * tl.load(box + 9 + 3 * loop)
+            to += row % times * tl.load(box + 10 + 3 * loop)
+            row = row // times
+        source += at[:, None] + (column * tl.load(box + 6))[None, :]
+        target += to[:, None] + (column * tl.load(box + 7))[None, :]
+        tl.store(target, tl.load(source, mask=inside), mask=inside)
 
 
 class Box(NamedTuple):
@@ -93,14 +98,12 @@ def copy(boxes, sources, targets, size):
         return
     addresses = [[x.data_ptr() for x in each] for each in (sources, targets)]
     wide = _width(boxes, size, math.gcd(*itertools.chain(*addresses)))
-    blocks, table, depth = _tables(tuple(boxes), wide // size, home)
+    blocks, table, *shape = _tables(tuple(boxes), wide // size, home)
     given = [_numbers(each, home) for each in addresses]
     on = torch.cuda.device(home) if home.type == "cuda" else contextlib.nullcontext()
     number = len(blocks)
     with on:
-        copy_boxes[(min(number, PROGRAMS),)](
-            blocks, table, *given, number, INTEGERS[wide], depth, BLOCK
-        )
+        copy_boxes[(min(number, PROGRAMS),)](blocks, table, *given, number, INTEGERS[wide], *shape)
 
 
 def _elements(x, size, times, steps, first):
@@ -157,20 +160,31 @@ def _width(boxes, size, aligned):
 
 @functools.lru_cache(maxsize=4096)
 def _tables(boxes, unit, home):
-    """Return blocks and boxes for a kernel, in units of `unit` elements, and the number of loops of
-    each."""
-    depth = max(len(box[4]) for box in boxes)
-    rows, blocks = [], []
-    for number, (source, target, read, write, loops) in enumerate(boxes):
-        *outer, inner = loops or ((1, 1, 1),)
-        inner = inner[0] // unit, *inner[1:]
+    """Return blocks and boxes for a kernel, in units of `unit` elements, the number of loops over
+    the rows of each, and the rows and columns of a block."""
+    depth = max(1, max(len(box[4]) for box in boxes) - 1)
+    rows, sizes = [], []
+    for source, target, read, write, loops in boxes:
+        *outer, (columns, *steps) = loops or ((1, 1, 1),)
         scaled = [(times, at // unit, to // unit) for times, at, to in outer]
-        nest = [inner, *scaled[::-1]]
-        nest += [(1, 0, 0)] * (max(depth, 1) - len(nest))
-        count = math.prod(times for times, *_ in nest)
-        rows.append([source, target, read // unit, write // unit, count, *itertools.chain(*nest)])
-        blocks += [(number, first) for first in range(0, count, BLOCK)]
-    return _numbers(blocks, home), _numbers(rows, home), max(depth, 1)
+        nest = scaled[::-1] + [(1, 0, 0)] * (depth - len(scaled))
+        sizes.append((math.prod(times for times, *_ in outer), columns // unit))
+        ends = source, target, read // unit, write // unit
+        rows.append([*ends, *sizes[-1], *steps, *itertools.chain(*nest)])
+    widths = [BLOCK >> n for n in range(BLOCK.bit_length())]
+    width = min(widths, key=lambda each: _blocks(sizes, each))
+    blocks = [
+        (number, row, column)
+        for number, (down, across) in enumerate(sizes)
+        for row in range(0, down, BLOCK // width)
+        for column in range(0, across, width)
+    ]
+    return _numbers(blocks, home), _numbers(rows, home), depth, BLOCK // width, width
+
+
+def _blocks(sizes, width):
+    """Return the number of blocks of `width` columns in boxes of these rows and columns."""
+    return sum(-(-down // (BLOCK // width)) * -(-across // width) for down, across in sizes)
 
 
 def _numbers(listed, home):
@@ -182,19 +196,30 @@ __all__ = ["RECEIVED", "reshard", "reshard_local", "source_shape", "target_shape
 DTYPE = "bfloat16"
 SOURCE_MESH = '<["fsdp"=5]>'
 SOURCE_IDS = range(5)
-# The layout of each buffer, and its shape on every device.
+# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
+# a part as it is stored), and its shape on every device.
 SOURCE = {
     "qkv": (
         'cut(0, {"fsdp"}, stack(0, q, k, v))',
+        # device 0: q[0:10]
+        # device 1: q[10:20]
+        # device 2: q[20:30]
+        # device 3: q[30:32], k
+        # device 4: v
         [(10, 16), (10, 16), (10, 16), (10, 16), (8, 16)],
     ),
 }
 TARGET_MESH = '<["tp"=4], device_ids=[5, 6, 7, 8]>'
 TARGET_IDS = range(5, 9)
-# The layout of each buffer, and its shape on every device.
+# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
+# a part as it is stored), and its shape on every device.
 TARGET = {
     "qkv": (
         'stack(0, q[{"tp"}], k[{"tp":(1)2}], v[{"tp":(1)2}])',
+        # device 5: q[0:8], k[0:4], v[0:4]
+        # device 6: q[8:16], k[0:4], v[0:4]
+        # device 7: q[16:24], k[4:8], v[4:8]
+        # device 8: q[24:32], k[4:8], v[4:8]
         [(16, 16)] * 4,
     ),
 }
@@ -206,23 +231,24 @@ FORMS = [
     (0, (0,), ((64, 1, 1),)),
     (0, (0,), ((128, 1, 1),)),
 ]
-# Sender, receiver, form, and the first element in each buffer.
+# Sender, receiver, form, and the first element in each buffer, source first; how many elements of
+# which tensor that is.
 RELAYS = [
-    (0, 5, 3, 0, 0),
-    (0, 6, 0, 128, 0),
-    (1, 6, 1, 0, 32),
-    (1, 7, 2, 96, 0),
-    (2, 7, 2, 0, 64),
-    (2, 8, 1, 64, 0),
-    (3, 5, 2, 32, 128),
-    (3, 6, 2, 32, 128),
-    (3, 7, 2, 96, 128),
-    (3, 8, 0, 0, 96),
-    (3, 8, 2, 96, 128),
-    (4, 5, 2, 0, 192),
-    (4, 6, 2, 0, 192),
-    (4, 7, 2, 64, 192),
-    (4, 8, 2, 64, 192),
+    (0, 5, 3, 0, 0),  # 128 of q
+    (0, 6, 0, 128, 0),  # 32 of q
+    (1, 6, 1, 0, 32),  # 96 of q
+    (1, 7, 2, 96, 0),  # 64 of q
+    (2, 7, 2, 0, 64),  # 64 of q
+    (2, 8, 1, 64, 0),  # 96 of q
+    (3, 5, 2, 32, 128),  # 64 of k
+    (3, 6, 2, 32, 128),  # 64 of k
+    (3, 7, 2, 96, 128),  # 64 of k
+    (3, 8, 0, 0, 96),  # 32 of q
+    (3, 8, 2, 96, 128),  # 64 of k
+    (4, 5, 2, 0, 192),  # 64 of v
+    (4, 6, 2, 0, 192),  # 64 of v
+    (4, 7, 2, 64, 192),  # 64 of v
+    (4, 8, 2, 64, 192),  # 64 of v
 ]
 RECEIVED = 512  # bytes received by the busiest device, the minimum
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
@@ -243,10 +269,10 @@ def reshard_local(shards, *, out=None):
         home = given[0][0].device if out is None else None
         made = _made(device, home) if out is None else _checked(out, TARGET, device, number, "out")
         boxes = [
-            _box(relay, n, sources.index(relay[0]) * len(SOURCE))
+            _box(relay, nth, sources.index(relay[0]) * len(SOURCE))
             for relay in RELAYS
             if relay[1] == device
-            for n in range(len(FORMS[relay[2]][1]))
+            for nth in range(len(FORMS[relay[2]][1]))
         ]
         _copy(boxes, [x for each in given for x in each], made)
         for name, x in zip(TARGET, made, strict=True):
@@ -318,17 +344,18 @@ def unpacked(device, line, given, made):
         begin += math.prod(times for times, *_ in loops)
     _copy(boxes, [line], made)
     own = [relay for relay in RELAYS if relay[0] == relay[1] == device]
-    _copy([_box(r, n) for r in own for n in range(len(FORMS[r[2]][1]))], given, made)
+    boxes = [_box(relay, nth) for relay in own for nth in range(len(FORMS[relay[2]][1]))]
+    _copy(boxes, given, made)
     return dict(zip(TARGET, made, strict=True))
 
 
-def _box(relay, target, first=0):
-    """Return the box that a relay copies to one of its targets; `first`: the memory number of the
-    sender's first buffer."""
+def _box(relay, nth, first=0):
+    """Return the box that a relay copies to the nth target buffer of its form; `first`: the memory
+    number of the sender's first buffer."""
     _, _, form, start, *starts = relay
     buffer, buffers, loops = FORMS[form]
-    nest = tuple((loop[0], loop[1], loop[2 + target]) for loop in loops)
-    return Box(first + buffer, buffers[target], start, starts[target], nest)
+    nest = tuple((loop[0], loop[1], loop[2 + nth]) for loop in loops)
+    return Box(first + buffer, buffers[nth], start, starts[nth], nest)
 
 
 def _ordered(device, *, receiving):

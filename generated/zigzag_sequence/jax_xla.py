@@ -8,6 +8,7 @@ Emitted by
 """
 
 import functools
+import itertools
 import math
 
 import jax
@@ -46,29 +47,32 @@ def rounds_of(relays, size):
     return found
 
 
-def packed(shards, forms, moves, me, size):
-    """Return a device's message in a round, read from its source shards."""
-    reads, parts = jnp.asarray(_starts(moves, len(forms), size)[0])[me], []
+def packed(shards, shapes, forms, moves, me, size):
+    """Return a device's message in a round, read from its source shards: a flat array, or its only
+    part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
+    reads, parts = _starts(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
-        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
-        parts.append(x.reshape(-1))
-    return jnp.concatenate(parts)
+        nest = [(times, step) for times, step, *_ in loops]
+        parts.append(taken(shards[buffer], shapes[buffer], reads[:, place], me, nest))
+    return parts[0] if len(parts) == 1 else jnp.concatenate([part.reshape(-1) for part in parts])
 
 
-def unpacked(message, results, forms, moves, me, size):
-    """Write the message that a device receives in a round into `results`, its target shards."""
+def unpacked(message, results, shapes, forms, moves, me, size):
+    """Write the message that a device receives in a round into `results`, its target shards.
+    shapes: those of target buffers."""
     writes = _starts(moves, len(forms), size)[1]
-    takes, begin = np.isin(np.arange(size), [receiver for _, receiver in moves]), 0
+    takes = np.isin(np.arange(size), [receiver for _, receiver in moves])
+    line, begin = message.reshape(-1), 0
     for (_, buffers, loops), starts in zip(forms, writes, strict=True):
         sizes = [times for times, *_ in loops]
-        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+        part = line[begin : begin + math.prod(sizes)].reshape(sizes)
         begin += math.prod(sizes)
         for number, buffer in enumerate(buffers):
             steps = [loop[2 + number] for loop in loops]
             order = sorted(range(len(loops)), key=[-step for step in steps].__getitem__)
             nest = [(sizes[n], steps[n]) for n in order]
-            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
-            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
+            to, turned = results[buffer], part.transpose(order)
+            results[buffer] = put(to, shapes[buffer], starts[:, number], me, nest, turned, takes)
 
 
 def _starts(moves, count, size):
@@ -83,21 +87,59 @@ def _starts(moves, count, size):
     return reads, writes
 
 
-def taken(x, start, loops):
-    """Return elements of a flat array, one dimension per loop (count, step), outer to inner."""
-    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
+def taken(x, shape, starts, me, loops):
+    """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
+    that of the buffer; starts: the first element on each device."""
+    box = _box(shape, starts, loops)
+    if box is not None:
+        shape, sizes, first = box
+        return lax.dynamic_slice(x.reshape(shape), [*jnp.asarray(first)[me]], sizes)
+    window = lax.dynamic_slice(x, (jnp.asarray(starts)[me],), (_reach(loops),))
     for times, step in loops:
         rows = long(window, times * step)[..., : times * step]
         window = rows.reshape(*window.shape[:-1], times, step)
     return window[..., 0]
 
 
-def put(y, start, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part`, if the device
-    receives it."""
+def put(y, shape, starts, me, loops, part, takes):
+    """Return a flat array with the elements of these loops replaced by `part` on the devices where
+    `takes` holds. shape: that of the buffer; starts: the first element on each device."""
+    box = _box(shape, starts, loops)
+    if box is not None:
+        shape, sizes, first = box
+        index, whole, part = [*jnp.asarray(first)[me]], y.reshape(shape), part.reshape(sizes)
+        if not takes.all():
+            held = lax.dynamic_slice(whole, index, sizes)
+            part = jnp.where(jnp.asarray(takes)[me], part, held)
+        return lax.dynamic_update_slice(whole, part, index).reshape(-1)
+    start = jnp.asarray(starts)[me]
     window = lax.dynamic_slice(y, (start,), (_reach(loops),))
-    window = jnp.where(takes, _replaced(window, loops, part), window)
+    window = jnp.where(jnp.asarray(takes)[me], _replaced(window, loops, part), window)
     return lax.dynamic_update_slice(y, window, (start,))
+
+
+def _box(shape, starts, loops):
+    """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
+    and its first index on each device. None if there is none, as where a loop begins within a row
+    and goes on in the next."""
+    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = sorted({1, *dense, *(step for _, step in loops)}, reverse=True)
+    wholes = [math.prod(shape), *steps]
+    if any(step < 1 or whole % step for whole, step in itertools.pairwise(wholes)):
+        return None
+    seen = [whole // step for whole, step in itertools.pairwise(wholes)]
+    sizes = [1] * len(seen)
+    for times, step in reversed(loops):
+        dim, left = steps.index(step), times
+        while left > seen[dim]:  # all of this dimension, and some of the one before it
+            if left % seen[dim] or sizes[dim] > 1 or dim == 0:
+                return None
+            sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1
+        if sizes[dim] > 1:
+            return None
+        sizes[dim] = left
+    first = np.stack(np.unravel_index(starts, seen), axis=-1).astype(np.int32)
+    return (seen, sizes, first) if (first + sizes <= seen).all() else None
 
 
 def _replaced(window, loops, part):
@@ -142,19 +184,29 @@ __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
 DTYPE = "float32"
 SOURCE_MESH = '<["cp"=4]>'
 SOURCE_IDS = range(4)
-# The layout of each buffer, and its shape on every device.
+# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
+# a part as it is stored), and its shape on every device.
 SOURCE = {
     "x": (
         'x[{}, {"cp"}]',
+        # device 0: x[:, 0:16]
+        # device 1: x[:, 16:32]
+        # device 2: x[:, 32:48]
+        # device 3: x[:, 48:64]
         [(2, 16, 16)] * 4,
     ),
 }
 TARGET_MESH = '<["cp"=4]>'
 TARGET_IDS = range(4)
-# The layout of each buffer, and its shape on every device.
+# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
+# a part as it is stored), and its shape on every device.
 TARGET = {
     "buffer": (
         'stack(1, x[{}, {"cp"} into(8)], x[{}, {"cp"} into(8) reversed])',
+        # device 0: x[:, 0:8], x[:, 56:64]
+        # device 1: x[:, 8:16], x[:, 48:56]
+        # device 2: x[:, 16:24], x[:, 40:48]
+        # device 3: x[:, 24:32], x[:, 32:40]
         [(2, 16, 16)] * 4,
     ),
 }
@@ -163,16 +215,17 @@ TARGET = {
 FORMS = [
     (0, (0,), ((2, 256, 256), (128, 1, 1))),
 ]
-# Sender, receiver, form, and the first element in each buffer.
+# Sender, receiver, form, and the first element in each buffer, source first; how many elements of
+# which tensor that is.
 RELAYS = [
-    (0, 0, 0, 0, 0),
-    (0, 1, 0, 128, 0),
-    (1, 2, 0, 0, 0),
-    (1, 3, 0, 128, 0),
-    (2, 2, 0, 128, 128),
-    (2, 3, 0, 0, 128),
-    (3, 0, 0, 128, 128),
-    (3, 1, 0, 0, 128),
+    (0, 0, 0, 0, 0),  # 256 of x
+    (0, 1, 0, 128, 0),  # 256 of x
+    (1, 2, 0, 0, 0),  # 256 of x
+    (1, 3, 0, 128, 0),  # 256 of x
+    (2, 2, 0, 128, 128),  # 256 of x
+    (2, 3, 0, 0, 128),  # 256 of x
+    (3, 0, 0, 128, 128),  # 256 of x
+    (3, 1, 0, 0, 128),  # 256 of x
 ]
 RECEIVED = 2048  # bytes received by the busiest device, the minimum
 # Axes of the mesh, and the axes along which dimensions of each buffer are concatenated.
@@ -241,13 +294,13 @@ def exchanged(shards, how):
     me, size = lax.axis_index("device"), len(RANKS)
     relays = ((RANKS[s], RANKS[r], FORMS[form], *starts) for s, r, form, *starts in RELAYS)
     every = rounds_of(relays, size)
-    messages = [packed(shards, forms, moves, me, size) for (forms, _), moves in every]
+    given, made = ([each[0] for _, each in side.values()] for side in (SOURCE, TARGET))
+    messages = [packed(shards, given, forms, moves, me, size) for (forms, _), moves in every]
     pairs = [[] if stays else [*moves] for (_, stays), moves in every]
     messages = sent(messages, pairs, how)
-    lengths = (max(math.prod(shapes[0]), 1) for _, shapes in TARGET.values())
-    results = [jnp.zeros(length, shards[0].dtype) for length in lengths]
+    results = [jnp.zeros(max(math.prod(shape), 1), shards[0].dtype) for shape in made]
     for ((forms, _), moves), message in zip(every, messages, strict=True):
-        unpacked(message, results, forms, moves, me, size)
+        unpacked(message, results, made, forms, moves, me, size)
     return results
 
 

@@ -5,6 +5,7 @@ all messages have the same forms: the source buffer, the target buffers, and nes
 inner, each with its count and its step in each buffer, source first.
 """
 
+import itertools
 import math
 
 import jax.numpy as jnp
@@ -32,29 +33,32 @@ def rounds_of(relays, size):
     return found
 
 
-def packed(shards, forms, moves, me, size):
-    """Return a device's message in a round, read from its source shards."""
-    reads, parts = jnp.asarray(_starts(moves, len(forms), size)[0])[me], []
+def packed(shards, shapes, forms, moves, me, size):
+    """Return a device's message in a round, read from its source shards: a flat array, or its only
+    part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
+    reads, parts = _starts(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
-        x = taken(shards[buffer], reads[place], [(times, step) for times, step, *_ in loops])
-        parts.append(x.reshape(-1))
-    return jnp.concatenate(parts)
+        nest = [(times, step) for times, step, *_ in loops]
+        parts.append(taken(shards[buffer], shapes[buffer], reads[:, place], me, nest))
+    return parts[0] if len(parts) == 1 else jnp.concatenate([part.reshape(-1) for part in parts])
 
 
-def unpacked(message, results, forms, moves, me, size):
-    """Write the message that a device receives in a round into `results`, its target shards."""
+def unpacked(message, results, shapes, forms, moves, me, size):
+    """Write the message that a device receives in a round into `results`, its target shards.
+    shapes: those of target buffers."""
     writes = _starts(moves, len(forms), size)[1]
-    takes, begin = np.isin(np.arange(size), [receiver for _, receiver in moves]), 0
+    takes = np.isin(np.arange(size), [receiver for _, receiver in moves])
+    line, begin = message.reshape(-1), 0
     for (_, buffers, loops), starts in zip(forms, writes, strict=True):
         sizes = [times for times, *_ in loops]
-        part = message[begin : begin + math.prod(sizes)].reshape(sizes)
+        part = line[begin : begin + math.prod(sizes)].reshape(sizes)
         begin += math.prod(sizes)
         for number, buffer in enumerate(buffers):
             steps = [loop[2 + number] for loop in loops]
             order = sorted(range(len(loops)), key=[-step for step in steps].__getitem__)
             nest = [(sizes[n], steps[n]) for n in order]
-            start, own = jnp.asarray(starts)[me, number], jnp.asarray(takes)[me]
-            results[buffer] = put(results[buffer], start, nest, part.transpose(order), own)
+            to, turned = results[buffer], part.transpose(order)
+            results[buffer] = put(to, shapes[buffer], starts[:, number], me, nest, turned, takes)
 
 
 def _starts(moves, count, size):
@@ -69,21 +73,59 @@ def _starts(moves, count, size):
     return reads, writes
 
 
-def taken(x, start, loops):
-    """Return elements of a flat array, one dimension per loop (count, step), outer to inner."""
-    window = lax.dynamic_slice(x, (start,), (_reach(loops),))
+def taken(x, shape, starts, me, loops):
+    """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
+    that of the buffer; starts: the first element on each device."""
+    box = _box(shape, starts, loops)
+    if box is not None:
+        shape, sizes, first = box
+        return lax.dynamic_slice(x.reshape(shape), [*jnp.asarray(first)[me]], sizes)
+    window = lax.dynamic_slice(x, (jnp.asarray(starts)[me],), (_reach(loops),))
     for times, step in loops:
         rows = long(window, times * step)[..., : times * step]
         window = rows.reshape(*window.shape[:-1], times, step)
     return window[..., 0]
 
 
-def put(y, start, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part`, if the device
-    receives it."""
+def put(y, shape, starts, me, loops, part, takes):
+    """Return a flat array with the elements of these loops replaced by `part` on the devices where
+    `takes` holds. shape: that of the buffer; starts: the first element on each device."""
+    box = _box(shape, starts, loops)
+    if box is not None:
+        shape, sizes, first = box
+        index, whole, part = [*jnp.asarray(first)[me]], y.reshape(shape), part.reshape(sizes)
+        if not takes.all():
+            held = lax.dynamic_slice(whole, index, sizes)
+            part = jnp.where(jnp.asarray(takes)[me], part, held)
+        return lax.dynamic_update_slice(whole, part, index).reshape(-1)
+    start = jnp.asarray(starts)[me]
     window = lax.dynamic_slice(y, (start,), (_reach(loops),))
-    window = jnp.where(takes, _replaced(window, loops, part), window)
+    window = jnp.where(jnp.asarray(takes)[me], _replaced(window, loops, part), window)
     return lax.dynamic_update_slice(y, window, (start,))
+
+
+def _box(shape, starts, loops):
+    """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
+    and its first index on each device. None if there is none, as where a loop begins within a row
+    and goes on in the next."""
+    dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = sorted({1, *dense, *(step for _, step in loops)}, reverse=True)
+    wholes = [math.prod(shape), *steps]
+    if any(step < 1 or whole % step for whole, step in itertools.pairwise(wholes)):
+        return None
+    seen = [whole // step for whole, step in itertools.pairwise(wholes)]
+    sizes = [1] * len(seen)
+    for times, step in reversed(loops):
+        dim, left = steps.index(step), times
+        while left > seen[dim]:  # all of this dimension, and some of the one before it
+            if left % seen[dim] or sizes[dim] > 1 or dim == 0:
+                return None
+            sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1
+        if sizes[dim] > 1:
+            return None
+        sizes[dim] = left
+    first = np.stack(np.unravel_index(starts, seen), axis=-1).astype(np.int32)
+    return (seen, sizes, first) if (first + sizes <= seen).all() else None
 
 
 def _replaced(window, loops, part):

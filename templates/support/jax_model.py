@@ -146,7 +146,8 @@ class Weights:
         kind = self.moves.kinds[self.moves.members[item.member].kind]
         rounds = rounds_of(self._relays(item), len(devices))
         sources, targets = len(kind.source), len(kind.target)
-        shapes = [shape for _, (shape, *_) in kind.target] * count
+        held, made = ([shape for _, (shape, *_) in end] for end in (kind.source, kind.target))
+        shapes = made * count
 
         def one(*shards):
             me = lax.axis_index("device")
@@ -155,9 +156,10 @@ class Weights:
             right = []
             for (forms, stays), moves in rounds:
                 parts = [
-                    packed(given[first : first + sources], forms, moves, me, len(devices))
+                    packed(given[first : first + sources], held, forms, moves, me, len(devices))
                     for first in range(0, len(given), sources)
                 ]
+                parts = [part.reshape(-1) for part in parts]
                 if not stays:
                     parts = [with_digest(part) for part in parts] if digest else parts
                     message = lax.ppermute(jnp.concatenate(parts), "device", [*moves])
@@ -168,7 +170,7 @@ class Weights:
                         right.append(jnp.stack([same for _, same in checked]))
                 for place, part in enumerate(parts):
                     own = results[targets * place : targets * (place + 1)]
-                    unpacked(part, own, forms, moves, me, len(devices))
+                    unpacked(part, own, made, forms, moves, me, len(devices))
                     results[targets * place : targets * (place + 1)] = own
             found = [
                 of_bits(y[: math.prod(shape)], kind.dtype).reshape(shape or (1,))
