@@ -1,6 +1,7 @@
 """`shardwright compare` and `shardwright learn`: where do loaders store elements, and where do two
 of them differ?"""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from shardwright.ir.stored import Stored
 
+NUMBER = re.compile(r"-?\d+")
 HELP = "TOML of a stored layout, as str(sw.Stored(…)) writes it; or MODULE:FUNCTION, a loader."
 
 TensorOption = Annotated[
@@ -55,11 +57,21 @@ def compare(
     from shardwright.ir.relayout import Relayout, plan_relayout
     from shardwright.ir.stored import Stored
 
-    sides = [_side(found, "FOUND"), _side(expected, "EXPECTED")]
+    sides = [_side(found, "FOUND", like), _side(expected, "EXPECTED", like)]
     stored = next((each for each in sides if isinstance(each, Stored)), None)
     if relayout:
+        for given, side in zip((found, expected), sides, strict=True):
+            if not isinstance(side, Stored):
+                raise InputError(
+                    "a relayout must be of two layouts in files",
+                    argument="--bytes",
+                    got=given,
+                    expected=f"the file of shardwright learn {given} -o FILE",
+                )
         print(plan_relayout(Relayout(*sides)))
         return
+    if stored is None:
+        _check_given(tensors, ranks)
     comparison = compared(*sides, **_asked(tensors, ranks, dtype, like, stored))
     if not (quiet and comparison.same):
         print(comparison)
@@ -96,15 +108,17 @@ def learn(
 
     Example: shardwright learn my_loaders:load --tensor q=32x16 --tensor k=8x16 --ranks tp=4
     """
+    from shardwright.codegen.cli.written import check_writable
     from shardwright.codegen.learn.learn import learn as learned
     from shardwright.codegen.spec.references import loader as found
+    from shardwright.codegen.spec.references import told
 
-    for option, value in (("--tensor", tensors), ("--ranks", ranks)):
-        if not value:
-            expected = {"--tensor": "--tensor q=32x16", "--ranks": "--ranks tp=4"}[option]
-            raise InputError("missing", argument=option, expected=expected)
+    _check_given(tensors, ranks)
     asked = _asked(tensors, ranks, dtype, like, None)
-    result = learned(found(loader, "MODULE:FUNCTION"), **asked, processes=processes)
+    if output is not None:
+        check_writable(output, "--output")
+    load = found(loader, "MODULE:FUNCTION")
+    result = learned(load if processes else told(load, like), **asked, processes=processes)
     if output is None:
         print(result)
         return
@@ -113,13 +127,21 @@ def learn(
         print(f"{output}: not learned: {finding}")
 
 
-def _side(given: str, argument: str) -> Any:
+def _check_given(tensors: list[str] | None, ranks: str | None) -> None:
+    """Raise InputError unless it is said on which tensors and ranks loaders are to run."""
+    for option, value in (("--tensor", tensors), ("--ranks", ranks)):
+        if not value:
+            expected = {"--tensor": "--tensor q=32x16", "--ranks": "--ranks tp=4"}[option]
+            raise InputError("missing", argument=option, expected=expected)
+
+
+def _side(given: str, argument: str, like: str) -> Any:
     """Return the layout in a file, or a loader."""
-    from shardwright.codegen.spec.references import loader
+    from shardwright.codegen.spec.references import loader, told
     from shardwright.ir.stored import Stored
 
     if ":" in given and not Path(given).exists():
-        return loader(given, argument)
+        return told(loader(given, argument), like)
     return Stored.read(given)
 
 
@@ -136,6 +158,7 @@ def _asked(
 
     exact = dtype or (stored.dtype if stored is not None else "float32")
     shapes: dict[str, object] = dict(stored.tensors) if stored is not None else {}
+    own: dict[str, str] = {}
     for each in tensors or ():
         name, equals, shape = each.rpartition("=")
         if not equals:
@@ -145,9 +168,21 @@ def _asked(
                 got=each,
                 expected="q=32x16",
             )
-        shapes[name] = shape
+        if name in own:
+            raise InputError(
+                "a tensor must be given once",
+                argument="--tensor",
+                got=each,
+                expected=f"{name}={own[name]} alone, or another name",
+            )
+        try:
+            shape_of(shape)
+        except InputError as error:
+            raise error.named(f"--tensor {name}") from None
+        own[name] = shape
     logical = {
-        name: LogicalTensor.made(shape_of(shape), like, exact) for name, shape in shapes.items()
+        name: LogicalTensor.made(shape_of(shape), like, exact)
+        for name, shape in {**shapes, **own}.items()
     }
-    many: object = int(ranks) if ranks is not None and ranks.isdecimal() else ranks
+    many: object = int(ranks) if ranks is not None and NUMBER.fullmatch(ranks) else ranks
     return {"logical": logical or None, "ranks": many, "dtype": exact}

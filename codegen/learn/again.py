@@ -10,7 +10,7 @@ from typing import Any
 from shardwright.codegen.learn.compare import Comparison, compare
 from shardwright.codegen.learn.learn import Learned, learn
 from shardwright.codegen.learn.probe import LogicalTensor
-from shardwright.codegen.spec.references import loader
+from shardwright.codegen.spec.references import loader, told
 from shardwright.ir.stored import Stored
 
 
@@ -62,7 +62,11 @@ def learn_again(path: Path, home: str = "") -> LearnedAgain:
     logical: dict[str, object] = {**tensors, **others}
     processes = said.get("processes") is True
     now: Learned = learn(
-        load, logical=logical, ranks=stored.mesh, dtype=stored.dtype, processes=processes
+        load if processes else told(load, like),
+        logical=logical,
+        ranks=stored.mesh,
+        dtype=stored.dtype,
+        processes=processes,
     )
     before: dict[str, str] = said.get("versions", {})
     versions = tuple(

