@@ -100,7 +100,16 @@ class Model:
 def flattened(tree: Any) -> dict[str, Any]:
     """Return the leaves of nested dicts, lists and tuples, named by the keys on the path, joined by
     dots."""
-    return dict(_leaves(tree, ""))
+    found: dict[str, Any] = {}
+    for name, leaf in _leaves(tree, ""):
+        if name in found:
+            raise InputError(
+                "two leaves of a tree must not have one name",
+                got=name,
+                expected="keys without points",
+            )
+        found[name] = leaf
+    return found
 
 
 def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:

@@ -119,6 +119,10 @@ def planted(
         state.clear()
     elif kind == "digest":
         options["digest"] = not options["digest"]
+    elif kind == "timeout":
+        options["timeout"] = "3"
+    elif kind == "no function":
+        options["progress"] = 3
     elif kind == "progress":
         options["progress"] = lambda *given: 1 // 0
     elif kind == "out":

@@ -17,6 +17,7 @@ from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import ModelProof, prove
 from shardwright.ir.rules import Rules
 
+TORCH_OPTIONS = ("group", "out", "progress", "timeout", "digest")
 JAX_OPTIONS = ("devices", "progress", "digest")
 
 
@@ -48,13 +49,15 @@ class Sync:
         """
         flat = {} if state is None else flattened(state)
         first = next((each for each in flat.values() if each is not None), None)
-        if is_a(first, JAX_ARRAY):
-            if unknown := [name for name in options if name not in JAX_OPTIONS]:
-                raise InputError(
-                    "an option that moves between arrays of JAX do not have",
-                    got=", ".join(unknown),
-                    expected=", ".join(JAX_OPTIONS),
-                )
+        of_jax = is_a(first, JAX_ARRAY)
+        known = JAX_OPTIONS if of_jax else TORCH_OPTIONS
+        if unknown := [name for name in options if name not in known]:
+            raise InputError(
+                f"a call with {'JAX arrays' if of_jax else 'torch tensors'} has no such option",
+                got=", ".join(unknown),
+                expected=", ".join(known),
+            )
+        if of_jax:
             return nested(self._runtime("jax_model")(flat, **options), state)
         if first is not None and not is_a(first, TORCH_TENSOR):
             raise InputError(

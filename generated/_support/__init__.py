@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "8413b816108f913a",
     "pallas_tpu": "811f3644e3da203c",
-    "triton_gpu": "da3cbcc73bdf5f8b",
+    "triton_gpu": "b1934545233234e4",
 }
 
 

@@ -42,12 +42,21 @@ class Call:
         self.config = dist.get_backend_config(self.group)
         self.talks = torch.device("cpu" if "cpu:" in self.config else "cuda")
 
-    def prepared(self, state, out):
+    def _check_options(self, progress):
+        timeout, self.timeout = self.timeout, None  # the others hear of it in any case
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise ValueError(f"timeout: got {timeout!r}, expected seconds, more than 0, or None")
+        self.timeout = timeout
+        if progress is not None and not callable(progress):
+            raise ValueError(f"progress: got {progress!r}, expected a function or None")
+
+    def prepared(self, state, out, progress=None):
         """Return the arguments of the exchange. Raises ValueError on all ranks for a fault on
         any."""
         fault, cause, home = "", None, self.talks
         said = f"model {self.model.moves.plan}, digest={bool(self.digest)}"
         try:
+            self._check_options(progress)
             given = self.model.checked(state, self.device, 0, "state")
             home = home_of(given, out, "cuda:nccl" in self.config)
             served = f"{home.type}:nccl" if home.type == "cuda" else "cpu:"

@@ -82,7 +82,7 @@ class Weights:
         one, after which the group is unusable.
         """
         call = Call(self, group, timeout, digest)
-        steps, given, made, slots = call.prepared(state, out)
+        steps, given, made, slots = call.prepared(state, out, progress)
         call.run(steps, given, made, slots, shown(progress, call.rank == 0))
         return dict(zip(self.shapes(call.device, 1), made, strict=True))
 

@@ -393,6 +393,14 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
         expected: an array, a tensor or its shape
         """
     )
+    twice = {"a.b": np.zeros(2), "a": {"b": np.zeros(3)}}
+    assert message(lambda: sw.Model.from_pytree(twice)) == exactly(
+        """
+        two leaves of a tree must not have one name
+        got: a.b
+        expected: keys without points
+        """
+    )
     assert message(lambda: sw.Model({"w": (4, 4)}, "int4")) == exactly(
         """
         w: two elements of this dtype are a byte, and a model moves whole bytes
