@@ -349,6 +349,9 @@ MATRICES: dict[str, Fn] = {
     "qr with pivots": lambda x: lax.linalg.qr(x, pivoting=True, full_matrices=False),
     "geqrf": lambda x: tuple(jnp.linalg.qr(x, mode="raw")),
     "householder_product": lambda x: lax.linalg.householder_product(x, x[..., 0]),
+    "ormqr": lambda x: lax.linalg.ormqr(
+        jnp.linalg.qr(x, mode="raw")[0].mT, jnp.linalg.qr(x, mode="raw")[1], x, transpose=True
+    ),
     "lu": lambda x: lax.linalg.lu(x)[0],
     "order of pivots": lambda x: lax.linalg.lu_pivots_to_permutation(lax.linalg.lu(x)[1], 4),
     "eig": lambda x: jnp.abs(lax.linalg.eig(definite(x), compute_left_eigenvectors=False)[0]),

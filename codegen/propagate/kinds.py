@@ -28,7 +28,7 @@ CONTROL = _words("scan while cond remat manual")
 MATRICES: dict[str, int] = {
     **dict.fromkeys(
         _words(
-            """cholesky eig eigh geqrf hessenberg householder_product lu qr schur svd
+            """cholesky eig eigh geqrf hessenberg householder_product lu ormqr qr schur svd
     tridiagonal"""
         ),
         2,

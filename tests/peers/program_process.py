@@ -64,7 +64,8 @@ def shardings(case: program_cases.Case, avals: Any) -> Any:
         return f'[{"{}, " * (len(x.shape) - 1)}{{"t"}}]'
 
     rows = f'[{{"d"}}{", {}" * (len(avals[-1].shape) - 1)}]'
-    return (jax.tree.map(of_weight, avals[0]), *(None for _ in avals[1:-1]), rows)
+    first = [jax.tree.map(of_weight, each) for each in avals[:-1][:1]]
+    return (*first, *(None for _ in avals[1:-1]), rows)
 
 
 def wrong(case: program_cases.Case, mode: str, folder: str) -> str:

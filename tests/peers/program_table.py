@@ -1,4 +1,4 @@
-"""Makes a table of what `program_process.py` printed, by libraries.
+"""Makes a table of what `program_process.py` printed, by libraries; a later line counts.
 
 python tests/peers/program_table.py LOG ...
 """
@@ -24,22 +24,29 @@ LIBRARIES = {
 KINDS = ("right", "refused", "wrong")
 
 
+def _library(name: str) -> str:
+    prefix = name.partition("_")[0]
+    return LIBRARIES.get(prefix, prefix)
+
+
 def main() -> None:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    notes = []
+    found: dict[tuple[str, str], tuple[str, str]] = {}
     for log in sys.argv[1:]:
         for line in Path(log).read_text("utf-8").splitlines():
             parts = line.split("\t")
-            if len(parts) != 5 or parts[2] not in KINDS:
-                continue
-            name, mode, kind, _, said = parts
-            prefix = name.partition("_")[0]
-            counts[LIBRARIES.get(prefix, prefix), mode, kind] += 1
-            if kind != "right":
-                notes.append(f"- `{name}`, {mode}: {kind}: {said}")
+            if len(parts) == 5 and parts[2] in KINDS:
+                found[parts[0], parts[1]] = parts[2], parts[4]
+    counts = Counter((_library(name), mode, kind) for (name, mode), (kind, _) in found.items())
+    notes = [
+        f"- `{name}`, {mode}: {kind}: {said}"
+        for (name, mode), (kind, said) in found.items()
+        if kind != "right"
+    ]
     libraries = sorted({library for library, _, _ in counts})
     print("# Programs of public libraries\n")
-    print(f"Made by `make peers` on {date.today().isoformat()} with jax {metadata.version('jax')}:")
+    print(
+        f"Made by `make programs` on {date.today().isoformat()} with jax {metadata.version('jax')}:"
+    )
     print("each program is partitioned and emitted for 8 CPU devices (d=4, t=2) and compared with")
     print("one device, values and gradients.\n")
     print("| library | version | programs | right, as Shardy | right, cheapest | refused | wrong |")
@@ -47,7 +54,7 @@ def main() -> None:
     for library in libraries:
         of = {(m, k): n for (x, m, k), n in counts.items() if x == library}
         right = [of.get((mode, "right"), 0) for mode in ("as_shardy", "cheapest")]
-        programs = sum(n for (mode, _), n in of.items() if mode == "as_shardy")
+        programs = len({name for name, _ in found if _library(name) == library})
         rest = [sum(n for (_, k), n in of.items() if k == kind) for kind in KINDS[1:]]
         cells = [library, metadata.version(library), programs, *right, *rest]
         print(f"| {' | '.join(map(str, cells))} |")
@@ -55,7 +62,7 @@ def main() -> None:
         sum(n for (_, m, k), n in counts.items() if (m, k) == each)
         for each in (("as_shardy", "right"), ("cheapest", "right"))
     ]
-    every = sum(n for (_, m, _), n in counts.items() if m == "as_shardy")
+    every = len({name for name, _ in found})
     rest = [sum(n for (_, _, k), n in counts.items() if k == kind) for kind in KINDS[1:]]
     print(f"| all | | {' | '.join(map(str, (every, *totals, *rest)))} |")
     if notes:

@@ -10,6 +10,7 @@ from shardwright.codegen.backends.jax_spmd.literals import integers
 _WORDS = {
     "eig": ("compute_left_eigenvectors", "compute_right_eigenvectors"),
     "eigh": ("lower", "sort_eigenvalues", "subset_by_index"),
+    "ormqr": ("left", "transpose"),
     "qr": ("pivoting", "full_matrices"),
     "schur": ("compute_schur_vectors", "sort_eig_vals"),
     "svd": ("full_matrices", "compute_uv", "subset_by_index"),
@@ -89,7 +90,7 @@ MATRIX_OPS: dict[str, Callable[[OpText], Expression]] = {
         name: _of_matrices(name)
         for name in (
             *("hessenberg", "householder_product", "lu", "lu_pivots_to_permutation"),
-            *("qr", "schur", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
+            *("ormqr", "qr", "schur", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
         )
     },
     "cholesky": _of_matrices("cholesky", "symmetrize_input=False"),

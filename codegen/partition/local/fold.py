@@ -80,7 +80,7 @@ def _key(step: Step, program: LocalProgram) -> Hashable:
         for v in (*taken(step), *made(step))
     )
     if isinstance(step, MoveValue):
-        return step.change, step.line, step.again, types
+        return step.change, step.again, types
     if isinstance(step, Compute):
         inner = tuple(_body_key(body, program) for body in step.bodies)
         moves = tuple(move.change for move in step.moves)
