@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from test_learn import HEADS, LOADERS, cases, check_learned, packed
 
 import shardwright as sw
 from shardwright.codegen.learn import pieces, sampled
+from shardwright.codegen.learn.again import learn_again
+from shardwright.codegen.spec.references import loader
 
 Arrays = dict[str, Any]
 
@@ -85,6 +88,28 @@ def test_two_loaders() -> None:
         "k rows 0 to 4 of rank 1 hold k rows 4 to 8 (qkv rows 8 to 12)",
     ]
     assert sw.compare(packed, packed, logical=HEADS, ranks=4).same
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_check_learns_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that moved are named, and a buffer that has no layout any more."""
+    said = "import numpy as np\n\ndef load(r, t):\n    w, v = np.split(t['w'], 2), t['v'].copy()\n"
+    (tmp_path / "large_one.py").write_text(f"{said}    return {{'w': w[r], 'v': v}}\n")
+    more = "    v[3, 5] = v[3, 6]\n    return {'w': w[1 - r], 'v': v}\n"
+    (tmp_path / "large_two.py").write_text(said + more)
+    monkeypatch.syspath_prepend(tmp_path)
+    load = loader("large_one:load", "load", str(tmp_path))
+    text = str(sw.learn(load, logical={"w": (64, 40), "v": (8, 40)}, ranks=2))
+    path = tmp_path / "it.toml"
+    path.write_text(text)
+    assert learn_again(path, str(tmp_path)).same
+    path.write_text(text.replace("large_one", "large_two"))
+    again = learn_again(path, str(tmp_path))
+    assert str(again).splitlines() == [
+        f"{path}: w rows 0 to 32 of rank 0 hold w rows 32 to 64 (w rows 0 to 32)",
+        f"{path}: w rows 32 to 64 of rank 1 hold w rows 0 to 32 (w rows 0 to 32)",
+        f"{path}: v rows 3 to 4 of rank 0 hold other values than v",
+    ]
 
 
 @pytest.mark.slow
