@@ -7,7 +7,7 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "8413b816108f913a",
+    "jax_xla": "4b725d7b60b1880a",
     "pallas_tpu": "811f3644e3da203c",
     "triton_gpu": "b1934545233234e4",
 }

@@ -289,8 +289,11 @@ def _checked(state, structs):
         raise ValueError(f"state: got {got}, expected an array for each source buffer")
     for name, struct in here.items():
         x = found[name]
-        if not isinstance(x, jax.Array) or (x.shape, x.dtype) != (struct.shape, struct.dtype):
-            got = f"{getattr(x, 'dtype', type(x).__name__)}{[*getattr(x, 'shape', ())]}"
+        if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
+            got = "a traced array" if isinstance(x, jax.core.Tracer) else type(x).__name__
+            raise ValueError(f"state, {name}: got {got}, expected a jax.Array, outside of jit")
+        if (x.shape, x.dtype) != (struct.shape, struct.dtype):
+            got = f"{x.dtype}{[*x.shape]}"
             expected = f"{struct.dtype}{[*struct.shape]}"
             raise ValueError(f"state, {name}: got {got}, expected {expected}")
         if not x.sharding.is_equivalent_to(struct.sharding, x.ndim):
