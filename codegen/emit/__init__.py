@@ -1,1 +1,1 @@
-"""From plans to texts: contexts, docstrings, index functions, bundles, what is on disk."""
+"""From plans to texts: contexts, docstrings, index functions, bundles, files on disk."""

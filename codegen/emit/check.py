@@ -1,4 +1,4 @@
-"""Check: is what is on disk what would be emitted now?"""
+"""Checks that files on disk equal a new emission."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.errors import InputError
 
-# Above this many characters only the first differing line is shown: a diff takes quadratic time.
+# For longer texts only the first differing line is shown: a diff takes quadratic time.
 DIFFED_CHARACTERS = 1_000_000
 
 Progress = Callable[[int, int], None]
@@ -53,7 +53,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """One file or folder that is not as it would be emitted; `path` is relative to the root."""
+    """A file or folder that differs from a new emission; `path` is relative to the root."""
 
     path: str
     rule: str
@@ -64,10 +64,10 @@ class Problem:
 
 
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
-    """Return the problems of a root, or of one bundle in it; none where everything is up to date.
+    """Return the problems of a root, or of one bundle in it; none if everything is up to date.
 
-    What should be there is said by the config that the manifest names, else by the manifest. Raises
-    InputError if the path holds no bundles, and for a config that is wrong.
+    The expected contents come from the config that the manifest names, else from the manifest.
+    Raises InputError if the path holds no bundles, and for a faulty config.
     """
     root, names = located(path)
     listed, folder = read_manifest(root), Path(os.path.abspath(path))
@@ -87,8 +87,8 @@ def check_config(
     names: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Problem, ...]:
-    """Return what differs between what a config says, the manifest of a folder, and its files;
-    `names`: only of these bundles and groups."""
+    """Return the differences between a config, the manifest of a folder, and its files; `names`:
+    only for these bundles and groups."""
     listed = read_manifest(root)
     pairs = _pairs(config, listed, names)
     problems: list[Problem] = []
@@ -115,7 +115,7 @@ def check_config(
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
-    """Return what is said and what is listed of each folder that is asked for."""
+    """Return the described and the listed contents of each selected folder."""
     said: dict[str, FolderSaid] = {}
     for each in config.operations:
         folder = config.folder(each.name)
@@ -130,20 +130,20 @@ def _pairs(
 
 @dataclass(frozen=True)
 class FolderSaid:
-    """What a folder is of, and the other names that it has."""
+    """The contents of a folder, and its other names."""
 
     what: Operation | Group
     also: tuple[str, ...] = ()
 
     def lines(self) -> tuple[str, ...]:
-        """Return the description as TOML has it, then the other names."""
+        """Return the description as TOML, then the other names."""
         return (*self.what.lines(), *(f'also = "{name}"' for name in sorted(self.also)))
 
 
 def _problems(
     root: Path, config: Config, name: str, said: FolderSaid | None, entry: Entry | GroupEntry | None
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a bundle or a group: with its description, then with its files."""
+    """Yield the problems of a bundle or group: of its description, then of its files."""
     after = () if said is None else said.lines()
     before = () if entry is None else _listed(entry).lines()
     diff = _diff(name, before, after, (manifest.FILE, str(config.path)))
@@ -169,8 +169,8 @@ def _problems(
 def _program_problems(
     root: Path, said: ProgramDescription, entry: Entry | GroupEntry
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a program's bundle: first what its function communicates now, in
-    words. Over its budget it would not be emitted, and its files are as they were."""
+    """Yield the problems of a program's bundle, starting with changes of its communication in
+    words. If it is over budget it could not be emitted, so its files stay as they are."""
     try:
         bundle = emit_program(traced_described(said), said.topology)
         emitted = bundle.files(said.name)
@@ -198,7 +198,7 @@ def _emitted(
     config: Config,
     said: Description | MatmulDescription | RelayoutDescription | ModelDescription | Group,
 ) -> dict[str, str]:
-    """Return the files of a bundle or a group as they would be emitted now."""
+    """Return the files of a bundle or a group as emitted now."""
     if not isinstance(said, Group):
         return emit_described(said).files(said.name)
     described = {each.name: each for each in config.reshards}
@@ -225,7 +225,7 @@ def _folder_problems(
 def _file_problems(
     root: Path, path: str, emitted: str | None, recorded: str | None
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a file: its text should be `emitted`, its hash was `recorded`."""
+    """Yield the problems of a file: its text should be `emitted`, its hash was `recorded`."""
     if emitted is None:
         yield Problem(path, f"{manifest.FILE} lists a file that would not be emitted now")
         return
@@ -270,7 +270,8 @@ def _text_diff(path: str, found: str, emitted: str) -> str:
 def _diff(name: str, before: Sequence[str], after: Sequence[str], sides: tuple[str, str]) -> str:
     old, new = (f"{name} ({side})" for side in sides)
     lines = difflib.unified_diff(before, after, old, new, n=2)
-    return "\n".join(line.rstrip("\n") for line in lines)  # the heads end in one, the rest do not
+    # the head lines end with a newline, the others do not
+    return "\n".join(line.rstrip("\n") for line in lines)
 
 
 def _first_difference(before: list[str], after: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The choice of a plan for the backends that carry it out: `plan` shows what `emit` writes."""
+"""The choice of a plan for the backends that execute it: `plan` shows what `emit` writes."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ def plan(
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
     loop: str | None = None,
 ) -> Plan | MatmulPlan | RelayoutPlan:
-    """Return the plan of a reshard, whether the backends take it or not, or of a matmul; or the
-    bytes that a relayout must move, which takes nothing else.
+    """Return the plan of a reshard, even one that some backend refuses, or of a matmul; or the
+    minimum bytes of a relayout, which takes no other arguments.
 
-    `auto` is the plan whose modules take least on the topology, of the strategies that all backends
-    execute; without a topology the one that moves least. `topology` is a text as `v5e:4x4` or
+    `auto` is the plan with the fastest modules on the topology, among the strategies that all
+    backends execute; without a topology, the one that moves least. `topology` is a text such as
+    `v5e:4x4` or
     `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: bytes of
     the tensor that a device may hold at once. `loop`, of a matmul: whether parts move while devices
     multiply, "one" or "both" directions round a ring, "pulled" by a kernel, "never", or "auto".
-    Raises InputError for an unknown strategy or backend, or a strategy that cannot do it, a
-    topology that lacks devices, and a limit below what source and target take together.
+    Raises InputError for an unknown strategy or backend, an unsuitable strategy, a topology that
+    lacks devices, and a limit below source plus target.
     """
     if isinstance(what, Relayout):
         given = {"strategy": strategy, "topology": topology, "loop": loop}
@@ -72,7 +73,7 @@ def plan(
 
 
 def takes_none(what: str, **given: object) -> None:
-    """Raise InputError if an argument that is for reshards is given for something else."""
+    """Raise InputError if an argument that only reshards take is given for another operation."""
     for argument, got in given.items():
         if got not in ("auto", None):
             raise InputError(
@@ -109,7 +110,8 @@ def _planned_reshard(
 
 
 def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
-    """Return whether all of the backends reduce the terms of a reshard in two exchanges too."""
+    """Return whether all of the backends can also reduce the terms of a reshard in two
+    exchanges."""
     meshes = reshard.source.mesh, reshard.target.mesh
     one_order = meshes[0].device_ids == meshes[1].device_ids
     known = {"never": False, "in one order": one_order, "always": True}
@@ -117,7 +119,7 @@ def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
 
 
 def planned(description: Description) -> Plan:
-    """Return the plan of a description, whether its backends take it or not."""
+    """Return the plan of a description, even if its backends refuse it."""
     return plan(
         description.reshard(),
         description.strategy,
@@ -128,15 +130,15 @@ def planned(description: Description) -> Plan:
 
 
 def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
-    """Return the strategies that every one of the backends executes: where terms are reduced, those
-    by which it reduces them."""
+    """Return the strategies that all of the backends execute; for reduced terms, those that can
+    reduce them."""
     found = (registry.backend(name) for name in backends)
     each = [one.reduces if reshard.adds else one.executes for one in found]
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
 def checked(given: object) -> tuple[str, ...]:
-    """Return the backends in the order of the registry, whatever order they are named in."""
+    """Return the backends in registry order."""
     known = registry.NAMES
     backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):

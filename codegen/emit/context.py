@@ -1,4 +1,4 @@
-"""The context of the templates of every backend: one frozen object of finished text."""
+"""The context of every backend's templates: one frozen object of finished text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.ir.plan import DirectPlan, Plan
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import ExchangeStep, MoveStep, ReduceStep, Step
 
-# Index arithmetic of the kernels is in 32-bit integers.
+# Kernels compute indices in 32-bit integers.
 MAX_EXTENT = 2**31 - 1
 
 SIDES = ("SOURCE", "TARGET")
@@ -25,7 +25,7 @@ SIDES = ("SOURCE", "TARGET")
 
 @dataclass(frozen=True)
 class FunctionText:
-    """An index function, printed: its signature, its docstring, its lines, and what they call."""
+    """A printed index function: its signature, docstring and lines, and the functions it calls."""
 
     signature: tuple[str, ...]
     doc: str
@@ -35,7 +35,7 @@ class FunctionText:
 
 @dataclass(frozen=True)
 class SideText:
-    """One side of the reshard as the module's constants state it."""
+    """One side of the reshard, as stated by the module's constants."""
 
     mesh: str
     sharding: str
@@ -44,7 +44,7 @@ class SideText:
 
 @dataclass(frozen=True)
 class ModuleText:
-    """The parts that the modules of all backends have in common."""
+    """The common parts of all backends' modules."""
 
     title: str
     facts: tuple[str, ...]
@@ -63,7 +63,7 @@ class ModuleText:
 
     @property
     def constant_lines(self) -> list[str]:
-        """The constants that say what is moved, those that are the same for both sides once."""
+        """The constants that describe the reshard, once if equal on both sides."""
         sides = self.source, self.target
         return [
             f"SHAPE = {self.shape}",
@@ -85,7 +85,7 @@ class ModuleText:
 
     @property
     def calls(self) -> frozenset[str]:
-        """What index functions call, by the printer's names without their underscores."""
+        """Functions called by index functions, under the printer's names without underscores."""
         every = frozenset[str]().union(*(function.calls for function in self.functions))
         return frozenset(name.lstrip("_") for name in every)
 
@@ -97,7 +97,7 @@ class ModuleText:
 
 @dataclass(frozen=True)
 class Said:
-    """What a module's docstring says."""
+    """The contents of a module's docstring."""
 
     title: str
     facts: tuple[str, ...]
@@ -111,7 +111,8 @@ def text_of(
     said: Said,
     ends: Exchange,
 ) -> ModuleText:
-    """Return the common parts of a module of these index functions; `ends`: both sides' layouts."""
+    """Return the common parts of a module with these index functions; `ends`: both sides'
+    layouts."""
     reshard = plan.reshard
     return ModuleText(
         title="\n".join(wrapped('"""' + said.title))[3:],
@@ -135,7 +136,7 @@ def text_of(
 
 
 def function_text(printer: Printer, function: IndexFunction) -> FunctionText:
-    """Return an index function, printed."""
+    """Return a printed index function."""
     return FunctionText(
         tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":")),
         function.doc,
@@ -145,7 +146,7 @@ def function_text(printer: Printer, function: IndexFunction) -> FunctionText:
 
 
 def plan_hash(plan: Plan) -> str:
-    """Return a text that two plans share only if they move the same."""
+    """Return a text that is equal for two plans only if they move the same."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     how = plan.exchange.rule if isinstance(plan, DirectPlan) else tuple(map(_moved, plan.steps))
@@ -154,7 +155,7 @@ def plan_hash(plan: Plan) -> str:
 
 
 def _moved(step: Step) -> tuple[object, ...]:
-    """Return what two steps differ in that move something else."""
+    """Return a key that differs between steps with different moves."""
     match step:
         case ExchangeStep(exchange):
             return (exchange.rule,)
@@ -165,14 +166,14 @@ def _moved(step: Step) -> tuple[object, ...]:
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange itself, or for a scalar that of a vector of one element, so that
-    kernels have at least one dimension."""
+    """Return the exchange, with a scalar as a vector of one element, because kernels need at least
+    one dimension."""
     has_dims = exchange.source.dims and exchange.target.dims
     return exchange if has_dims else exchange.once(_as_vector)
 
 
 def _as_vector(exchange: Exchange) -> Exchange:
-    """Return the exchange of a vector of one element, for that of a scalar."""
+    """Return a scalar's exchange as that of a vector of one element."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -202,7 +203,7 @@ def id_lines(name: str, mesh: Mesh) -> list[str]:
 
 
 def both_lines(pattern: str, values: list[str]) -> list[str]:
-    """Return a constant of both sides, once where it is the same; `pattern`: its name, with {} for
+    """Return a constant for each side, or one for both if equal; `pattern`: its name, with {} for
     the side."""
     source, target = (pattern.format(side) for side in SIDES)
     if values[0] == values[1]:
@@ -211,7 +212,7 @@ def both_lines(pattern: str, values: list[str]) -> list[str]:
 
 
 def constant_lines(name: str, items: list[str]) -> list[str]:
-    """Return `name = (a, b)`, over as few lines as it takes."""
+    """Return `name = (a, b)` in as few lines as possible."""
     if len(items) == 1:
         return [f"{name} = ({items[0]},)"]
     if len(f"{name} = ({', '.join(items)})") <= WIDTH:
@@ -220,7 +221,7 @@ def constant_lines(name: str, items: list[str]) -> list[str]:
 
 
 def _filled(items: list[str]) -> list[str]:
-    """Return items over as few indented lines as they take."""
+    """Return items in as few indented lines as possible."""
     lines, line = [], INDENT
     for item in items:
         if len(line) + len(item) + 2 > WIDTH:
@@ -231,13 +232,13 @@ def _filled(items: list[str]) -> list[str]:
 
 
 def check_ascii(reshard: Reshard) -> None:
-    """Raise InputError for axes that XLA cannot name: it ends the process that tries."""
+    """Raise InputError for axis names that XLA cannot handle: it would abort the process."""
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
         check_ascii_names(mesh, argument)
 
 
 def check_ascii_names(mesh: Mesh, argument: str) -> None:
-    """Raise InputError for a mesh with axes that XLA cannot name."""
+    """Raise InputError for a mesh with axis names that XLA cannot handle."""
     for name in mesh.names:
         if not name.isascii():
             raise InputError(
@@ -249,7 +250,8 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
-    """Raise InputError for what no kernel here does; `unsupported` maps dtypes to reasons."""
+    """Raise InputError for reshards that no kernel here supports; `unsupported` maps dtypes to
+    reasons."""
     reshard = plan.reshard
     if reshard.dtype in unsupported:
         raise InputError(
@@ -262,7 +264,7 @@ def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None
 
 
 def check_extents(plan: Plan, backend: str) -> None:
-    """Raise InputError for extents that 32 bits do not hold."""
+    """Raise InputError for extents that exceed 32 bits."""
     reshard = plan.reshard
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The derived facts that an emitted module states in its docstring."""
+"""Derived facts for an emitted module's docstring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
-# Up to this many devices, the ranges of every device stand in the docstring.
+# Up to this many devices, the docstring lists the ranges of every device.
 TABLE_DEVICES = 16
 
 Stored = Literal["dense", "padded"]
@@ -25,18 +25,18 @@ Stored = Literal["dense", "padded"]
 
 
 def title(plan: Plan) -> str:
-    """Return one line: what is moved, over how many devices, from which sharding to which."""
+    """Return one line: the tensor, the number of devices, and both shardings."""
     return f"{what_moves(plan)}: {plan.reshard.source} -> {plan.reshard.target}."
 
 
 def what_moves(plan: Plan) -> str:
-    """Return the first words of that line: what is moved, over how many devices."""
+    """Return the start of that line: the tensor and the number of devices."""
     shape = ", ".join(map(str, plan.reshard.shape))
     return f"Reshards {plan.reshard.dtype}[{shape}] over {plan.devices} devices"
 
 
 def tile_lines(exchange: Exchange) -> list[str]:
-    """Return where tiles begin and end along each dimension of the tensor that is split."""
+    """Return the starts and ends of tiles along each split dimension of the tensor."""
     visible = exchange.dims[exchange.source.hidden :]
     lines = [
         f"    {axis}: {_cuts(tiles)}"
@@ -66,8 +66,8 @@ def coordinates(mesh: Mesh) -> Value:
 def side_lines(
     side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
 ) -> list[str]:
-    """Return one side: its sharding, its shards, which element of the tensor a device has where,
-    and how short shards are stored, where that is the same for all who read this."""
+    """Return one side: its sharding, its shards, the tensor element at each local index, and the
+    lengths of short shards if these are the same for all readers."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
@@ -106,8 +106,7 @@ def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
 
 
 def _shortest(layout: Layout) -> str:
-    """Return a device with the smallest shard that is not empty, and its extents, if others are
-    larger."""
+    """Return a device with the smallest non-empty shard, and its extents, if others are larger."""
     boxes = layout.boxes()[:, layout.hidden :]
     extents = boxes[:, :, 1] - boxes[:, :, 0]
     elements = np.where(extents.min(axis=1) > 0, extents.prod(axis=1), extents.prod(axis=1).max())
@@ -125,8 +124,8 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
-    """Return which terms are reduced, in which order, and as what; which have a value, or are read,
-    where not all are."""
+    """Return the reduced terms, their order, and their accumulation dtype; and the terms with a
+    value, or that are read, if not all."""
     said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
     if exchange.operator is None:
         return said
@@ -142,7 +141,7 @@ def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
 
 
 def new_terms(reshard: Reshard) -> str:
-    """Return which terms have a value along new unreduced axes; "" without these."""
+    """Return the terms with a value along new unreduced axes; "" without such axes."""
     if not reshard.places:
         return ""
     new = ", ".join(map(str, reshard.fate.new))
@@ -152,7 +151,7 @@ def new_terms(reshard: Reshard) -> str:
 
 
 def read_terms(reshard: Reshard) -> str:
-    """Return which terms of cotangents are read; "" where all are."""
+    """Return the terms of cotangents that are read; "" for all."""
     if not reshard.reads_one:
         return ""
     axes = ", ".join(map(str, reshard.fate.reduced))
@@ -163,7 +162,7 @@ def read_terms(reshard: Reshard) -> str:
 
 
 def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return lines on a plan of two exchanges: what parts are, and what follows what."""
+    """Return lines on a plan of two exchanges: its parts, and the sequence."""
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
     count = ends.target.replicas
@@ -174,7 +173,7 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
 
 
 def senders(exchange: Exchange) -> list[str]:
-    """Return which of the holders of a tile sends it, in words."""
+    """Return in words which holder of a tile sends it."""
     if exchange.source.replicas == 1:
         return ["Each tile has one holder, which sends it."]
     count = exchange.source.replicas
@@ -194,7 +193,7 @@ def senders(exchange: Exchange) -> list[str]:
 
 
 def traffic_lines(plan: Plan) -> list[str]:
-    """Return bytes received and sent beside the least possible, in words."""
+    """Return bytes received and sent beside the minimum, in words."""
     traffic = plan.traffic
     received, sent = traffic.received_max, traffic.sent_max
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
@@ -230,7 +229,7 @@ def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
 
 
 def range_table(exchange: Exchange) -> list[str]:
-    """Return the ranges of every device before and after, in columns, where they are few."""
+    """Return a table of every device's ranges before and after, if there are few."""
     if exchange.ranks.size > TABLE_DEVICES:
         return []
     rows = [("device", "source", "target"), *device_ranges(exchange)]

@@ -53,9 +53,9 @@ from shardwright.ir.reshard import Reshard
 
 @dataclass(frozen=True, repr=False)
 class Bundle(Drawn):
-    """What is emitted for a plan. `strategy` is what was asked for, `plan.strategy` what it is;
-    `topology` and `memory_limit` are what it was chosen by. `gradient`, `single_file`,
-    `collective_id` and `features`: as in a description."""
+    """The emission of a plan. `strategy` is as requested, `plan.strategy` the chosen one;
+    `topology` and `memory_limit` decided the choice. `gradient`, `single_file`, `collective_id` and
+    `features`: as in a description."""
 
     plan: Plan
     backends: tuple[str, ...]
@@ -71,7 +71,7 @@ class Bundle(Drawn):
         return f"<Bundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> Description:
-        """Return all that it takes to emit this bundle again under a name."""
+        """Return the description that emits this bundle again under a name."""
         chosen_by = (self.strategy, self.topology, self.memory_limit)
         return Description.of(
             self.plan.reshard,
@@ -85,7 +85,7 @@ class Bundle(Drawn):
         )
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name; the same for the same plan."""
+        """Return the text of every file of the bundle, by file name; deterministic."""
         description = self.description(name)
         modules = self.modules(description)
         own = {f"{backend}.py" for backend in self.backends}
@@ -116,7 +116,7 @@ class Bundle(Drawn):
         }
 
     def _feature_lines(self) -> tuple[str, ...]:
-        """Return what the page says of features, backend by backend."""
+        """Return the page's lines on features, by backend."""
         asked = (*self.features, *(["gradient"] if self.gradient else []))
         return tuple(
             line
@@ -125,7 +125,7 @@ class Bundle(Drawn):
         )
 
     def _pictures(self) -> dict[str, str]:
-        """Return the picture of tiles, and of rings where a module reduces terms on any."""
+        """Return the picture of tiles, and of rings if a module reduces terms on any."""
         found = {"reshard.svg": svg(self.plan)}
         for rings in rings_by(self.plan, self.backends).values():
             drawn = rings_svg(rings, title(self.plan))
@@ -133,13 +133,13 @@ class Bundle(Drawn):
         return found
 
     def _tables(self) -> tuple[Table, ...]:
-        """Return what backends have to say on the review page."""
+        """Return the backends' tables for the review page."""
         tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
         return tuple(table for table in tables if table is not None)
 
     def modules(self, description: Description) -> tuple[Part, ...]:
-        """Return the modules of every backend, each with its backward where it has one, as those of
-        this bundle under the name in its description."""
+        """Return the modules of every backend, each with its backward if it has one, under the name
+        in the description."""
         command = description.command()
         return tuple(
             part
@@ -156,9 +156,9 @@ class Bundle(Drawn):
         )
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
-        manifest beside that folder. The files that changed, removed ones too; nothing is written
-        on an error."""
+        """Write the bundle into the folder `path`, whose last part is its name, and record it in
+        the manifest beside that folder. Return the files that changed or were removed; on an error
+        nothing is written."""
         folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -166,7 +166,7 @@ class Bundle(Drawn):
 
 
 def _collective_id(description: Description, backend: str) -> int:
-    """Return the collective id of a backend's module, 0 if its kernels do not meet by one."""
+    """Return the collective id of a backend's module, 0 if its kernels use none."""
     return bundle_id(description) if registry.contract(backend).collective else 0
 
 
@@ -215,20 +215,21 @@ def emit(
     collective_id: int | None = None,
     features: Iterable[str] = (),
 ) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle | ModelBundle:
-    """Return the bundle of a reshard, a matmul or a relayout, of a plan, also of a model, or of a
-    partitioned function.
+    """Return the bundle of a reshard, matmul, relayout, plan (also of a model), or partitioned
+    function.
 
-    `backends`: by default those of `DEFAULT_BACKENDS`, of a matmul `jax_xla`, of a relayout all, of
-    a model those with modules of models. All else is for reshards and matmuls. `gradient`: with the
-    reverse reshard beside each module that needs to be asked for it, which otherwise raises for a
-    tensor that requires a gradient. `single_file`: with support modules in each module that has
-    any, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple
-    of four, such that no other kernel of a program on TPUs has it or one of the three after it.
-    `features`: names of what modules have besides, "gradient" among them (docs/config.md).
+    `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; those
+    with modules of models for a model. All other options are for reshards and matmuls. `gradient`:
+    emit the reverse reshard beside each module for which it is optional; without it, such a module
+    raises for a tensor that requires a gradient. `single_file`: include support modules in each
+    module, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple of four;
+    no other kernel of a TPU program may use it or the three ids after it. `features`: optional
+    parts of modules, including "gradient" (docs/config.md).
 
     Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
-    what it is chosen by are for a reshard, of which only strategies count that every backend
-    executes; a plan has one, and its bundle says "auto" where auto makes the same plan.
+    the options that decide it are for a reshard; only strategies that every backend executes are
+    considered. A plan already has a strategy, and its bundle says "auto" if auto makes the same
+    plan.
     """
     asked = read_features(tuple(features))
     gradient = gradient or "gradient" in asked
@@ -287,7 +288,6 @@ def _emitted_reshard(
     collective_id: int | None = None,
     features: tuple[str, ...] = (),
 ) -> Bundle:
-    """Return the bundle of a reshard, or of a plan of it."""
     backends = checked(backends)
     reshard = what.reshard if isinstance(what, Plan) else what
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
@@ -346,8 +346,8 @@ def emit_described(
 
 
 def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
-    """Return the backends that reduce terms by this strategy; if there are none to reduce, those
-    that execute more than direct plans and execute this strategy."""
+    """Return the backends that reduce terms by this strategy; without terms to reduce, those that
+    execute more than direct plans and this strategy."""
     return tuple(
         each.name
         for each in registry.every()
@@ -360,8 +360,8 @@ def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
 
 
 def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
-    """Return what `auto` may choose from. Raise InputError for a strategy that a backend does not
-    execute, and for terms that backends reduce by different ones."""
+    """Return the strategies that `auto` may choose from. Raise InputError for a strategy that a
+    backend does not execute, and if backends reduce terms by different ones."""
     known = executed_by(backends, reshard)
     if strategy in STRATEGIES[1:] and strategy not in known:
         lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))

@@ -1,4 +1,4 @@
-"""Groups: a module a backend for tensors that move together, each as the module of its bundle."""
+"""Groups: one module per backend for tensors that move together, each like its bundle's module."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 @dataclass(frozen=True)
 class GroupText:
-    """What the templates print of a group, whatever the backend. `bundles`: folders, each with the
-    hash of its plan, one a kind; `kind_of`: of each tensor, which."""
+    """A group's text for the templates of every backend. `bundles`: folders, each with the hash of
+    its plan, one a kind; `kind_of`: the kind of each tensor."""
 
     name: str
     names: tuple[str, ...]
@@ -42,18 +42,18 @@ class GroupText:
 
     @property
     def count(self) -> int:
-        """How many tensors there are."""
+        """The number of tensors."""
         return len(self.names)
 
     @property
     def listing(self) -> list[str]:
-        """Their names, over as few lines as they take."""
+        """Their names, in as few lines as possible."""
         return textwrap.wrap(", ".join(self.names), WIDTH, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
 class GroupModule(GroupText):
-    """What the template of a module prints besides. `positions`: those of the source mesh."""
+    """Further text for a module's template. `positions`: the number in the source mesh."""
 
     backend: str
     support: str
@@ -74,7 +74,7 @@ class GroupModule(GroupText):
 
     @property
     def environment(self) -> list[str]:
-        """Statements before a self-check imports anything."""
+        """Statements that run before a self-check imports anything."""
         said = (
             (name, value.format(devices=self.devices, more=self.devices + 1))
             for name, value in self.grouping.environment
@@ -83,7 +83,7 @@ class GroupModule(GroupText):
 
     @property
     def exported_lines(self) -> list[str]:
-        """The names that are public."""
+        """The public names."""
         every = ("NAMES", *self.grouping.exports)
         return exploded("__all__ = ", [f'"{name}"' for name in every], "[]")
 
@@ -94,12 +94,12 @@ class GroupModule(GroupText):
 
     @property
     def kind_lines(self) -> list[str]:
-        """Which bundle each of them has."""
+        """The bundle of each tensor."""
         return constant_lines("KIND_OF", list(map(str, self.kind_of)))
 
     @property
     def host_lines(self) -> list[str]:
-        """The host object, after the first of the collective ids that its kernels have, if any."""
+        """The host object, with its first collective id if its kernels use any."""
         given = ["NAMES", f'hosts_of(__package__, "{self.backend}", BUNDLES)', "KIND_OF"]
         given += [self.grouping.kernel] if self.grouping.kernel else []
         if self.collective_id is None:
@@ -116,8 +116,8 @@ class GroupModule(GroupText):
 
 
 def backends_of(group: Group, members: Iterable[Description]) -> tuple[str, ...]:
-    """Return the backends that have modules of a group: those of all its members, whose
-    descriptions are given. Raises InputError, argument "members", if there is none."""
+    """Return the backends of a group's modules: those of all its members, given their descriptions.
+    Raises InputError, argument "members", if there is none."""
     wanted = [description.backends for description in members if description.name in group.members]
     found = tuple(each for each in registry.NAMES if all(each in given for given in wanted))
     if not found:
@@ -137,8 +137,8 @@ def group_files(
     backends: Iterable[str],
     folders: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the text of every file of a group's folder, from the plans of its members; `folders`:
-    those of the members that are not in one of their own name.
+    """Return the text of every file in a group's folder, given its members' plans; `folders`: those
+    of members whose folder is not their own name.
 
     Raises InputError, argument "members", unless all are on the same devices and move values.
     """
@@ -203,7 +203,7 @@ def _line(plan: Plan) -> str:
 
 
 def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
-    """Return the bytes that each device receives of a member, and sends, by its rank."""
+    """Return the bytes that each device receives and sends of a member, by rank."""
     direct = _directly(name, plan)
     moved, ranks = direct.transfers(), direct.exchange.ranks
     sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]
@@ -215,7 +215,7 @@ def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
 
 
 def _directly(name: str, plan: Plan) -> DirectPlan:
-    """Return how a member moves in a group: in one exchange, whatever its own steps are."""
+    """Return a member's exchange in a group, which is direct whatever its own steps are."""
     if plan.reshard.source.unreduced or plan.reshard.target.unreduced:
         raise InputError(
             "a group cannot reduce terms",

@@ -1,4 +1,4 @@
-"""What a notebook shows of plans, bundles, programs, relayouts and learned layouts."""
+"""Notebook displays of plans, bundles, programs, relayouts and learned layouts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from shardwright.ir.stored import Stored
 
 
 def html(value: Drawn) -> str:
-    """Return HTML that shows a plan, a bundle, a program, a relayout or a layout: one line of text
-    and its picture, which loads nothing.
+    """Return HTML for a plan, bundle, program, relayout or layout: one line of text and its
+    picture, without external resources.
 
-    Notebooks call this for the last value of a cell. Raises InputError for any other object.
+    Notebooks call this for the last value of a cell. Raises InputError for other objects.
     """
     try:
         shown = _shown(value)
     except InputError as error:
         if not isinstance(value, Partitioned | ProgramBundle):
             raise
-        shown = f"<pre>{escape(str(error))}</pre>"  # the program has no plan, and this says why
+        # the program has no plan, and the error says why
+        shown = f"<pre>{escape(str(error))}</pre>"
     return f"<div><code>{escape(repr(value))}</code>{shown}</div>"
 
 
@@ -72,7 +73,7 @@ def _shown(value: object) -> str:
 
 
 def _image(picture: str | None) -> str:
-    """Return an image: two pictures in one notebook would share the ids of their elements."""
+    """Return an image element: two inline pictures in one notebook would share element ids."""
     if picture is None:
         return ""
     data = base64.b64encode(picture.encode()).decode()
@@ -80,7 +81,7 @@ def _image(picture: str | None) -> str:
 
 
 def _table(stored: Stored) -> str:
-    """Return a row for each buffer of a stored layout."""
+    """Return a table with a row for each buffer of a stored layout."""
     first = {
         name: "x".join(map(str, buffer.shape(0))) or "a scalar"
         for name, buffer in stored.bound.items()

@@ -1,7 +1,7 @@
 """The closed forms of an exchange as the index functions that every emitted module defines.
 
-Both backends emit these very functions, printed for their target, so that a reader compares them
-side by side and a checker evaluates the forms of the module itself.
+All kernel backends emit these functions, printed for their target, so that a reader can compare
+them side by side and a checker can evaluate the module's own forms.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class IndexFunction:
-    """A function of positions or shard indices; it returns a tuple, or one value if `single`."""
+    """A function of positions or shard indices that returns a tuple, or one value if `single`."""
 
     name: str
     parameters: tuple[str, ...]
@@ -41,20 +41,19 @@ class IndexFunction:
 
     @property
     def values(self) -> tuple[sympy.Expr, ...]:
-        """All expressions, of assignments and results."""
+        """The expressions of all assignments and results."""
         return (*(line.value for line in self.lines), *self.results)
 
 
 @dataclass
 class FunctionBody:
-    """Collects the assignments of a function while its results are derived."""
+    """Collects a function's assignments while its results are derived."""
 
     lines: list[Assignment] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """Return a symbol that stands for the value, with its bounds; plain values stay
-        themselves."""
+        """Return a symbol for the value, with its bounds; plain values are returned unchanged."""
         value = simplify(value)
         if not value.args:
             return value
@@ -73,13 +72,12 @@ class FunctionBody:
         return Index(name, sympy.oo if ends is None else ends[1] + 1)
 
     def named(self, axis: int, side: str = "") -> Let:
-        """Return `let` with names that carry the dimension, and the side where a function has
-        both."""
+        """Return a `let` whose names include the dimension, and the side if a function has both."""
         return lambda name, value: self.let(f"{side}{name}{axis}", value)
 
 
 def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """Return the closed forms of an exchange, in the order in which a reader needs them."""
+    """Return the closed forms of an exchange, in reading order."""
     source, target = exchange.source, exchange.target
     return (
         _shard("source", source),
@@ -97,7 +95,7 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
 
 
 def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """Return what a device holds on either side, for modules whose plan is no exchange."""
+    """Return the boxes of both sides, for modules whose plan is not an exchange."""
     return box_function("source", exchange.source), box_function("target", exchange.target)
 
 
@@ -115,7 +113,7 @@ def _function(
 
 
 def _needed(lines: list[Assignment], results: tuple[sympy.Expr, ...]) -> tuple[Assignment, ...]:
-    """Return the assignments that the results rest on."""
+    """Return the assignments that the results depend on."""
     used = {symbol.name for result in results for symbol in result.free_symbols}
     kept: list[Assignment] = []
     for line in reversed(lines):
@@ -134,7 +132,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """Return the symbols, with zero for those that can be nothing else."""
+    """Return the symbols, with zero for those with only that value."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 
@@ -145,7 +143,7 @@ def _shard(side: str, layout: Layout) -> IndexFunction:
 
 
 def box_function(side: str, layout: Layout) -> IndexFunction:
-    """Return what a device holds on one side."""
+    """Return the function for a device's box on one side."""
     position = _position(layout)
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:
@@ -206,7 +204,7 @@ def _peers(name: str, own: Layout, other: Layout, what: str) -> IndexFunction:
     def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
-            # A flat split is left unnamed: its quotients fold, often to constants.
+            # A flat split needs no names: its quotients fold, often to constants.
             let = unnamed if dim.is_flat else body.named(axis)
             low, high = dim.interval(dim.index(position), let)
             let = unnamed if peer.is_flat else body.named(axis, "peer_")
@@ -233,8 +231,8 @@ def _target_position(target: Layout) -> IndexFunction:
 
 
 def source_at(exchange: Exchange) -> IndexFunction:
-    """Return which source shard holds an element; for backends that put shards together from
-    blocks."""
+    """Return the function for the source shard of an element, for backends that assemble shards
+    from blocks."""
     elements = tuple(Index(f"i{axis}", dim.extent) for axis, dim in enumerate(exchange.source.dims))
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:

@@ -1,8 +1,7 @@
-"""What changes between two `plan.json` of a program, in words: communications that are new, and
-those that are gone.
+"""Changes between two `plan.json` of a program, in words: added and removed communications.
 
-Two communications are alike where collective, axes, type and bytes are; names of values and lines
-change wherever something is written above them.
+Two communications match if collective, axes, type and bytes agree; value names and lines are
+ignored, because any edit above changes them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ KEYS = ("op", "axes", "shape", "received", "times")
 
 
 def changes(before: str, after: str) -> tuple[str, ...]:
-    """Return what the second text communicates otherwise than the first, a line each; nothing where
-    they communicate the same, or the first is no `plan.json` of a program."""
+    """Return the changes of communication from the first text to the second, one a line; none if
+    they communicate the same, or the first is not a program's `plan.json`."""
     old, new = _read(before), _read(after)
     if old is None or new is None:
         return ()
@@ -34,7 +33,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return the object of a text; None if it lacks what is compared."""
+    """Parse a text; None if it lacks the compared fields."""
     try:
         found = json.loads(text)
         rows = found["communications"]
@@ -45,8 +44,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _apart(old: list[Row], new: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the rows that are gone and those that are new. What only changes its place among the
-    others is neither."""
+    """Return the removed rows and the added ones. A row that only moves is neither."""
     before, after = ([_key(row) for row in rows] for rows in (old, new))
     gone, more = list[Row](), list[Row]()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
@@ -73,7 +71,7 @@ def _key(row: Row) -> str:
 
 
 def _said(gone: list[Row], more: list[Row]) -> Iterator[str]:
-    """Yield a line for the rows of one kind, line of source and direction."""
+    """Yield a line for the rows of one kind, source line and direction."""
     for rows, direction in ((more, "more"), (gone, "less")):
         alike: dict[str, list[Row]] = {}
         for row in rows:

@@ -30,7 +30,7 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True, repr=False)
 class MatmulBundle(Drawn):
-    """What is emitted for a plan. `topology` and `loop` are what it was chosen by."""
+    """The emission of a plan, which was chosen by `topology` and `loop`."""
 
     plan: MatmulPlan
     backends: tuple[str, ...]
@@ -44,7 +44,7 @@ class MatmulBundle(Drawn):
         return f"<MatmulBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> MatmulDescription:
-        """Return all that it takes to emit this bundle again under a name."""
+        """Return the description that emits this bundle again under a name."""
         chosen_by = (self.backends, self.topology, self.loop)
         return MatmulDescription.of(
             self.plan.matmul,
@@ -57,11 +57,11 @@ class MatmulBundle(Drawn):
 
     @cached_property
     def backward(self) -> tuple[MatmulPlan, ...]:
-        """The plans of the cotangents of lhs and of rhs, where they are emitted."""
+        """The plans of the cotangents of lhs and rhs, if they are emitted."""
         return backward_plans(self.plan) if self.gradient else ()
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name; the same for the same plan."""
+        """Return the text of every file of the bundle, by file name; deterministic."""
         described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
         return {
@@ -91,9 +91,9 @@ class MatmulBundle(Drawn):
         return found
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
-        manifest beside that folder. The files that changed, removed ones too; nothing is written
-        on an error."""
+        """Write the bundle into the folder `path`, whose last part is its name, and record it in
+        the manifest beside that folder. Return the files that changed or were removed; on an error
+        nothing is written."""
         folder = bundle_folder(path, "generated/mlp_up")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -101,11 +101,11 @@ class MatmulBundle(Drawn):
 
 
 def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
-    """Return the matmuls that make the cotangents of lhs and of rhs from that of the result: of
-    C = A B these are C' B^T and A^T C', in the dtype of C.
+    """Return the matmuls that compute the cotangents of lhs and rhs from the result's: for C = A B
+    these are C' B^T and A^T C', in the dtype of C.
 
-    What is unreduced stands for a sum, and every term of it has the cotangent of that sum. So
-    devices that hold terms have replicas of their cotangent.
+    Every term of an unreduced value has the cotangent of the sum. So devices that hold terms have
+    replicas of their cotangent.
     """
     lhs, rhs = ((matmul.shape(side), matmul.sharding(side)) for side in ("lhs", "rhs"))
     out = matmul.out_shape, _replicated(matmul.out)
@@ -116,19 +116,19 @@ def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
 
 
 def _replicated(sharding: Sharding) -> Sharding:
-    """Return a sharding with replicas where it has terms."""
+    """Return a sharding with replicas in place of terms."""
     return replace(sharding, unreduced=())
 
 
 def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, ...], Sharding]:
-    """Return an operand with its last two dimensions in the other order."""
+    """Return an operand with its last two dimensions swapped."""
     dims = (*sharding.dims[:-2], sharding.dims[-1], sharding.dims[-2])
     return (*shape[:-2], shape[-1], shape[-2]), replace(sharding, dims=dims)
 
 
 def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
-    """Return the plans of the cotangents of lhs and of rhs, chosen as a plan is; loops where they
-    take less."""
+    """Return the plans of the cotangents of lhs and rhs, chosen in the same way, with loops if
+    faster."""
     asked = plan.asked if plan.asked in ("never", "pulled") else "auto"
     lhs, rhs = (
         plan_matmul(each, plan.topology, loop=asked, listed=0)
@@ -138,7 +138,7 @@ def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
 
 
 def check_gradient(matmul: Matmul) -> None:
-    """Raise InputError for a matmul that has no gradients."""
+    """Raise InputError for a matmul without gradients."""
     if not is_floating(matmul.dtype):
         raise InputError(
             "gradients are of floats: integers have none",
@@ -169,8 +169,8 @@ def emit_matmul(
 ) -> MatmulBundle:
     """Return the bundle of a matmul, or of a plan of it.
 
-    Raises InputError for an unknown backend and where a backend refuses the matmul. What a plan was
-    chosen by is said by the plan.
+    Raises InputError for an unknown backend and where a backend refuses the matmul. A plan states
+    the options that decided it.
     """
     names = checked(backends)
     matmul = what.matmul if isinstance(what, MatmulPlan) else what

@@ -1,4 +1,5 @@
-"""Modules that move a model, from the data of its plan: names and places go into a file beside."""
+"""Modules that move a model, generated from its plan's data; names and places go into a data
+file."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ DATA_FILE = "model.json"
 
 @dataclass(frozen=True)
 class ModelText:
-    """Everything that the template of a module prints."""
+    """Everything that a module's template prints."""
 
     title: str
     facts: tuple[str, ...]
@@ -33,8 +34,8 @@ class ModelText:
 
 
 def model_backends(backends: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Return the backends that modules of a model are of, by default all that have any. Raises
-    InputError for others."""
+    """Return the backends of a model's modules, by default all that have any. Raises InputError for
+    others."""
     able = [name for name in registry.NAMES if registry.backend(name).model_host]
     if backends is None:
         return tuple(able)
@@ -53,8 +54,8 @@ def model_backends(backends: Iterable[str] | None = None) -> tuple[str, ...]:
 def model_files(
     data: Mapping[str, Any], backends: Sequence[str], facts: Sequence[str], command: str
 ) -> dict[str, str]:
-    """Return the text of every file of the folder of a model but its review page. `facts`: lines
-    that say what moves; `command`: what makes the files again."""
+    """Return the text of every file in a model's folder except the review page. `facts`: lines on
+    the transfers; `command`: emits the files again."""
     title, *rest = facts
     found = {
         f"{backend}.py": render(
@@ -78,7 +79,7 @@ def model_files(
 
 
 def _listed(data: Mapping[str, Any]) -> Iterable[str]:
-    """Yield of each kind its dtype, shapes and layouts, and how many members it has."""
+    """Yield the dtype, shapes and layouts of each kind, and its number of members."""
     counts = [0] * len(data["kinds"])
     for kind, *_ in data["members"]:
         counts[kind] += 1
@@ -90,7 +91,7 @@ def _listed(data: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _data_text(data: Mapping[str, Any]) -> str:
-    """Return the data as JSON, a line for each kind and each member."""
+    """Return the data as JSON, one line for each kind and member."""
     lines = []
     for key, value in data.items():
         if isinstance(value, list) and value and isinstance(value[0], list | dict):

@@ -17,19 +17,18 @@ from shardwright.ir.model_proof import prove
 
 @dataclass(frozen=True)
 class ModelBundle:
-    """What is emitted for a model: a module for each backend, and the data that all of them
-    read."""
+    """The emission of a model: a module for each backend, and their common data."""
 
     plan: ModelPlan
     backends: tuple[str, ...] = MODELLING
 
     def description(self, name: str) -> ModelDescription:
-        """Return all that it takes to emit this bundle again under a name."""
+        """Return the description that emits this bundle again under a name."""
         return ModelDescription.of(self.plan, name, self.backends)
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name. Raises ProofError, a bug of
-        ours, for a plan that does not move its model right."""
+        ours, for a plan that does not move its model correctly."""
         lines = (*str(self.plan).splitlines(), *str(prove(self.plan)).splitlines())
         command = self.description(name).command()
         page = ModelPage(self.plan, name, command, lines)
@@ -40,9 +39,9 @@ class ModelBundle:
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
-        manifest beside that folder. The files that changed, removed ones too; nothing is written
-        on an error."""
+        """Write the bundle into the folder `path`, whose last part is its name, and record it in
+        the manifest beside that folder. Return the files that changed or were removed; on an error
+        nothing is written."""
         folder = bundle_folder(path, "generated/weights")
         given = ((self.description(folder.name), self.files(folder.name)),)
         return write_bundles(folder.parent, given)
@@ -50,7 +49,7 @@ class ModelBundle:
 
 @dataclass(frozen=True)
 class ModelPage:
-    """What the review page says."""
+    """The contents of the review page."""
 
     plan: ModelPlan
     name: str
@@ -59,7 +58,7 @@ class ModelPage:
 
     @property
     def sides(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
-        """Of both sides the name, the mesh, and rules with their layouts."""
+        """The name, mesh and rules with layouts of both sides."""
         return [
             (name, str(rules.mesh), [(rule.glob.text, rule.said) for rule in rules.rules])
             for name, rules in (("source", self.plan.source), ("target", self.plan.target))
@@ -77,7 +76,7 @@ class ModelPage:
 
     @property
     def rows(self) -> list[str]:
-        """What each device sends and receives."""
+        """The bytes that each device sends and receives."""
         sent, received = self.plan.sent, self.plan.received
         return [
             f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
@@ -92,7 +91,7 @@ def emit_model(plan: ModelPlan, backends: tuple[str, ...] | None = None) -> Mode
 
 
 def plan_described(description: ModelDescription) -> ModelPlan:
-    """Return the plan of a model that is described."""
+    """Return the plan of a described model."""
     limit = description.memory_limit
     try:
         return plan_model(description.model(), *description.rules(), memory_limit=limit)

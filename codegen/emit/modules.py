@@ -1,11 +1,11 @@
-"""The modules of a bundle: one for each backend and, beside one that has derivatives, its backward.
+"""The modules of a bundle: one for each backend and, if it has derivatives, its backward.
 
 The derivative of a reshard is the reshard itself, and its transpose the reverse reshard: from the
-target to the source. Padding fits: what is read of a cotangent is not padding, and the padding of
-what is returned is zero, as the cotangent of elements that are never read has to be. The derivative
-of a sum gives its cotangent to every term, that of a value which becomes one term of a sum is the
-cotangent of that term. A maximum or minimum of terms has no derivative where they are equal: its
-module has none and says so.
+target to the source. Padding is consistent: no padding of a cotangent is read, and returned padding
+is zero, as required for the cotangent of elements that are never read. The derivative of a sum
+gives its cotangent to every term; that of a value that becomes one term of a sum is the cotangent
+of that term. A maximum or minimum of equal terms has no derivative, so its module has none and says
+so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardwright.ir.reshard import Reshard
 
 @dataclass(frozen=True)
 class Part:
-    """One module: its file's name, its plan and its text."""
+    """One module: its file name, plan and text."""
 
     file: str
     plan: Plan
@@ -47,9 +47,9 @@ def parts(
 ) -> tuple[Part, ...]:
     """Return the module of a backend and its backward, if it has one; `command` emits both.
 
-    `like`: the modules of another plan whose forms to take, where the backend has several.
-    `gradient`, `single_file`, `features`: as in a description. `collective_id`: that of the module;
-    its backward has the same but for the last bit.
+    `like`: the modules of another plan whose forms to use, if the backend has several. `gradient`,
+    `single_file`, `features`: as in a description. `collective_id`: that of the module; its
+    backward's differs in the last bit.
     """
     found = _rendered(plan, backend, command, like, gradient, features, collective_id)
     if not single_file:
@@ -82,14 +82,13 @@ def _rendered(
 
 
 def backward_file(backend: str) -> str:
-    """Return the name of the file in which the module of a backend looks for its backward."""
+    """Return the file name under which a backend's module looks for its backward."""
     return f"{backend}_backward.py"
 
 
 def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | None:
-    """Return what moves cotangents back, a plan of the reverse reshard; None if there is no
-    derivative or none is asked for, or where the backend, which takes the plan, refuses the
-    reverse."""
+    """Return a plan of the reverse reshard, which moves cotangents; None if there is no derivative,
+    none is requested, or the backend refuses the reverse."""
     reshard, renders = plan.reshard, registry.backend(backend)
     if not renders.differentiable or not is_floating(reshard.dtype):
         return None
@@ -106,7 +105,7 @@ def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | N
 
 
 def _planned_back(plan: Plan) -> Plan:
-    """Return the reverse of a plan, by the same strategy and model where they do it."""
+    """Return the reverse of a plan, by the same strategy and model if possible."""
     back = reverse(plan.reshard)
     if isinstance(plan, DirectPlan):
         topology = None if plan.prediction is None else plan.prediction.topology
@@ -119,7 +118,7 @@ def _planned_back(plan: Plan) -> Plan:
 
 
 def reverse(reshard: Reshard) -> Reshard:
-    """Return the reshard from the target to the source; its transpose where there are terms."""
+    """Return the reshard from the target to the source; with terms, its transpose."""
     return replace(
         reshard,
         source=reshard.target,

@@ -1,4 +1,4 @@
-"""The one config of a folder of bundles: nothing else may change what the folder holds."""
+"""The one config that owns a folder of bundles: nothing else may change the folder's contents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMED = 8
 
 
 def owner_of(root: Path, config: Config) -> str:
-    """Return the path of a config as the manifest of its folder has it: relative to the folder."""
+    """Return the path of a config relative to its folder, as in the manifest."""
     return Path(os.path.relpath(config.path, root)).as_posix()
 
 
 def owner_path(root: Path, listed: Manifest) -> Path | None:
-    """Return the path of the config that a manifest names."""
+    """Return the path of the config named in a manifest."""
     if listed.config is None:
         return None
     return Path(os.path.normpath(root / listed.config))
@@ -33,9 +33,9 @@ def check_owner(
 ) -> None:
     """Raise InputError for bundles that may not be written into a folder.
 
-    Where a config says what is in it, that are those of another config, and those of none that the
-    manifest does not list just so. A config does not take a folder with bundles that it does not
-    say.
+    If a config owns the folder, these are bundles of another config, and bundles without a config
+    that the manifest does not list identically. A config does not take over a folder with bundles
+    that it does not describe.
     """
     owner = owner_path(root, before)
     if config is not None and owner is not None:

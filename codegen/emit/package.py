@@ -1,4 +1,4 @@
-"""The package that a folder of bundles is: every name with its folder."""
+"""The package made of a folder of bundles: every name with its folder."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ PACKAGE_FILE = "__init__.py"
 
 @dataclass(frozen=True)
 class RootPackage:
-    """What the template prints: names with their folders."""
+    """The template's names with their folders."""
 
     folders: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class BundlePackage:
-    """What the template of a bundle's `__init__.py` prints; `what` it is of; `support`: whether
-    modules need the support modules beside the folder; `backends`: those of its modules."""
+    """Text for a bundle's `__init__.py`; `what`: the kind of bundle; `support`: whether modules
+    need the support modules beside the folder; `backends`: those of its modules."""
 
     what: str
     support: bool
@@ -29,21 +29,21 @@ class BundlePackage:
 
     @property
     def others(self) -> str:
-        """The other backends, as a list in Python; "" where a bundle has none."""
+        """The other backends as a Python list; "" if a bundle has none."""
         return other_backends(self.backends) if self.backends else ""
 
 
 def other_backends(backends: Iterable[str]) -> str:
-    """Return the backends besides some, as a list in Python; "" for none."""
+    """Return the other backends as a Python list; "" for none."""
     names = [f'"{name}"' for name in registry.NAMES if name not in {*backends}]
     return f"[{', '.join(names)}]" if names else ""
 
 
 def package_text(modules: Mapping[str, str]) -> str:
-    """Return the text of the package, from the folder of every reshard and group by name."""
+    """Return the text of the package, given the folder of every reshard and group by name."""
     return render("common/root.py.jinja", RootPackage(tuple(sorted(modules.items()))))
 
 
 def is_package(text: str) -> bool:
-    """Return whether a text is that of such a package, of whatever names."""
+    """Return whether a text is that of such a package, with any names."""
     return text.partition("\n")[0] == package_text({}).partition("\n")[0]

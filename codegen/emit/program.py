@@ -32,18 +32,17 @@ LOCKFILE = "plan.json"
 
 @dataclass(frozen=True, repr=False)
 class ProgramBundle(Drawn):
-    """What is emitted for a program: the module of one device, and what it communicates."""
+    """The emission of a program: one device's module, and its communication."""
 
     program: Partitioned
     module: str  # its text
-    topology: str | None = None  # what communications are priced on
+    topology: str | None = None  # prices of communication
 
     def __repr__(self) -> str:
         return f"<ProgramBundle of {len(self.module.splitlines())} lines: {self.program!r}>"
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name; the same for the same
-        program."""
+        """Return the text of every file of the bundle, by file name; deterministic."""
         return {
             PROGRAM_FILE: self.module,
             **registry.program_backend().stored(self.program),
@@ -60,8 +59,8 @@ class ProgramBundle(Drawn):
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`; return the files that changed.
 
-        Raises InputError if the folder's name is no identifier, or it holds other files of these
-        names.
+        Raises InputError if the folder's name is not an identifier, or it holds foreign files of
+        these names.
         """
         if not isinstance(path, str | Path):
             raise wrong_type(path, Path, '"generated/mlp_step"', "path")
@@ -79,7 +78,7 @@ class ProgramBundle(Drawn):
         return tuple(changed)
 
     def _check_ours(self, folder: Path) -> None:
-        """Raise InputError for a folder that holds something else than a program's bundle."""
+        """Raise InputError for a folder with other contents than a program's bundle."""
         if folder.is_dir() and any(folder.iterdir()) and not (folder / PROGRAM_FILE).is_file():
             raise InputError(
                 "a folder that is no bundle of a program stands where one is to be written",
@@ -94,9 +93,9 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def partition_described(description: ProgramDescription) -> Partitioned:
-    """Return the partitioned function of a description; the user's module is imported and traced.
+    """Import and trace the user's function, and return it partitioned.
 
-    Raises InputError for what cannot be imported or traced, and over the budget.
+    Raises InputError if it cannot be imported or traced, or is over budget.
     """
     program = traced_described(description)
     check_budget(description, program)
@@ -104,7 +103,8 @@ def partition_described(description: ProgramDescription) -> Partitioned:
 
 
 def traced_described(description: ProgramDescription) -> Partitioned:
-    """Return the same, however much it communicates; lines are relative to the config's folder."""
+    """Return the partitioned function without the budget check; source lines are relative to the
+    config's folder."""
     with contextlib.chdir(description.home):
         given = given_of(description)
         return partition(
@@ -122,7 +122,7 @@ def traced_described(description: ProgramDescription) -> Partitioned:
 
 
 def check_budget(description: ProgramDescription, program: Partitioned) -> None:
-    """Raise InputError for a program that receives more than its description allows."""
+    """Raise InputError for a program that receives more than its budget."""
     received, budget = program.bytes_received, description.budget
     if budget is not None and received > budget:
         raise InputError(
@@ -139,7 +139,7 @@ def _largest(program: Partitioned) -> str:
 
 @dataclass(frozen=True)
 class GivenProgram:
-    """What a description names, imported."""
+    """The imported objects of a description."""
 
     function: Callable[..., Any]
     avals: tuple[Any, ...]
@@ -149,7 +149,7 @@ class GivenProgram:
 
 
 def given_of(description: ProgramDescription) -> GivenProgram:
-    """Return what a description names; modules are looked for in the current folder first."""
+    """Import the objects of a description, searching the current folder first."""
     function, arguments = (
         named(getattr(description, key), key) for key in ("function", "arguments")
     )
@@ -172,10 +172,10 @@ def given_of(description: ProgramDescription) -> GivenProgram:
 
 
 def _called(arguments: Callable[[], Any], reference: str) -> Any:
-    """Return what a function of the user's returns."""
+    """Return the result of a user's function."""
     try:
         return arguments()
-    except Exception as error:  # whatever it raises
+    except Exception as error:  # it may raise anything
         raise InputError(
             "the function of the arguments is called without any",
             argument="arguments",
@@ -185,15 +185,15 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
 
 
 def program_module(program: Partitioned) -> str:
-    """Return the module of a program; with kernels, their support modules are in it."""
+    """Return the module of a program, including the support modules of its kernels."""
     text = registry.program_backend().render(program)
     return single_file(text, partial(support_text, program.kernels)) if program.kernels else text
 
 
 def emit_program(program: Partitioned, topology: str | None = None) -> ProgramBundle:
-    """Return the bundle of a partitioned function; its communications are priced on a topology.
+    """Return the bundle of a partitioned function, with communication priced on a topology.
 
-    Raises InputError, with the user's line, for what a module cannot say.
+    Raises InputError, with the user's line, for operations that a module cannot express.
     """
     module = program_module(program)
     if topology is not None:

@@ -1,4 +1,4 @@
-"""Python statements as lines: broken where one line is too long, as a formatter would."""
+"""Python statements as lines, broken like a formatter would if too long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INDENT = "    "
 
 
 def wrapped(line: str, width: int = WIDTH) -> list[str]:
-    """Return a line of prose as lines that fit, the others indented deeper."""
+    """Return a line of prose broken to fit, with deeper indentation after the first."""
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip())) + INDENT
@@ -28,7 +28,7 @@ def wrapped(line: str, width: int = WIDTH) -> list[str]:
 
 
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
-    """Return `prefix(a, b)suffix` on one line where it fits, else one item a line."""
+    """Return `prefix(a, b)suffix` on one line if it fits, else one item a line."""
     line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
     if len(line) <= WIDTH:
         return [line]
@@ -36,7 +36,7 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
 
 
 def called(function: str, arguments: list[str], suffix: str = "", indents: int = 0) -> list[str]:
-    """Return `function(arguments)suffix` as a formatter breaks it, for this many indentations."""
+    """Return `function(arguments)suffix` formatted at this indentation."""
     room = WIDTH - indents * len(INDENT)
     joined = ", ".join(arguments)
     if len(f"{function}({joined}){suffix}") <= room:
@@ -47,8 +47,8 @@ def called(function: str, arguments: list[str], suffix: str = "", indents: int =
 
 
 def formatted(text: str, first: int, indent: int) -> str:
-    """Return an expression as a formatter breaks it: `first` characters stand before it in its
-    line, and the lines after that are indented by `indent`, which is left out of the result."""
+    """Return a formatted expression: `first` characters precede it on its line, and later lines are
+    indented by `indent`, which the result omits."""
     if first + len(text) <= WIDTH or not text.endswith((")", "]")):
         return text
     node = ast.parse(text, mode="eval").body
@@ -73,8 +73,7 @@ def formatted(text: str, first: int, indent: int) -> str:
 
 
 def fitted(line: str, indents: int = 0) -> list[str]:
-    """Return a statement, or an argument with its comma, as lines that fit where they are indented
-    so often."""
+    """Return a statement, or an argument with its comma, as lines that fit at this indentation."""
     if len(line) + indents * len(INDENT) <= WIDTH:
         return [line]
     own = " " * (len(line) - len(line.lstrip()))
@@ -83,7 +82,7 @@ def fitted(line: str, indents: int = 0) -> list[str]:
     head, made = f"{target} = " if target else "", made.removesuffix(",")
     if made.endswith(("(", "[")) and ", " not in target:
         return [line]
-    if made.endswith(("(", "[")):  # the start of a call, after names that are too long
+    if made.endswith(("(", "[")):  # the start of a call, after long names
         text = "\n".join(["(", *(f"{INDENT}{name}," for name in target.split(", ")), f") = {made}"])
         head = ""
     else:
@@ -92,7 +91,7 @@ def fitted(line: str, indents: int = 0) -> list[str]:
 
 
 def _fitted(made: str, head: int, indent: int) -> str:
-    """Return an expression broken in lines, in parentheses where it has none of its own."""
+    """Return an expression broken into lines, parenthesised if it has no brackets of its own."""
     node = ast.parse(made, mode="eval").body
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda):
         start = made.index("(", node.func.end_col_offset) + 1
@@ -108,7 +107,7 @@ def _fitted(made: str, head: int, indent: int) -> str:
 
 
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:
-    """Return `a, b = call` for one indentation, one name a line where it is too long."""
+    """Return `a, b = call` at one indentation, with one name a line if it is too long."""
     if len(names) == 1:
         return (f"({names[0]},) = {call}",)
     line = f"{', '.join(names)} = {call}"
@@ -118,7 +117,7 @@ def unpacked(names: list[str], call: str) -> tuple[str, ...]:
 
 
 def broken(printer: Printer, value: sympy.Expr, room: int) -> str:
-    """Return an expression, broken at the terms of a sum where one line has no room for it."""
+    """Return an expression, broken at the terms of a sum if it does not fit."""
     text = printer.text(value)
     if len(text) <= room or not isinstance(value, sympy.Add):
         return text
@@ -126,13 +125,13 @@ def broken(printer: Printer, value: sympy.Expr, room: int) -> str:
 
 
 def statement_lines(printer: Printer, name: str, value: sympy.Expr, depth: int = 1) -> list[str]:
-    """Return `name = value`, broken where one line (indented so often) is too short."""
+    """Return `name = value`, broken if one line at this indentation is too short."""
     start = f"{name} = "
     return (start + broken(printer, value, WIDTH - depth * len(INDENT) - len(start))).splitlines()
 
 
 def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
-    """Return the body of an index function below its docstring."""
+    """Return the body of an index function after its docstring."""
     lines: list[str] = []
     for assignment in function.lines:
         lines += statement_lines(printer, assignment.name, assignment.value)
@@ -149,8 +148,7 @@ def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
 
 
 def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
-    """Return an item of an exploded tuple in a function, broken at the terms of a sum if it is
-    long."""
+    """Return an item of an exploded tuple in a function, broken at the terms of a sum if long."""
     line = f"{INDENT}{printer.text(value)},"
     if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
         return [line]
@@ -159,6 +157,6 @@ def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
 
 
 def neutral_text(dtype: str, operator: str) -> str:
-    """Return what leaves every other value as it is under an operator, as a Python expression."""
+    """Return the neutral element of an operator as a Python expression."""
     value = neutral(dtype, operator)
     return f'float("{value}")' if math.isinf(value) else str(value)

@@ -35,7 +35,7 @@ MOST_ELEMENTS = 2**31 - 1
 
 @dataclass(frozen=True, repr=False)
 class RelayoutBundle(Drawn):
-    """What is emitted for a relayout: a module for each backend, which stands alone."""
+    """The emission of a relayout: one self-contained module per backend."""
 
     plan: RelayoutPlan
     backends: tuple[str, ...] = NAMES
@@ -44,7 +44,7 @@ class RelayoutBundle(Drawn):
         return f"<RelayoutBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> RelayoutDescription:
-        """Return all that it takes to emit this bundle again under a name."""
+        """Return the description that emits this bundle again under a name."""
         return RelayoutDescription.of(self.plan.relayout, name, self.backends)
 
     def files(self, name: str) -> dict[str, str]:
@@ -65,16 +65,16 @@ class RelayoutBundle(Drawn):
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and note it in the
-        manifest beside that folder. The files that changed, removed ones too; nothing is written
-        on an error."""
+        """Write the bundle into the folder `path`, whose last part is its name, and record it in
+        the manifest beside that folder. Return the files that changed or were removed; on an error
+        nothing is written."""
         folder = bundle_folder(path, "generated/packed_qkv")
         given = ((self.description(folder.name), self.files(folder.name)),)
         return write_bundles(folder.parent, given)
 
 
 def _module(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> str:
-    """Return the text of a module, the support modules that it uses in it."""
+    """Return the text of a module including its support modules."""
     text = RelayoutText(plan, backend, description.command(), relayout_id(description))
     read = partial(support_text, (backend,))
     return single_file(render(f"{backend}/relayout.py.jinja", text), read)
@@ -100,7 +100,7 @@ def emit_relayout(
 
 
 def _check_sizes(relayout: Relayout) -> None:
-    """Raise InputError for a buffer of more elements than 32 bits number."""
+    """Raise InputError for a buffer with more elements than 32 bits can number."""
     sides = relayout.source.in_bytes, relayout.target.in_bytes
     for argument, side in zip(("source", "target"), sides, strict=True):
         for name, buffer in side.bound.items():
@@ -116,7 +116,7 @@ def _check_sizes(relayout: Relayout) -> None:
 
 @dataclass(frozen=True)
 class RelayoutPage:
-    """What the review page says."""
+    """The contents of the review page."""
 
     plan: RelayoutPlan
     name: str
@@ -128,7 +128,7 @@ class RelayoutPage:
         return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
 
     def held(self, stored: Stored) -> list[str]:
-        """Return a table of what devices store in each buffer."""
+        """Return a table of the devices' contents of each buffer."""
         heads = ["device", *stored.buffers]
         rows = [f"| {' | '.join(heads)} |", f"|---:|{'---|' * len(stored.buffers)}"]
         rows += [f"| {device} | {' | '.join(cells)} |" for device, cells in held_rows(stored)]
@@ -138,7 +138,7 @@ class RelayoutPage:
 
     @property
     def rows(self) -> list[str]:
-        """What each device sends and receives."""
+        """The bytes that each device sends and receives."""
         sent, received = self.plan.sent, self.plan.received
         return [
             f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
@@ -148,7 +148,7 @@ class RelayoutPage:
 
 @dataclass(frozen=True)
 class SideOfRelayout:
-    """One side, as a module has it. `padded`: buffers are as large on every device."""
+    """One side in a module. `padded`: buffers have one size on every device."""
 
     name: str  # SOURCE or TARGET
     stored: Stored
@@ -185,7 +185,7 @@ class SideOfRelayout:
 
     @property
     def spec_lines(self) -> list[str]:
-        """Of each buffer the axes of the mesh that each dimension is concatenated over."""
+        """The mesh axes along which each dimension of each buffer is concatenated."""
         lines = []
         for name, layout in self.stored.buffers.items():
             rank = len(self.stored.bound[name].parts[0].axes)
@@ -195,14 +195,14 @@ class SideOfRelayout:
 
 
 def _entry(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield what a dimension is concatenated over, as jax has it."""
+    """Yield a dimension's axes in jax's form."""
     listed = [f'"{name}"' for name in names]
     yield "None" if not listed else listed[0] if len(listed) == 1 else f"({', '.join(listed)})"
 
 
 @dataclass(frozen=True)
 class RelayoutText:
-    """Everything that the template of a module prints."""
+    """Everything that a module's template prints."""
 
     plan: RelayoutPlan
     backend: str
@@ -211,7 +211,7 @@ class RelayoutText:
 
     @property
     def title(self) -> str:
-        """What the module does, in a line or two."""
+        """The purpose of the module, in a line or two."""
         relayout = self.plan.relayout
         listed = ", ".join(
             f"{name} {'x'.join(map(str, shape)) or '()'}"
@@ -223,7 +223,7 @@ class RelayoutText:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What else its docstring says."""
+        """Further lines of its docstring."""
         plan, packed = self.plan, self.plan.relayout.source.dtype != self.dtype
         return (
             *["Two elements are a byte: shapes and layouts below are of bytes."] * packed,
@@ -233,22 +233,22 @@ class RelayoutText:
 
     @property
     def dtype(self) -> str:
-        """The element type of arrays and tensors: bytes where two elements are one."""
+        """The element type of arrays and tensors: bytes if one holds two elements."""
         return self.plan.relayout.source.in_bytes.dtype
 
     @property
     def received(self) -> int:
-        """Bytes of the busiest device."""
+        """Bytes received by the busiest device."""
         return self.plan.received_max
 
     @property
     def devices(self) -> int:
-        """How many devices there are on both sides."""
+        """The number of devices on both sides."""
         return RelayoutDescription.of(self.plan.relayout, "any").devices
 
     @property
     def padded(self) -> bool:
-        """Whether buffers are as large on every device."""
+        """Whether buffers have one size on every device."""
         return registry.contract(self.backend).pads
 
     @property
@@ -272,18 +272,18 @@ class RelayoutText:
 
     @property
     def unformatted(self) -> str:
-        """What keeps a formatter away from tables with long lines."""
+        """A marker that keeps formatters away from tables with long lines."""
         lines = (*self.form_lines, *self.relay_lines)
         return "  # fmt: skip" if any(len(line) + 4 > WIDTH for line in lines) else ""
 
     @property
     def form_lines(self) -> list[str]:
-        """What relays have in common."""
+        """The common forms of relays."""
         return [f"{form}," for form in self._forms]
 
     @property
     def relay_lines(self) -> list[str]:
-        """Everything that moves."""
+        """All relays."""
         return [
             f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"
             f"  # {relay.elements:,} of {relay.tensor}"
@@ -301,7 +301,7 @@ def _starts(relay: Relay) -> tuple[int, ...]:
 
 
 def _repeated(items: Sequence[str]) -> str:
-    """Return a list as Python has it; one of equal items as a product."""
+    """Return a Python list, as a product if its items are equal."""
     if len({*items}) == 1 and len(items) > 1:
         return f"[{items[0]}] * {len(items)}"
     return f"[{', '.join(items)}]"

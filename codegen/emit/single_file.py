@@ -1,7 +1,7 @@
-"""One file in place of a module and the support modules that it imports: their texts, joined.
+"""One file in place of a module and its support modules, joined.
 
-All that is left out are relative imports and the line that asks for a package; other imports stand
-at the top. The rest is theirs, byte for byte, the support modules before what imports them.
+Only relative imports and the check for a package are dropped; other imports move to the top. The
+rest is unchanged, byte for byte, with each support module before its importers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Reader = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Piece:
-    """A module taken apart: docstring, its imports, the support modules that it imports when it
-    uses them, what stands among the imports, and the rest."""
+    """A dissected module: docstring, imports, support modules imported at the top and on use,
+    statements among the imports, and the rest."""
 
     name: str
     docstring: str
@@ -36,13 +36,12 @@ class _Piece:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The support modules that it imports."""
         relative = (n for n in self.imports if isinstance(n, ast.ImportFrom) and n.level)
         return tuple(sorted({_target(node) for node in relative}))
 
 
 def single_file(text: str, support: Reader) -> str:
-    """Return the text of a module with those of the support modules that it imports in it."""
+    """Return the text of a module including the support modules that it imports."""
     own = _taken_apart("", text)
     if not own.needs:
         return text
@@ -74,12 +73,12 @@ def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
 
 
 def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
-    """Add the support modules that those in the pieces import when they use them."""
+    """Add the support modules that pieces import on use."""
     while lacking := sorted({n for p in pieces.values() for n in p.later if n not in pieces}):
         _collect(lacking[0], support, pieces)
 
 
-@lru_cache(maxsize=64)  # support modules are much longer than what they are joined with
+@lru_cache(maxsize=64)  # support modules are much longer than the joined module
 def _taken_apart(name: str, text: str) -> _Piece:
     lines = text.splitlines(keepends=True)
     docstring, *statements = ast.parse(text).body
@@ -97,7 +96,7 @@ def _taken_apart(name: str, text: str) -> _Piece:
         for node in ast.walk(statement)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
-    for node in inner:  # with the empty line below, if there is one
+    for node in inner:  # with the empty line below, if any
         spaced = not lines[node.end_lineno or 0].strip()
         lines[node.lineno - 1 : (node.end_lineno or 0) + spaced] = [""] * (
             (node.end_lineno or 0) + spaced - node.lineno + 1
@@ -118,12 +117,12 @@ def _source(lines: list[str], node: ast.stmt) -> str:
 
 
 def _is_guard(node: ast.stmt) -> bool:
-    """Return whether a statement is `if not __package__:`, which one file has no use for."""
+    """Return whether a statement is `if not __package__:`, which a single file must not have."""
     return isinstance(node, ast.If) and ast.unparse(node.test) == "not __package__"
 
 
 def _target(node: ast.ImportFrom) -> str:
-    """Return the support module that a relative import takes names from."""
+    """Return the support module of a relative import."""
     *_, last = (node.module or SUPPORT).split(".")
     if any(alias.asname for alias in node.names):
         raise InternalError(f"names of {last} are imported as they are: {ast.unparse(node)}")
@@ -141,7 +140,7 @@ def _defined(statements: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _check_names(pieces: tuple[_Piece, ...]) -> None:
-    """Raise InternalError where two modules give one name two meanings."""
+    """Raise InternalError if two modules define the same name differently."""
     counts = Counter(name for piece in pieces for name in piece.defines)
     twice = sorted(name for name, count in counts.items() if count > 1 and name != "__all__")
     if twice:
@@ -149,7 +148,7 @@ def _check_names(pieces: tuple[_Piece, ...]) -> None:
 
 
 def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
-    """Return the import lines of Python's own modules and those of others, sorted."""
+    """Return the sorted import lines, of Python's own modules and of others."""
     plain: set[str] = set()
     named: dict[str, set[str]] = {}
     for node in (node for piece in pieces for node in piece.imports):
@@ -170,5 +169,5 @@ def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
 
 
 def _by_kind(name: str) -> tuple[int, str]:
-    """Return what constants, classes and functions are sorted by, in this order."""
+    """Return the sort key: constants, then classes, then functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name

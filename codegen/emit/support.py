@@ -1,8 +1,8 @@
-"""Support modules: what the emitted modules of a folder have in common, written once a folder.
+"""Support modules: the shared code of a folder's emitted modules, written once a folder.
 
-Their texts are the Python files of `templates/support/`, as they stand there. A backend names those
-that its modules import, all that these import among them. A module states the version of these
-texts that it was emitted with; the package that they are written into knows what is there.
+Their texts are the Python files of `templates/support/`, unchanged. A backend names those that its
+modules import, directly or indirectly. A module states the version that it was emitted with; the
+package records the version present.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN = 16
 
 @dataclass(frozen=True)
 class _SupportPackage:
-    """What the template of the package prints: backends with their versions."""
+    """Text for the package's template: backends with their versions."""
 
     versions: tuple[tuple[str, str], ...]
 
@@ -38,16 +38,15 @@ def text(name: str) -> str:
 
 
 def support_text(backends: Iterable[str], name: str) -> str:
-    """Return the text of a file of the folder for the modules of these backends, by its name
-    without the ending."""
+    """Return the text of a file of the folder for these backends, by its name without suffix."""
     return package_text(backends) if name == PACKAGE else text(name)
 
 
 def names(
     backend: str, *, grouped: bool = False, multiplied: bool = False, modelled: bool = False
 ) -> tuple[str, ...]:
-    """Return the support modules that the modules of a backend use; `grouped`: those of groups
-    too; `multiplied`: those of matmuls too; `modelled`: those of models too."""
+    """Return the support modules of a backend's modules; `grouped`, `multiplied`, `modelled`:
+    including those of groups, matmuls and models."""
     found = registry.backend(backend)
     used = {*found.support}
     used.update(found.grouping.support if grouped else ())
@@ -58,8 +57,8 @@ def names(
 
 @cache
 def version(backend: str) -> str:
-    """Return what two versions of the support modules of a backend differ in, those of groups,
-    of matmuls and of models too."""
+    """Return the version of a backend's support modules, including those of groups, matmuls and
+    models."""
     said = "".join(
         f"{name}\n{text(name)}"
         for name in names(backend, grouped=True, multiplied=True, modelled=True)
@@ -68,7 +67,7 @@ def version(backend: str) -> str:
 
 
 def versions(backends: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those of the backends that use support modules, by name."""
+    """Return the versions for the backends that use support modules, by name."""
     return {name: version(name) for name in sorted(set(backends)) if names(name)}
 
 
@@ -84,9 +83,8 @@ def support_files(
     multiplied: bool = False,
     modelled: bool = False,
 ) -> dict[str, str]:
-    """Return the text of every file of the folder for the modules of these backends; none where
-    they use none. `grouped`: whether any are of groups; `multiplied`: of matmuls; `modelled`: of
-    models."""
+    """Return the text of every file of the folder for these backends; empty if they use none.
+    `grouped`, `multiplied`, `modelled`: whether there are groups, matmuls or models."""
     used = versions(backends)
     if not used:
         return {}

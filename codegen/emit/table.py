@@ -1,4 +1,4 @@
-"""Who sends what to whom, as a table in the docstring of a module: up to sixteen devices."""
+"""The transfers between devices, as a table in a module's docstring, for up to sixteen devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[str, ...]
 
 
 def transfer_table(plan: DirectPlan) -> list[str]:
-    """Return the lines, or none for more devices."""
+    """Return the table's lines, or none for more devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -52,8 +52,8 @@ def transfer_table(plan: DirectPlan) -> list[str]:
 
 
 def part_table(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return a line for each device of a plan of two exchanges: what it has before, which part it
-    reduces, what it has after; none where there are more devices."""
+    """Return a line for each device of a plan of two exchanges: its source shard, the part it
+    reduces, its target shard; none for more devices."""
     if ends.ranks.size > TABLE_DEVICES:
         return []
     parts = next(step.exchange for step in plan.steps[1:] if isinstance(step, MoveStep))
@@ -77,8 +77,8 @@ def _fit(rows: list[str]) -> bool:
 
 
 def permutation(plan: DirectPlan) -> list[str]:
-    """Return lines that pair devices where each sends its whole shard to one, and receives one;
-    none otherwise, or where there are more devices."""
+    """Return lines that pair devices if each sends its whole shard to one and receives one; else
+    none, or for more devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -87,12 +87,12 @@ def permutation(plan: DirectPlan) -> list[str]:
 
 
 def along_text(dims: list[int]) -> str:
-    """Return along which dimensions ranges are given."""
+    """Return the dimensions of the given ranges in words."""
     return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
 
 
 def are_some(dims: list[int], exchange: Exchange) -> bool:
-    """Return whether these are some of the tensor's dimensions, and not all."""
+    """Return whether these are a proper subset of the tensor's dimensions."""
     return 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
 
 
@@ -121,7 +121,7 @@ def _volumes(layout: Layout) -> list[int]:
 
 
 def cut_dims(exchange: Exchange) -> list[int]:
-    """Return the dimensions that either side splits, or along which tiles are cut into pieces."""
+    """Return the dimensions that either side splits, or along which tiles are cut."""
     rule, hidden = exchange.rule, exchange.source.hidden
     cut = rule.cut - hidden if rule.pieces > 1 else None
     return [
@@ -132,7 +132,7 @@ def cut_dims(exchange: Exchange) -> list[int]:
 
 
 def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
-    """Return what every device receives from whom; `brief`: from whom only."""
+    """Return every device's receipts by sender; `brief`: the senders only."""
     if brief:
         senders: dict[int, list[str]] = defaultdict(list)
         for sender, receiver in zip(moved.sender, moved.receiver, strict=True):
@@ -146,8 +146,8 @@ def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
 
 
 def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]]:
-    """Return the boxes that every device receives, each with whom it comes from: with all that
-    send a term of it, where terms are reduced."""
+    """Return the boxes that every device receives, each with its sender, or with the senders of all
+    its terms."""
     found: dict[int, dict[str, list[str]]] = defaultdict(dict)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
@@ -160,14 +160,14 @@ def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class _Table:
-    """What devices hold before and after, by device; nothing if that is left out."""
+    """Devices' shards before and after; empty if omitted."""
 
     before: dict[int, str]
     after: dict[int, str]
     exchange: Exchange
 
     def beside(self, received: dict[int, str]) -> list[str]:
-        """Return a line or more for each device, what it receives in the last column."""
+        """Return one or more lines for each device, with its receipts in the last column."""
         heads = self._heads()
         said = ["receives", *(received.get(d, "nothing") for d in self.exchange.ranks.tolist())]
         return [
@@ -177,7 +177,7 @@ class _Table:
         ]
 
     def below(self, received: dict[int, str]) -> list[str]:
-        """Return two lines or more for each device, what it receives below what it holds."""
+        """Return two or more lines for each device, with its receipts below its shards."""
         first, *heads = self._heads()
         lines, start = [first.rstrip()], INDENT * 3
         for head, device in zip(heads, self.exchange.ranks.tolist(), strict=True):
@@ -186,7 +186,7 @@ class _Table:
         return lines
 
     def _heads(self) -> list[str]:
-        """Return the first columns, for the names of columns and for each device."""
+        """Return the first columns, for the heading and for each device."""
         devices = self.exchange.ranks.tolist()
         table: list[Row] = [("device", "before", "after")]
         table += [(str(d), self.before.get(d, "-"), self.after.get(d, "-")) for d in devices]
@@ -200,7 +200,7 @@ class _Table:
 
 
 def _broken(start: str, further: str, said: str) -> list[str]:
-    """Return a text that begins after `start` as lines, the others after `further`."""
+    """Return a text as lines, the first after `start`, the others after `further`."""
     lines = textwrap.wrap(
         said,
         max(WIDTH, len(start) + NARROWEST),
@@ -213,7 +213,7 @@ def _broken(start: str, further: str, said: str) -> list[str]:
 
 
 def held(layout: Layout, dims: list[int]) -> dict[int, str]:
-    """Return the ranges that each device holds along these dimensions, by device id."""
+    """Return each device's ranges along these dimensions, by device id."""
     boxes = layout.boxes()[:, layout.hidden :]
     return {
         device: box_along(box, dims)

@@ -1,4 +1,4 @@
-"""Rendering: the jinja environment, and template errors with their place."""
+"""Rendering: the jinja environment, and template errors with their location."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _environment() -> jinja2.Environment:
 def render(template: str, context: object) -> str:
     """Return the text of a template; `context` is its only name, `m`.
 
-    Raises InternalError with the template's line and its neighbours where a name is missing.
+    Raises InternalError with the template's line and its neighbours for a missing name.
     """
     try:
         return _environment().get_template(template).render(m=context)

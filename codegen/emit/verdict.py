@@ -1,9 +1,9 @@
-"""What modules take on a topology, and what that is worth beside what others do.
+"""The speed of modules on a topology, compared with alternatives.
 
-A module's seconds are those of its timeline (`planner/network/timeline.py`). Beside it stands
-XLA's own plan, where it was asked; else the best sequence of collectives, the basis plan, than
-which neither XLA's nor Shardy's has been found to be cheaper (`tests/planner/test_peers.py`). All
-are priced by one model. A verdict is one line.
+A module's seconds are those of its timeline (`planner/network/timeline.py`). It is compared with
+XLA's own plan if available, else with the best sequence of collectives, the basis plan, which XLA's
+and Shardy's plans have never beaten (`tests/planner/test_peers.py`). One model prices all. A
+verdict is one line.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.reshard import Reshard
 
-# Plans within this part of each other are as fast.
+# Plans within this fraction of each other are equally fast.
 AS_FAST = 0.05
-# Below this many bytes a ratio to the least says nothing: it is padding of a small tensor.
+# Below this many bytes a ratio to the minimum is meaningless: it is padding of a small tensor.
 TOLD_AS_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What another way takes: seconds, whose it is, its steps in words, and what does it."""
+    """An alternative: its seconds, its author, its steps in words, and its executor."""
 
     name: str
     seconds: float
@@ -45,21 +45,21 @@ class Peer:
 
 @dataclass(frozen=True)
 class Priced:
-    """What the module of a backend takes on a topology."""
+    """The cost of a backend's module on a topology."""
 
     backend: str
     cost: TimelineCost
 
 
 def backends_on(topology: Topology, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the backends whose modules run on such a topology."""
+    """Return the backends whose modules run on a topology."""
     torus = isinstance(topology, Torus)
     found = (registry.backend(name) for name in names)
     return tuple(each.name for each in found if each.on_torus in (None, torus))
 
 
 def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, ...]:
-    """Return what the modules of a plan take, of the backends that run there and take the plan."""
+    """Return the cost of a plan's modules, for backends that run there and accept the plan."""
     found = []
     for name in backends_on(network.topology, names):
         backend = registry.backend(name)
@@ -73,7 +73,7 @@ def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, 
 
 
 def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
-    """Return what prices plans by the modules of some backends: the slowest of them."""
+    """Return the price of plans under some backends: that of the slowest module."""
 
     def price(plan: Plan) -> float:
         found = priced(plan, names, network)
@@ -106,8 +106,8 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
-    """Return the plan itself if it came from a search on that network without a limit, to avoid a
-    second search; otherwise the basis plan. Raises InputError if there is none."""
+    """Return the plan itself if an unlimited search on that network made it, which saves a second
+    search; else the basis plan. Raises InputError if there is none."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:
@@ -116,7 +116,8 @@ def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
 
 
 def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
-    """Return in one line what is best, and by how much; `peer`: None where no collectives do it."""
+    """Return in one line the fastest choice and its margin; `peer`: None if no collectives do
+    it."""
     moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
     line = f"{ours.backend}: {took:.3g} seconds on {where}"
     if f"{ours.cost.used:.3g}" != f"{took:.3g}":
@@ -141,7 +142,7 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
 
 
 def moved_text(wire_bytes: int, plan: Plan) -> str:
-    """Return bytes on the wire beside the least, and what of them is beyond the plan's own."""
+    """Return bytes on the wire beside the minimum, and the part beyond the plan's own."""
     least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
     more = wire_bytes - exact
     beyond = f", {more:,} of them padding or passed on" if more > 0 else ""
@@ -151,7 +152,7 @@ def moved_text(wire_bytes: int, plan: Plan) -> str:
 
 
 def peer_of(plan: Plan, network: Network, found: XlaCollectives | None) -> Peer | None:
-    """Return what a plan stands beside; `found`: what XLA does, where it was asked."""
+    """Return the peer of a plan; `found`: XLA's own plan, if available."""
     if found is not None:
         return xla_peer(plan.reshard, found, network)
     return collectives_peer(plan, network)
@@ -160,17 +161,17 @@ def peer_of(plan: Plan, network: Network, found: XlaCollectives | None) -> Peer 
 def verdicts(
     plan: Plan, names: Iterable[str], topology: str | Topology, found: XlaCollectives | None
 ) -> tuple[str, ...]:
-    """Return a line for each backend; `found`: what XLA does, where it was asked."""
+    """Return a line for each backend; `found`: XLA's own plan, if available."""
     network = network_of(plan.reshard, topology)
     peer, where = peer_of(plan, network, found), name_of(network.topology)
     return tuple(verdict(one, plan, peer, where) for one in priced(plan, names, network))
 
 
 def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
-    """Return what a review page says of the seconds of modules and of what these are worth; nothing
+    """Return a review page's lines on the seconds of modules and the comparison with peers; empty
     without a topology.
 
-    XLA is not asked for it: a page is the same whatever is installed.
+    XLA's own plan is not used, so that a page does not depend on installed packages.
     """
     if plan.prediction is None or plan.reshard.adds:
         return ()

@@ -1,4 +1,4 @@
-"""How modules reduce the terms of a plan, by backend: what `plan` and bundles say of it."""
+"""How each backend's modules reduce the terms of a plan, for `plan` and bundles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.ir.plan_json import format_plan
 
 
 def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
-    """Return the rings of the modules that have any, by backend."""
+    """Return the rings of modules, by backend, if any."""
     found = {}
     for name in _taking(plan, names):
         rings = registry.backend(name).rings(plan)
@@ -22,15 +22,15 @@ def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
 
 
 def reduced_by(plan: Plan, names: Iterable[str]) -> dict[str, str]:
-    """Return in words how the module of each backend that takes a plan reduces its terms; nothing
-    where none are reduced."""
+    """Return in words how each backend's module reduces a plan's terms; empty without reduced
+    terms."""
     taking = _taking(plan, names) if plan.reshard.adds else ()
     rings = rings_by(plan, taking)
     return {name: _words(plan, rings.get(name)) for name in taking}
 
 
 def _taking(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the backends that take a plan."""
+    """Return the backends that accept a plan."""
     found = []
     for name in names:
         try:
@@ -51,7 +51,7 @@ def _words(plan: Plan, rings: Rings | None) -> str:
 
 
 def plan_json(plan: Plan, names: Iterable[str], transfers: bool | None = None) -> str:
-    """Return `plan --json`: the object of a plan, and how the backends reduce its terms."""
+    """Return `plan --json`: the plan's object, and how backends reduce its terms."""
     ways = reduced_by(plan, names)
     if not ways:
         return plan.to_json(transfers)

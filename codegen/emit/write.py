@@ -1,4 +1,4 @@
-"""Writing bundles: all or nothing as far as a file system allows, and nothing that is unchanged."""
+"""Writes of bundles: as atomic as a file system allows, leaving unchanged files alone."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from shardwright.ir.errors import InputError, wrong_type
 
 
 def bundle_folder(path: object, example: str) -> Path:
-    """Return the folder that a user names for a bundle. Raises InputError for a name alone, unless
-    bundles are beside it already: what all of them share would go into the current folder."""
+    """Return the folder that a user names for a bundle. Raises InputError for a bare name, unless
+    bundles are beside it already: shared files would go into the current folder."""
     if not isinstance(path, str | Path):
         raise wrong_type(path, Path, f'"{example}"', "path")
     folder = Path(os.path.abspath(path))
@@ -62,16 +62,16 @@ def write_bundles(
 ) -> tuple[Path, ...]:
     """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
 
-    `folders`: names of reshards that share a bundle, each with that of its folder; None: as before.
+    `folders`: the folder of each reshard that shares a bundle; None keeps the current ones.
 
-    Returns the files that changed, among them those removed because their bundle no longer has
-    them. Texts go to temporary names first and are moved when all are on disk, the manifest last;
-    bundles of `root` that are not given stay as they are. `config`: the file that says all that
-    `root` holds; when all of it is given, what it does not say is removed. Support modules that
-    any bundle uses are written beside them. Raises InputError, with nothing changed, for a folder
-    that cannot be written, holds other things or is no package by its name, for what the config
-    of the folder, which may be another, does not say, for names that differ only in case, and for
-    support modules of another version that other bundles use.
+    Returns the files that changed, including those removed because their bundle no longer has them.
+    Texts are written under temporary names first and moved when all are on disk, the manifest last;
+    other bundles of `root` stay unchanged. `config`: the file that owns `root`; if all of it is
+    given, bundles that it does not describe are removed. Support modules are written beside the
+    bundles. Raises InputError, with nothing changed, for a folder that cannot be written, has
+    foreign contents or whose name is not a package's; for bundles that the folder's config,
+    possibly another one, does not describe; for names that differ only in case; and for support
+    modules of another version that other bundles use.
     """
     _check_package(Path(os.path.abspath(root)))
     try:
@@ -89,8 +89,7 @@ def write_bundles(
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Let one writer of a root in at a time, so that each keeps the other's entries in the
-    manifest."""
+    """Lock a root for one writer, so that no manifest entries are lost."""
     folder = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -157,7 +156,7 @@ def _entry(
     shared: Mapping[str, str] | None,
     before: Manifest,
 ) -> Entry:
-    """Return the entry of a bundle, with its other names: those it had, where none are given."""
+    """Return the entry of a bundle with its other names, by default the previous ones."""
     if shared is not None:
         also = [name for name, folder in shared.items() if folder == description.name != name]
         return Entry.of(description, files, also)
@@ -167,8 +166,7 @@ def _entry(
 
 
 def _check_package_file(path: Path) -> None:
-    """Raise InputError if the package of the folder is somebody else's; an empty one is
-    nobody's."""
+    """Raise InputError if the folder's package file is foreign; an empty one is free to use."""
     is_empty = path.is_file() and not path.read_bytes()
     if path.exists() and not is_empty and not _is_ours(path):
         raise _not_ours(path)
@@ -180,7 +178,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_package(root: Path) -> None:
-    """Raise InputError for a folder that cannot be the package of its bundles, by its name."""
+    """Raise InputError for a folder whose name cannot be a package's."""
     if not root.name.isidentifier() or keyword.iskeyword(root.name):
         raise InputError(
             "the folder of bundles is a Python package, whose name is an identifier",
@@ -217,7 +215,7 @@ def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
 
 
 def _check_case(name: str, after: Manifest) -> None:
-    """Raise InputError for two folders that some file systems would take for one."""
+    """Raise InputError for two folders whose names differ only in case."""
     alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
     if alike:
         raise InputError(
@@ -229,8 +227,8 @@ def _check_case(name: str, after: Manifest) -> None:
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
-    """Keep the files of a folder that is no bundle: one of the names to write may be there only
-    with the text to write, as an interrupted run leaves it."""
+    """Refuse to overwrite files of a folder that is not a bundle: a name to write may exist only
+    with the text to write, as after an interrupted run."""
     if folder.name in before.folders():
         return
     for name, text in files.items():
@@ -248,7 +246,7 @@ def _not_ours(path: Path) -> InputError:
 
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
-    """Return the files that a bundle had and no longer has."""
+    """Return the files of a bundle that it no longer has."""
     now = after.folders()
     return tuple(
         root / folder / name
@@ -262,12 +260,12 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _replace(texts: Mapping[Path, str]) -> None:
-    """Give files these texts: all are on disk under temporary names before the first is moved."""
+    """Write these texts: all are on disk under temporary names before the first is moved."""
     ready: list[tuple[Path, Path]] = []
     made: list[Path] = []
     try:
         for path, text in texts.items():
-            if path.is_dir():  # which is otherwise found when other files have been moved
+            if path.is_dir():  # otherwise detected only after other files were moved
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             if not path.parent.is_dir():
                 path.parent.mkdir()
@@ -287,5 +285,5 @@ def _replace(texts: Mapping[Path, str]) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Give one file this text, or leave it as it is and raise OSError."""
+    """Write one file; on an OSError leave it unchanged."""
     _replace({path: text})

@@ -1,4 +1,4 @@
-"""Planning: from a reshard to the steps that carry it out."""
+"""Planning: from a reshard to the steps that perform it."""
 
 from shardwright.codegen.planner.plan import STRATEGIES, plan
 

@@ -1,4 +1,4 @@
-"""Plans side by side: direct, basis, what XLA does by itself, and the bound."""
+"""Plans side by side: direct, basis, XLA's own, and the bound."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 XLA_SECONDS = 300
-# Devices that XLA is asked to compile for on this machine's processor.
+# Devices that XLA compiles for on this machine's CPU.
 MOST_XLA_DEVICES = 512
 
 
@@ -31,7 +31,7 @@ MOST_XLA_DEVICES = 512
 class Row:
     """One plan: bytes received by the busiest device and by all, peak bytes of a device, seconds.
 
-    A figure that there is none of is None; `steps` then says why.
+    A missing figure is None; `steps` then says why.
     """
 
     name: str
@@ -81,10 +81,9 @@ def _bound(reshard: Reshard, model: str) -> Row:
     return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)
 
 
-@lru_cache(maxsize=8)  # a process of JAX each; commands ask for one thing in several places
+@lru_cache(maxsize=8)  # each takes a JAX process; commands ask repeatedly
 def xla_plan(reshard: Reshard) -> XlaCollectives | str:
-    """Return what XLA compiles the identity between the two shardings to; or why there is no
-    answer."""
+    """Return what XLA compiles the identity between the two shardings to, or why it cannot."""
     reason = why_not_xla(reshard)
     if reason:
         return reason
@@ -92,7 +91,7 @@ def xla_plan(reshard: Reshard) -> XlaCollectives | str:
     devices = 1 + max(reshard.source.mesh.device_ids)
     flag = f"--xla_force_host_platform_device_count={devices}"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
-    # The package that runs now, not one that the folder it is started in may hold.
+    # The running package, not one in the current folder.
     worker = "from shardwright.codegen.planner.xla import main; main()"
     try:
         done = subprocess.run(
@@ -117,7 +116,7 @@ def _job(reshard: Reshard) -> dict[str, object]:
 
 
 def why_not_xla(reshard: Reshard) -> str | None:
-    """Return why XLA cannot be asked for a reshard; None if it can."""
+    """Return why XLA cannot compile a reshard; None if it can."""
     if importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     sides = (reshard.source, reshard.target)

@@ -1,7 +1,7 @@
 """The direct plan: one exchange in which every device receives exactly what it lacks, once.
 
-Of values that is the least possible. Of terms that are reduced it is so where every value ends up
-on one device; what has replicas is reduced by each of them.
+For values that is the minimum. For reduced terms it is the minimum if every value ends up on one
+device; replicas each reduce all terms.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The choice of the holder rule: the busiest sender of each candidate, without enumerating.
+"""The choice of the holder rule: the busiest sender of each candidate, without enumerating
+transfers.
 
-Sums over the receivers of a source shard factor over dimensions, so that the load of every device
-costs a table look-up per dimension, for 65,536 devices as for 8. A receiver that holds the tile
-itself is taken off afterwards; there is at most one such tile a device.
+Sums over the receivers of a source shard factor over dimensions, so the load of a device costs one
+table look-up per dimension, for 65,536 devices as for 8. A receiver that holds the tile itself is
+subtracted afterwards; there is at most one such tile per device.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from shardwright.ir.mesh import Digit
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
-# A tile is never cut into more pieces than this: messages cost more than balance gains.
+# Most pieces of a tile: further messages cost more than balance gains.
 MAX_PIECES = 64
 # Cuts need no better alignment than this many elements: 128 lanes of a TPU's vector registers.
 MAX_UNIT = 128
-# A rule within this factor of the least busy sender is preferred if it cuts tiles less.
+# A rule within this factor of the least busy sender wins if it cuts tiles less.
 TOLERANCE = 1 + 1 / 64
 
 
 @dataclass(frozen=True)
 class Loads:
-    """What the candidates share: positions, shards, and what each device holds of its own."""
+    """Data shared by the candidates: positions, shards, and the part of its target that each device
+    holds."""
 
     source: Layout
     target: Layout
@@ -51,14 +53,15 @@ class Loads:
 
     @cached_property
     def members(self) -> tuple[Integers, Integers]:
-        """Target and source positions of the devices that are in both meshes."""
+        """Target and source positions of devices in both meshes."""
         receivers = np.arange(self.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
 
     @cached_property
     def held_widths(self) -> Integers:
-        """Per device of both meshes and dimension, how much of its target it holds: [m, dims]."""
+        """By device of both meshes and dimension, the width of its target that it holds: [m,
+        dims]."""
         receivers, holders = self.members
         own, wanted = self.source.boxes()[holders], self.target.boxes()[receivers]
         low = np.maximum(own[:, :, 0], wanted[:, :, 0])
@@ -76,9 +79,9 @@ class Loads:
 
     @cached_property
     def boxes(self) -> tuple[Integers, Integers]:
-        """What source positions hold of what is wanted at all, and target positions want of what
-        there is: [n, dimensions, 2]. It is all but along hidden dimensions, of which one side may
-        have the first element only."""
+        """The useful boxes of source positions, and the available boxes of target positions: [n,
+        dimensions, 2]. They are whole except along hidden dimensions, where one side may have only
+        the first element."""
         ends = [min(dim.source.extent, dim.target.extent) for dim in self.exchange.dims]
         bound = np.array(ends, dtype=np.int64)[:, None]
         return np.minimum(self.source.boxes(), bound), np.minimum(self.target.boxes(), bound)
@@ -98,19 +101,18 @@ class Loads:
         return lacking
 
     def bound_sent_max(self) -> int:
-        """Return the least possible elements of the busiest sender."""
+        """Return a lower bound on the elements of the busiest sender."""
         holders = self.source.replicas
         return int(np.max(-(-self.lacking // holders)))
 
     def received(self) -> Integers:
-        """Return elements each target position lacks, the lower bound that a direct plan
-        reaches."""
+        """Return the elements each target position lacks, which a direct plan receives exactly."""
         lacking = _volumes(self.boxes[1])
         lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
         return lacking
 
     def sent(self, rule: HolderRule) -> Integers:
-        """Return elements each source position sends under a rule."""
+        """Return the elements each source position sends under a rule."""
         return self._sent_own() if rule.kind == "own" else self._sent_turns(rule)
 
     def _sent_own(self) -> Integers:
@@ -121,8 +123,8 @@ class Loads:
         return load
 
     def leaving(self, rule: HolderRule) -> Integers:
-        """Return elements of each source position that others get under a rule, each counted
-        once."""
+        """Return the elements of each source position that others receive under a rule, each
+        counted once."""
         if rule.kind == "own":
             return self._leaving_own()
         rounds = np.minimum(self._rounds(rule), rule.pieces)
@@ -137,7 +139,8 @@ class Loads:
         return load
 
     def _receivers_of_own(self) -> int:
-        """Return to how many replicas of a target shard a source position sends its tile."""
+        """Return the number of replicas of a target shard that get a tile from a source
+        position."""
         replicas = np.arange(self.target.replicas, dtype=np.int64)
         seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
         return replicas.size // np.unique(seen).size
@@ -170,21 +173,20 @@ class Loads:
         return self._sent_in(rule, self._rounds(rule)) - saved
 
     def _turn_and_part(self, rule: HolderRule) -> tuple[Integers, Integers]:
-        """Return, for each source position, which receivers it serves, and with which piece it
-        begins."""
+        """Return, for each source position, the receivers it serves, and its first piece."""
         part, turn = np.divmod(
             self.source.replica(self.positions), self.source.replicas // rule.pieces
         )
         return turn, part
 
     def _rounds(self, rule: HolderRule) -> Integers:
-        """Return how many replicas of a target shard each source position serves."""
+        """Return the number of replicas of a target shard that each source position serves."""
         holders = self.source.replicas // rule.pieces
         rounds: Integers = -(-(self.target.replicas - self._turn_and_part(rule)[0]) // holders)
         return np.maximum(rounds, 0)
 
     def _sent_in(self, rule: HolderRule, rounds: Integers) -> Integers:
-        """Return what the rule assigns each source position in this many rounds."""
+        """Return the elements that the rule assigns each source position in this many rounds."""
         load = self._piece_rounds(rule, self._turn_and_part(rule)[1], rounds)
         widths = self.boxes[0][:, :, 1] - self.boxes[0][:, :, 0]
         for axis in range(len(self.source.dims)):
@@ -212,8 +214,8 @@ class Loads:
         return total
 
     def _held_pieces(self, rule: HolderRule) -> Iterator[tuple[int, Integers, Integers]]:
-        """Yield, piece by piece, whom the rule assigns tiles that their receivers hold already, and
-        their elements."""
+        """Yield, for each piece, the receivers that already hold their assigned tile, and its
+        elements."""
         receivers, holders = self.members
         rest = [axis for axis in range(len(self.source.dims)) if axis != rule.cut]
         others = np.prod(self.held_widths[:, rest], axis=1, dtype=np.int64)
@@ -227,7 +229,7 @@ class Loads:
             yield piece, sender, others * width
 
     def _kept_pieces(self, rule: HolderRule) -> Integers:
-        """Return what the rule assigns each source position that all receivers hold already."""
+        """Return the assigned elements of each source position that all receivers already hold."""
         turn_parts, rounds = self._turn_and_part(rule), self._rounds(rule)
         kept = np.zeros(self.positions.size, dtype=np.int64)
         receivers = self.members[0]
@@ -248,7 +250,7 @@ class Loads:
 
 
 def _volumes(boxes: Integers) -> Integers:
-    """Return elements of every box [n, dimensions, 2]."""
+    """Return the number of elements of every box [n, dimensions, 2]."""
     volumes: Integers = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
     return volumes
 
@@ -259,7 +261,7 @@ def _piece_width(width: Integers, piece: int, rule: HolderRule) -> Integers:
 
 
 def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
-    """Return the rules worth comparing, those that cut tiles least first."""
+    """Return the rules worth comparing, those with the fewest cuts first."""
     rules: list[HolderRule] = []
     if exchange.same_order and _refines(exchange):
         rules.append(HolderRule("own"))
@@ -274,7 +276,7 @@ def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
 
 
 def _refines(exchange: Exchange) -> bool:
-    """Return whether the digits of both sides have a common refinement: their bounds form a
+    """Return whether the digits of both sides have a common refinement: their borders form a
     chain."""
     ends = {1, exchange.source.mesh.size}
     for layout in (exchange.source, exchange.target):
@@ -287,7 +289,7 @@ def _refines(exchange: Exchange) -> bool:
 
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
-    """Return the outermost dimension whose tiles are long enough to cut, else that of the
+    """Return the outermost dimension whose tiles are long enough to cut, else the one with the
     longest."""
     lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
     lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
@@ -298,8 +300,7 @@ def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
 
 
 def _unit(tiles: DimTiles, pieces: int) -> int:
-    """Return the largest power of two that divides every width and still leaves 16 units a
-    piece."""
+    """Return the largest power of two that divides every width and leaves 16 units a piece."""
     unit, widths = 1, math.gcd(tiles.grain, tiles.source.extent)
     longest = min(tiles.source.size, tiles.target.size)
     while widths % (2 * unit) == 0 and longest >= 16 * pieces * 2 * unit and unit < MAX_UNIT:
@@ -308,8 +309,8 @@ def _unit(tiles: DimTiles, pieces: int) -> int:
 
 
 def choose_rule(loads: Loads) -> HolderRule:
-    """Return the rule with the least busy sender; of nearly equal ones the one that cuts tiles
-    least."""
+    """Return the rule with the least busy sender; among near-equals, the one with the fewest
+    cuts."""
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:
         return rules[0]

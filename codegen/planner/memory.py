@@ -1,4 +1,4 @@
-"""What a device holds of a tensor, and the limit on it."""
+"""The memory that a device uses for a tensor, and its limit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def shard_bytes(reshard: Reshard) -> tuple[int, int]:
 
 
 def terms_bytes(reshard: Reshard) -> int:
-    """Return bytes of the terms of a target shard that an exchange brings before they are reduced;
-    0 where none are."""
+    """Return the bytes of a target shard's terms that an exchange brings before they are reduced,
+    or 0."""
     if not reshard.adds:
         return 0
     mesh = reshard.source.mesh
@@ -28,20 +28,20 @@ def terms_bytes(reshard: Reshard) -> int:
 
 
 def held_at_once(reshard: Reshard, terms: int = 0) -> int:
-    """Return bytes that a device holds at least: both shards, where any device has one of each.
-    `terms`: bytes of those that arrive beside the target shard."""
+    """Return the minimum bytes on a device: both shards, if any device has one of each. `terms`:
+    bytes that arrive beside the target shard."""
     source, target = shard_bytes(reshard)
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
     return source + terms + target if shared else max(source, terms + target)
 
 
 def held_in_exchange(reshard: Reshard) -> int:
-    """Return bytes that a device holds in one exchange: both shards, and terms as they arrive."""
+    """Return the bytes on a device in one exchange: both shards, and arriving terms."""
     return held_at_once(reshard, terms_bytes(reshard))
 
 
 def beyond_limit(memory_limit: int, least: int) -> InputError:
-    """Return the error of a limit that leaves no way to reduce terms; `least`: bytes that do."""
+    """Return the error for a limit too small to reduce terms; `least`: a sufficient one."""
     return InputError(
         "an exchange that reduces terms holds those that arrive beside both shards",
         argument="memory_limit",
@@ -51,7 +51,7 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
 
 
 def check_limit(reshard: Reshard, memory_limit: int) -> None:
-    """Raise InputError for a limit below what a device holds before and after."""
+    """Raise InputError for a limit below a device's shards before and after."""
     source, target = shard_bytes(reshard)
     least = held_at_once(reshard)
     number = as_integer(memory_limit)

@@ -14,8 +14,8 @@ from shardwright.ir.errors import InputError, check_type, unknown, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
-# `auto` is the cheapest of the others under a topology; without one, what moves least: an exchange
-# reaches the lower bound, and only a reshard that adds partial sums needs the basis.
+# `auto` is the cheapest strategy under a topology; without one, the one that moves least: an
+# exchange reaches the lower bound, and only a reshard that adds partial sums needs the basis.
 STRATEGIES = ("auto", "direct", "basis")
 
 
@@ -31,13 +31,12 @@ def plan(
 ) -> Plan:
     """Return the plan of a reshard.
 
-    `topology` is a text as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
+    `topology` is a text such as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
-    at once. `among`: what `auto` chooses from; `price`: the seconds by which, of a plan as it is
-    emitted; those of its prediction by default. `in_two`: whether terms may be reduced in two
-    exchanges. Raises InputError for an unknown strategy or one
-    that cannot do it, a topology that lacks devices, and a limit below what source and target take
-    together.
+    at once. `among`: the choices of `auto`; `price`: the seconds of an emitted plan by which it
+    chooses, by default those of its prediction. `in_two`: whether terms may be reduced in two
+    exchanges. Raises InputError for an unknown or unsuitable strategy, a topology that lacks
+    devices, and a limit below source plus target.
     """
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
@@ -72,7 +71,7 @@ def _cheapest(
     direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
     try:
         basis = plan_basis(reshard, network, memory_limit)
-    except InputError:  # what the basis cannot do, an exchange can
+    except InputError:  # an exchange can do what the basis cannot
         return direct
     return basis if price(basis) < price(direct) else direct
 
@@ -82,12 +81,13 @@ def _seconds(plan: Plan) -> float:
 
 
 def default_network(reshard: Reshard) -> Network:
-    """Return what steps are priced on where no topology is given: one switch."""
+    """Return the default network for prices: one switch."""
     return network_of(reshard, "switch")
 
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
-    """Return a topology with the devices of a reshard. Raises InputError if it has fewer."""
+    """Return the network of a topology with the devices of a reshard. Raises InputError if it has
+    too few."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

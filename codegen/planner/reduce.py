@@ -1,9 +1,9 @@
-"""Terms reduced directly: in one exchange, or in two where values have replicas.
+"""Terms reduced directly: in one exchange, or in two if values have replicas.
 
-One exchange brings all terms to every replica of a value. Two reduce each value on one device, and
-bring it where it is wanted: target shards are cut into parts along a dimension, one for each
-replica, or source shards, one for each device that has a term of them, so that every device holds a
-term of its part. What it costs is a second launch, and a second wait for all devices.
+One exchange brings all terms to every replica of a value. Two exchanges reduce each value on one
+device, then copy it to its replicas: target shards are cut into parts along a dimension, one for
+each replica, or source shards, one for each device with a term of them, so that every device holds
+a term of its part. The price is a second launch, and a second barrier over all devices.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def plan_reduced(
     is_priced: bool = True,
     in_two: bool = True,
 ) -> DirectPlan | SteppedPlan:
-    """Return the cheaper one of both ways to reduce terms directly on a network; `is_priced`:
-    whether what it takes there is stated, and not only used for the choice. `in_two`: whether two
-    exchanges may follow one another.
+    """Return the cheaper direct reduction of terms on a network; `is_priced`: whether the plan
+    states its cost there, rather than only using it for the choice. `in_two`: whether two exchanges
+    are allowed.
 
-    Raises InputError for a limit below what a device holds before and after, and as terms arrive.
+    Raises InputError for a limit below a device's shards before and after, plus arriving terms.
     """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
@@ -61,7 +61,7 @@ def _least(plans: list[SteppedPlan]) -> SteppedPlan:
 
 
 def reduced_like(plan: Plan, like: Plan) -> Plan:
-    """Return a plan of a smaller tensor with as many exchanges as another has."""
+    """Return a plan of a smaller tensor with the same number of exchanges."""
     two = isinstance(like, SteppedPlan)
     if not plan.reshard.adds or two == isinstance(plan, SteppedPlan):
         return plan
@@ -73,7 +73,7 @@ def reduced_like(plan: Plan, like: Plan) -> Plan:
 
 
 def halves_of(plan: SteppedPlan) -> tuple[DirectPlan, DirectPlan]:
-    """Return both exchanges of a plan of two, each as a plan of its own: the first reduces terms to
+    """Return both exchanges of a two-exchange plan as separate plans: the first reduces terms to
     parts of target shards, the second copies these."""
     network = _network_of(plan.reshard, plan.prediction.topology)
     first, second = _halves(plan.reshard, plan.steps[0].ends.after)
@@ -91,10 +91,10 @@ def _network_of(reshard: Reshard, topology: str) -> Network:
 
 
 def parts_of(reshard: Reshard) -> Iterator[Sharding]:
-    """Yield shardings of parts, all devices having one, cut along one dimension: target shards, a
-    part for each replica; then, on one mesh, source shards, a part for each device that has one,
-    or a term of it. None where a part would be empty, or of target shards without replicas; nor
-    where terms without a value would be copied to replicas."""
+    """Yield shardings of parts, one for each device, cut along one dimension: target shards, one
+    part for each replica; then, on one mesh, source shards, one part for each device with the shard
+    or a term of it. Nothing is yielded if a part would be empty, if target shards have no replicas,
+    or if terms without a value would be copied to replicas."""
     source, target = reshard.source, reshard.target
     if reshard.places:
         return
@@ -106,8 +106,8 @@ def parts_of(reshard: Reshard) -> Iterator[Sharding]:
 
 
 def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[Sharding]:
-    """Yield the shards of a side, of a shape, cut along each dimension over all other axes but
-    those along which the target stays unreduced."""
+    """Yield the shards of a side cut along each dimension over all other axes except those that
+    stay unreduced in the target."""
     used = (*(ref for dim in side.dims for ref in dim.axes), *target.unreduced)
     free = target.mesh.refs_free_of(used)
     count = 1
@@ -123,7 +123,7 @@ def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[S
 def _in_two(
     reshard: Reshard, parts: Sharding, network: Network, memory_limit: int | None
 ) -> SteppedPlan:
-    """Return the plan that reduces terms into parts, and copies these."""
+    """Return the plan that reduces terms into parts and copies these."""
     split = reshard.target_split
     halves = _halves(reshard, parts)
     made = [plan_direct(half, network=network) for half in halves]
@@ -135,7 +135,7 @@ def _in_two(
         MoveStep("reduce_scatter", ends[0], made[0].exchange),
         MoveStep("all_gather", ends[1], made[1].exchange),
     )
-    # Before and after the second exchange all devices wait for each other, a message each time.
+    # All devices synchronise before and after the second exchange, with one message each time.
     waits = 0.0, 2 * network.topology.least_latency
     seconds = (each.prediction.seconds for each in made if each.prediction)
     costs = tuple(map(sum, zip(seconds, waits, strict=True)))

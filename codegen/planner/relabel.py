@@ -1,8 +1,8 @@
-"""Relabelling: another order of the target's devices, so that least moves.
+"""Relabelling: the order of the target's devices that moves least.
 
-Which device takes which target shard is often free. What every device holds of the target shard at
-every position is a matrix, and the order that keeps most of it in place is a linear assignment, as
-COSTA has it (arXiv 2106.06601).
+The assignment of target shards to devices is often free. The overlap of every device with the
+target shard at every position is a matrix, and the order that keeps most data in place is a linear
+assignment, as in COSTA (arXiv 2106.06601).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The matrix has the square of it; at 4096 devices it takes 128 MB, and the assignment seconds.
+# The matrix is quadratic in this; at 4096 devices it takes 128 MB, and the assignment seconds.
 MOST_DEVICES = 4096
 
 
@@ -74,7 +74,7 @@ def _assigned(reshard: Reshard) -> np.ndarray:
         low = np.maximum(wanted[:, None, dim, 0], own[None, :, dim, 0])
         high = np.minimum(wanted[:, None, dim, 1], own[None, :, dim, 1])
         kept *= np.maximum(high - low, 0)
-    # Of orders that keep as much, one that leaves devices where they are.
+    # Among equally good orders, prefer one that leaves devices in place.
     weight = 2.0 * kept + np.eye(ids.size)
     _, chosen = linear_sum_assignment(weight, maximize=True)
     order: np.ndarray = ids[chosen]
@@ -88,8 +88,8 @@ def _with_order(reshard: Reshard, ids: np.ndarray) -> Reshard:
 
 
 def _moved(reshard: Reshard) -> int:
-    """Return bytes that devices lack of their target shards, in total; sums are lacked
-    everywhere."""
+    """Return the bytes that devices lack of their target shards, in total; every device lacks a
+    sum."""
     if reshard.source.unreduced:
         reshard = replace(reshard, source=Sharding(reshard.source.mesh, reshard.source.dims))
     return int(Loads.of(reshard).received().sum()) * reshard.itemsize

@@ -1,12 +1,12 @@
 """Schedules: transfers in rounds in which no device sends twice and none receives twice.
 
     rotation   the round of a transfer is the number of the difference of its ends, coordinate by
-               coordinate of the topology and modulo its size: on a switch device i receives from
-               i + 1, then from i + 2, ...; on a torus all devices receive over the same way at
-               once, so that every link is as busy; across hosts, host by host. Transfers of one
-               difference never meet in a device, so this is a schedule whatever they are.
-    colouring  where transfers are so uneven that rotation takes more rounds than the busiest device
-               has transfers, the fewest rounds there can be: an edge colouring of the bipartite
+               coordinate of the topology, modulo its size: on a switch device i receives from i +
+               1, then from i + 2, ...; on a torus all devices receive over the same route at once,
+               so all links are equally busy; across hosts, host by host. Transfers of one
+               difference never share a device, so this is always a valid schedule.
+    colouring  if transfers are so uneven that rotation takes more rounds than the busiest device
+               has transfers: the minimum number of rounds, by an edge colouring of the bipartite
                graph of senders and receivers (König), transfer by transfer along alternating paths.
 
 A round lasts as long as its largest transfer, so larger transfers are coloured first.
@@ -24,13 +24,13 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.transfers import Transfers
 
-# Colouring takes a path a transfer; beyond this many, rotation is kept.
+# Colouring takes one path per transfer; with more transfers, rotation is kept.
 MOST_COLOURED = 1 << 16
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The round of every transfer, -1 of local copies, and how many rounds there are.
+    """The round of every transfer, -1 for local copies, and the number of rounds.
 
     `least`: the most transfers that one device sends or receives; no schedule has fewer rounds.
     """
@@ -42,8 +42,7 @@ class Schedule:
 
 
 def schedule(transfers: Transfers, network: Network) -> Schedule:
-    """Return the rounds of the transfers of one step: by rotation where that takes no round too
-    many."""
+    """Return the rounds of a step's transfers: by rotation if that needs no extra round."""
     away = np.flatnonzero(~transfers.is_local)
     sender, receiver = transfers.sender[away], transfers.receiver[away]
     rounds = np.full(len(transfers), -1, dtype=np.int64)
@@ -62,8 +61,8 @@ def _busiest(devices: Integers) -> int:
 
 
 def _rotation(sender: Integers, receiver: Integers, network: Network) -> Integers:
-    """Return the number of the difference of the ends; a pair of devices with several transfers
-    takes as many rounds."""
+    """Return the number of the difference of the ends; a pair with several transfers gets several
+    rounds."""
     key = _differences(sender, receiver, network)
     again = _repeats(sender, receiver)
     pair = key * (int(again.max(initial=0)) + 1) + again
@@ -87,7 +86,7 @@ def _differences(sender: Integers, receiver: Integers, network: Network) -> Inte
 
 
 def _repeats(sender: Integers, receiver: Integers) -> Integers:
-    """Return, for every transfer, how many earlier ones have the same two ends."""
+    """Return, for every transfer, the number of earlier ones with the same ends."""
     order = np.lexsort((receiver, sender))
     new = np.ones(order.size, dtype=bool)
     new[1:] = (np.diff(sender[order]) != 0) | (np.diff(receiver[order]) != 0)
@@ -99,9 +98,10 @@ def _repeats(sender: Integers, receiver: Integers) -> Integers:
 
 
 def colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
-    """Return the round of every transfer, of which no device sends or receives two in one round.
+    """Return the round of every transfer such that no device sends or receives twice in one round.
 
-    `colours` is the most transfers of any sender or receiver, and suffices; `elements` order them.
+    `colours`, the most transfers of any sender or receiver, suffices; transfers with more
+    `elements` come first.
     """
     ends = np.unique(sender, return_inverse=True)[1], np.unique(receiver, return_inverse=True)[1]
     taken = [np.full((int(end.max()) + 1, colours), -1, dtype=np.int64) for end in ends]
@@ -125,7 +125,7 @@ def _flip(
     one: int,
     other: int,
 ) -> None:
-    """Swap two colours along the path from a receiver, so that `one` is free there.
+    """Swap two colours along the path from a receiver, which frees `one` there.
 
     The path never reaches the sender at which `one` is free: it enters senders by edges of `one`.
     """

@@ -1,6 +1,6 @@
-"""What XLA does for a reshard: the collectives in the HLO of the compiled identity.
+"""XLA's own reshard: the collectives in the HLO of the compiled identity.
 
-`main` runs in a process of its own, on as many host devices as the mesh has.
+`main` runs in a separate process, on as many host devices as the mesh has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _ARRAY = re.compile(r"([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 
 
 class Collective(NamedTuple):
-    """One collective: its result in bytes a device, and who takes part, by position in the mesh."""
+    """One collective: the bytes of its result per device, and the participants, by mesh
+    position."""
 
     op: str
     nbytes: int
@@ -31,10 +32,10 @@ class Collective(NamedTuple):
 
 @dataclass(frozen=True)
 class XlaCollectives:
-    """Bytes received by the busiest device and in total, the peak a device holds, the steps in
-    words, the collectives one after another, the bytes that a TPU reads and writes in passes over
-    memory around them, and whether it keeps every bit of small floats: it adds up the shards of a
-    vector, each in its place among zeros, where -0 becomes 0 and NaNs lose their payload."""
+    """Bytes received by the busiest device and in total, the peak on a device, the steps in words,
+    the collectives in order, the bytes that a TPU reads and writes in passes around them, and
+    whether it preserves every bit of small floats: for a vector it adds zero-padded shards, which
+    turns -0 into 0 and drops NaN payloads."""
 
     received_max: int
     received_total: int
@@ -46,13 +47,13 @@ class XlaCollectives:
 
     @staticmethod
     def from_json(line: str) -> XlaCollectives:
-        """Return what `main` prints."""
+        """Parse the output of `main`."""
         figures = json.loads(line)
         return XlaCollectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
 
 
 def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
-    """Return bytes that each device receives, and the collectives in the order of the program."""
+    """Return the bytes that each device receives, and the collectives in program order."""
     totals, names = [0] * devices, []
     for op, nbytes, line in _found(hlo):
         names.append(op)
@@ -67,13 +68,13 @@ def collectives(hlo: str, devices: int) -> list[Collective]:
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return the names of collectives, equal ones once with their number."""
+    """Return the names of collectives, equal ones once with a count."""
     counts = Counter(names).items()
     return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts) or "none"
 
 
 def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each collective with the bytes of its result, and its line."""
+    """Yield each collective with its line and the bytes of its result."""
     for line in hlo.splitlines():
         match = _LINE.search(line)
         if match is not None:
@@ -82,8 +83,8 @@ def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _result_bytes(shape: str, op: str, started: bool) -> int:
-    """Return bytes of the result; a tuple is summed, but that of an asynchronous start holds the
-    operand too, and its result is the last array."""
+    """Return the bytes of a result; a tuple is summed, but that of an asynchronous start also holds
+    the operand, and its result is the last array."""
     sizes = []
     for kind, extents in _ARRAY.findall(shape):
         bits = re.search(r"\d+", kind)
@@ -93,7 +94,7 @@ def _result_bytes(shape: str, op: str, started: bool) -> int:
 
 
 def compiled(described: dict[str, object]) -> XlaCollectives:
-    """Return what XLA makes of the reshard of a description, on this process's devices."""
+    """Return XLA's plan for the reshard in a description, on this process's devices."""
     import jax
 
     from shardwright.codegen.spec.description import describe
@@ -101,7 +102,8 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
     reshard = describe(described).reshard()
     jax.config.update("jax_enable_x64", True)
-    # Integers as wide: on a CPU, XLA moves bfloat16 as float32, which no accelerator does.
+    # Use integers of the same width: on a CPU, XLA moves bfloat16 as float32, which accelerators do
+    # not.
     dtype = f"uint{8 * reshard.itemsize}"
     source, target = map(to_named_sharding, (reshard.source, reshard.target))
     operand = jax.ShapeDtypeStruct(reshard.shape, dtype, sharding=source)
@@ -109,8 +111,8 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
 
 def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
-    """Return what XLA makes of the reshard of a `jax.ShapeDtypeStruct` with a NamedSharding to
-    another that lists the same devices, on this process's devices."""
+    """Return XLA's plan for the reshard of a `jax.ShapeDtypeStruct` with a NamedSharding to another
+    on the same devices, on this process's devices."""
     import jax
 
     from shardwright.codegen.compile.hlo_copies import copied_bytes
@@ -136,7 +138,7 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
 
 
 def main() -> None:
-    """Read a description from standard input, or several; prints an answer a line."""
+    """Read one or several descriptions from standard input, and print one answer a line."""
     for line in sys.stdin:
         print(json.dumps(asdict(compiled(json.loads(line)))), flush=True)
 

@@ -1,8 +1,7 @@
-"""What the collectives that XLA chose take, by the model that prices the basis (`cost`).
+"""The cost of XLA's own collectives, by the model that prices the basis (`cost`).
 
-One after another, each as a collective of the basis over the digits of the mesh that its groups
-are; a permute as its transfers. Groups that are no digits are priced as every device sending to
-every other what that one gets of it.
+They run in sequence. Each is priced as a basis collective over the mesh digits of its groups; a
+permute by its transfers. Groups that are not digits are priced as direct sends between all members.
 """
 
 from __future__ import annotations
@@ -19,23 +18,24 @@ from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective, XlaCollectives
 from shardwright.ir.arrays import Integers
 
-# Where the first of the ends sends to the others, in place of all to all.
+# Only the first member sends to the others.
 FROM_ONE = ("collective-permute", "collective-broadcast")
 
 
 def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
-    """Return seconds of collectives; `ids[position]` is the device at a position of the mesh."""
+    """Return the seconds of collectives; `ids[position]` is the device at a mesh position."""
     prices = prices_of(network, ids)
     return sum(_seconds(move, prices) for move in moves)
 
 
 def seconds_of_xla(found: XlaCollectives, network: Network, ids: Integers) -> float:
-    """Return seconds of XLA's own plan: its collectives, and on a TPU its passes over memory."""
+    """Return the seconds of XLA's own plan: its collectives and, on a TPU, its passes over
+    memory."""
     return seconds_of(found.moves, network, ids) + seconds_of_passes(found.copied, network)
 
 
 def seconds_of_passes(nbytes: float, network: Network) -> float:
-    """Return seconds of passes over memory that only a TPU makes."""
+    """Return the seconds of passes over memory, which only a TPU makes."""
     topology = network.topology
     return nbytes / topology.memory if isinstance(topology, Torus) and topology.memory else 0.0
 
@@ -57,8 +57,8 @@ def _seconds(move: Collective, prices: Prices) -> float:
 
 
 def digits_of(groups: list[list[int]], count: int) -> Digits | None:
-    """Return the digits in which the members of every group differ, minor to major; None where
-    groups of the positions of a mesh of `count` devices are not made so."""
+    """Return the digits in which the members of every group differ, minor to major; None if the
+    groups of a mesh of `count` devices are not of that form."""
     first = sorted(groups[0])
     offsets, found, block = [member - first[0] for member in first], [], 1
     while block < len(offsets):
@@ -76,14 +76,14 @@ def digits_of(groups: list[list[int]], count: int) -> Digits | None:
 
 
 def sends_of(move: Collective, ids: Integers) -> Flows:
-    """Return a collective as transfers from device to device."""
+    """Return a collective as transfers between devices."""
     sends = [send for members in move.ends for send in _sends_within(move, members)]
     sender, receiver = np.array([(a, b) for a, b, _ in sends], dtype=np.int64).reshape(-1, 2).T
     return Flows(ids[sender], ids[receiver], np.array([nbytes for *_, nbytes in sends]))
 
 
 def _sends_within(move: Collective, members: list[int]) -> Iterable[tuple[int, int, float]]:
-    """Return sender, receiver and bytes of what goes from one to another in one group."""
+    """Yield sender, receiver and bytes of the transfers within one group."""
     if move.op in FROM_ONE:
         first, *others = members
         return [(first, other, float(move.nbytes)) for other in others if other != first]

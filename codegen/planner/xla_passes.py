@@ -1,8 +1,8 @@
-"""What XLA's own reshard is to a TPU, read from its HLO for host devices.
+"""XLA's own reshard as a TPU would run it, read from its HLO for host devices.
 
-There an all-to-all takes and gives a tuple of parts. A fusion puts them together along a dimension
-of their own, which a transpose brings before the dimension that is joined. Where another all-to-all
-follows, the parts are put together at once, and turned by the fusions that cut the next ones.
+On host devices an all-to-all takes and returns a tuple of parts. A fusion stacks them along a new
+dimension, which a transpose moves before the joined one. If another all-to-all follows, the parts
+are concatenated at once, and reordered by the fusions that cut the next ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standin
 
 
 def laid_by(text: str) -> Iterator[Laid]:
-    """Yield the operations of a program in order; gathers one after another are one on a TPU."""
+    """Yield the operations of a program in order; consecutive gathers are one on a TPU."""
     module = HloModule(text)
     gathers: list[HloInstruction] = []
     for each in module.computations[module.entry].values():
@@ -32,8 +32,8 @@ def laid_by(text: str) -> Iterator[Laid]:
 
 
 def _gathered(module: HloModule, gathers: list[HloInstruction]) -> Laid:
-    """Return all-gathers one after another, of which those along several dimensions at once bring
-    parts that are still to be put in order."""
+    """Return consecutive all-gathers; those along several dimensions at once return parts that
+    still need reordering."""
     shape = gathers[-1].arrays[-1].shape
     axes = {axis for each in gathers for axis in each.numbers("dimensions")}
     turned = 1 + (len(shape) - 1 in axes) if len(axes) > 1 else 0
@@ -56,16 +56,16 @@ def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
 
 
 def _cuts(module: HloModule, each: HloInstruction) -> set[int]:
-    """Return the elements of each part of an array that an instruction keeps; not what a device
-    looks up in a table of all, of signed integers, which `xla.py` never asks about."""
+    """Return the elements of each part of an array that an instruction keeps, except look-ups in a
+    table of all devices, which have signed integers that `xla.py` never uses."""
     inside = (each, *module.computations.get(each.called.get("calls", ""), {}).values())
     cut = (one.arrays[0] for one in inside if one.op == "dynamic-slice")
     return {math.prod(array.shape) for array in cut if array.dtype != "s32"}
 
 
 def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
-    """Return an all-to-all; where its parts are not put together as expected, one that needs no
-    pass before it and one after it."""
+    """Return an all-to-all; if its parts are not concatenated as expected, one with no pass before
+    it and one after."""
     parts = each.arrays[0].shape
     joined, turned = _joining(module, each)
     if joined is None:
@@ -89,7 +89,7 @@ def _place(shape: tuple[int, ...], axis: int) -> Standing:
 def _joining(
     module: HloModule, each: HloInstruction
 ) -> tuple[HloInstruction | None, HloInstruction | None]:
-    """Return the concatenation of the parts of an all-to-all, and the transpose of it."""
+    """Return the concatenation of an all-to-all's parts, and its transpose."""
     for part in _users(module, each):
         for user in _users(module, part):
             if user.op == "concatenate":
@@ -115,7 +115,7 @@ def _users(module: HloModule, each: HloInstruction) -> list[HloInstruction]:
 def _inside(
     module: HloModule, fusion: HloInstruction, operand: HloInstruction
 ) -> HloInstruction | None:
-    """Return the parameter that an operand is within a fusion; None if it is no fusion."""
+    """Return the fusion's parameter for an operand; None if it is not a fusion."""
     if "calls" not in fusion.called:
         return None
     body = module.computations[fusion.called["calls"]].values()

@@ -1,7 +1,7 @@
-"""The bands between the cuts of each tensor dimension, and the devices that hold a shard.
+"""The bands between the cuts of each tensor dimension, and the holders of shards.
 
-What the text pictures and the SVG draw: at most two dimensions at once, a bounded number of bands
-of each, so that a picture of 65,536 devices costs no more than one of eight.
+Text pictures and SVGs draw at most two dimensions at once and a bounded number of bands, so a
+picture of 65,536 devices costs no more than one of eight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.tiles import DimTiles
 
-# Holders of a shard that are named; the others are counted.
+# Most holders of a shard that are named; the others are counted.
 NAMED_HOLDERS = 4
 
 
@@ -31,7 +31,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Bands:
-    """The first bands of a tensor dimension, in order, of `count` that there are."""
+    """The first bands of a tensor dimension, in order; there are `count` in all."""
 
     axis: int
     extent: int
@@ -64,8 +64,7 @@ def _bands(axis: int, tiles: DimTiles, limit: int) -> Bands:
 
 
 def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
-    """Return the dimensions drawn down and across: the first two that are cut, else the last
-    two."""
+    """Return the dimensions drawn down and across: the first two cut ones, else the last two."""
     cut = [dim.axis for dim in dims if dim.is_cut]
     if len(cut) == 1:
         cut = _with_neighbour(cut[0], len(dims))
@@ -77,13 +76,14 @@ def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
 
 
 def _with_neighbour(axis: int, rank: int) -> list[int]:
-    """Return a dimension and the next, or the one before where it is the last."""
+    """Return a dimension and the next, or the previous if it is the last."""
     return [other for other in (axis, axis + 1) if other < rank] if axis == 0 else [axis - 1, axis]
 
 
 @dataclass(frozen=True)
 class CutPicture:
-    """A plane of the tensor: bands down and across, every other dimension at its first band."""
+    """A plane of the tensor: bands down and across, with every other dimension at its first
+    band."""
 
     exchange: Exchange
     dims: tuple[Bands, ...]
@@ -92,14 +92,14 @@ class CutPicture:
 
     @staticmethod
     def of(exchange: Exchange, limit: int) -> CutPicture:
-        """Return the plane of the first two dimensions that are cut, `limit` bands of each."""
+        """Return the plane of the first two cut dimensions, with `limit` bands of each."""
         dims = bands_of(exchange, limit)
         down, across = (None if axis is None else dims[axis] for axis in drawn_axes(dims))
         return CutPicture(exchange, dims, down, across)
 
     @property
     def rows(self) -> tuple[Band, ...]:
-        """The bands down; one that stands for a dimension that there is not."""
+        """The bands down; one band for a missing dimension."""
         return self.down.bands if self.down else (Band(0, 1, 0, 0),)
 
     @property
@@ -126,7 +126,7 @@ class CutPicture:
         return replace(self, across=replace(self.across, bands=self.across.bands[:columns]))
 
     def notes(self) -> tuple[str, ...]:
-        """Return what the picture leaves out, as sentences."""
+        """Return sentences on the omitted parts of the picture."""
         drawn = {dim.axis for dim in (self.down, self.across) if dim is not None}
         slices = [
             f"dimension {dim.axis} at [{dim.bands[0].low}, {dim.bands[0].high})"
@@ -145,14 +145,14 @@ class CutPicture:
 
 
 def holders(layout: Layout, index: tuple[int, ...], limit: int = NAMED_HOLDERS) -> tuple[int, ...]:
-    """Return the device ids of the first holders of a shard, at most `limit`, by replica."""
+    """Return the device ids of the first `limit` holders of a shard, by replica."""
     replicas = np.arange(min(layout.replicas, limit), dtype=np.int64)
     positions = layout.position(index, replicas) + 0 * replicas
     return tuple(layout.mesh.device_ids[position] for position in positions.tolist())
 
 
 def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
-    """Return the holders of a shard, the first of them named: `0,4` or `0-7` or `0,4,8,12,…`."""
+    """Return the holders of a shard as text: `0,4` or `0-7` or `0,4,8,12,…`."""
     ids = holders(layout, index)
     if layout.replicas <= NAMED_HOLDERS:
         return _runs(ids)
@@ -163,7 +163,7 @@ def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
 
 
 def _runs(ids: tuple[int, ...]) -> str:
-    """Return ids with commas, runs of three or more consecutive ones as `first-last`."""
+    """Return ids separated by commas, with runs of three or more as `first-last`."""
     ordered = enumerate(sorted(ids))
     texts: list[str] = []
     for _, group in itertools.groupby(ordered, key=lambda pair: pair[1] - pair[0]):

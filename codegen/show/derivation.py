@@ -18,15 +18,15 @@ from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# Device ids of a mesh that are listed; the others are counted.
+# Most device ids of a mesh that are listed; the others are counted.
 LISTED_IDS = 64
 
 
 def derivation(reshard: Reshard) -> str:
-    """Return how the tiles of a reshard follow from its two shardings.
+    """Return the derivation of a reshard's tiles from its two shardings.
 
     Layout maps and their inverses, the map from source to target shards, the ranges of a tile for
-    fixed devices, peers, period and divisors, who sends, and the bytes beside their bounds.
+    fixed devices, peers, period and divisors, senders, and the bytes beside their bounds.
     """
     plan = plan_direct(reshard)
     return "\n".join([title(plan), *derivation_lines(plan)])
@@ -96,7 +96,7 @@ def _size(layout: LayoutMap, number: int, size: int) -> str:
 
 
 def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
-    """Return which device stands at which coordinates."""
+    """Return the device at each coordinate."""
     device = f"d({', '.join(index.name for index in layout.coordinates)})"
     place = text(layout.position)
     if isinstance(mesh.device_ids, range):
@@ -108,7 +108,7 @@ def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
 
 
 def _side(reshard: Reshard, side: str) -> list[str]:
-    """Return the map of one side and its inverse, their proof, and both with numbers."""
+    """Return the map of one side, its inverse, their proof, and both in numbers."""
     sharding: Sharding = getattr(reshard, side)
     split: str = getattr(reshard, f"{side}_split")
     shared = shared_refs(reshard)

@@ -1,4 +1,4 @@
-"""Grids of text cells with `+`, `-`, `|`, and arrows that name what runs across and down."""
+"""Grids of text cells with `+`, `-`, `|`, and arrows that name the axes across and down."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
 def grid(
     cells: Sequence[Sequence[Cell]], widths: Sequence[int], heights: Sequence[int]
 ) -> list[str]:
-    """Return the lines of a grid; `widths` and `heights` are those inside the cells, without
-    margins."""
+    """Return the lines of a grid; `widths` and `heights` are inside the cells, without margins."""
     border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     lines = [border]
     for row, height in zip(cells, heights, strict=True):
@@ -41,14 +40,13 @@ def grid(
 
 
 def _line(cell: Cell, line: int, height: int) -> str:
-    """Return a line of a cell of more than one line from its top, of a single line in the
-    middle."""
+    """Return a cell's line: from the top if it has several, in the middle if it has one."""
     start = (height - 1) // 2 if len(cell) == 1 else 0
     return cell[line - start] if 0 <= line - start < len(cell) else ""
 
 
 def centred(cells: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list[Cell]]:
-    """Return the cells with each line in the middle of its column."""
+    """Return the cells with each line centred in its column."""
     return [
         [
             tuple(line.center(width) for line in cell)

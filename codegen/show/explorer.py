@@ -1,7 +1,7 @@
-"""The explorer: a plan as one page that loads nothing, to look at device by device, step by step.
+"""The explorer: a plan as one self-contained page, by device and by step.
 
-The page has the object of `plan --json` in it, and what follows from it: which range of the tensor
-each device holds before and after a step, and the bytes on each link of the topology.
+The page includes the object of `plan --json` and data derived from it: each device's range of the
+tensor before and after a step, and the bytes on each link of the topology.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_TRANSFERS = 20_000
 
 @dataclass(frozen=True)
 class Limits:
-    """What a page draws at most: devices of a mesh, tiles, rows of a list, devices of the table of
-    bytes from each to each."""
+    """Limits of a page: devices of a mesh, tiles, rows of a list, devices in the table of bytes
+    between devices."""
 
     devices: int = ENUMERATED_DEVICES
     tiles: int = 600
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ExplorerText:
-    """What the template prints: `data` is JSON in which no markup can begin."""
+    """Text for the template; `data` is JSON in which no markup can begin."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ class ExplorerText:
 
 
 def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
-    """Return the page of a plan as HTML; the same text for the same input.
+    """Return a plan's page as HTML; deterministic.
 
     `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
     """
@@ -58,20 +58,20 @@ def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> 
 def explorer_of(
     plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
 ) -> str:
-    """Return the page of several plans, of which one is chosen at a time; `plans`: by the text that
-    it is chosen by. Raises InputError as `explorer` does."""
+    """Return a page for several plans, one shown at a time; `plans`: by their menu text. Raises
+    InputError like `explorer`."""
     return page_of(explored(plans, topology), name, heading)
 
 
 def page_of(found: list[dict[str, Any]], name: str, heading: str) -> str:
-    """Return the page of what is known of plans."""
+    """Return the page for the data of plans."""
     data = json.dumps(found).replace("<", "\\u003c")
     text = ExplorerText(plain(name), plain(heading), data)
     return render("explorer/page.html.jinja", text)
 
 
 def explored(plans: Mapping[str, Plan], topology: str | None = None) -> list[dict[str, Any]]:
-    """Return what the page knows of each plan; under "plan" the object of `plan --json`."""
+    """Return the page's data for each plan; "plan" has the object of `plan --json`."""
     left, found = MOST_TRANSFERS, []
     for name, plan in plans.items():
         count = _transfers(plan) if plan.devices <= ENUMERATED_DEVICES else left + 1
@@ -96,7 +96,7 @@ def _transfers(plan: Plan) -> int:
 
 
 def _sides(step: Step) -> dict[str, Any]:
-    """Return what devices hold before and after a step."""
+    """Return the devices' ranges before and after a step."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
     else:
@@ -105,8 +105,8 @@ def _sides(step: Step) -> dict[str, Any]:
 
 
 def _side(layout: Layout) -> dict[str, Any]:
-    """Return a mesh, and the range of the tensor that the device at each position holds; none
-    where there are more devices than are drawn."""
+    """Return a mesh, and the range of the tensor at each position; none if there are more devices
+    than are drawn."""
     mesh = layout.mesh
     drawn = mesh.size <= Limits().devices
     return {
@@ -132,7 +132,7 @@ def _shards(layout: Layout) -> list[list[list[int]]]:
 
 
 def _links(plan: Plan, topology: str) -> dict[str, Any]:
-    """Return the bytes of each link that carries any in each step, the busiest first."""
+    """Return the bytes of each used link in each step, the busiest first."""
     itemsize = DTYPES[plan.reshard.dtype]
     flows = [_flows(step, itemsize) for step in plan.listed()]
     return {"topology": topology, "steps": link_rows(plan, topology, flows)}
@@ -141,7 +141,7 @@ def _links(plan: Plan, topology: str) -> dict[str, Any]:
 def link_rows(
     plan: Plan, topology: str, steps: Iterable[Iterable[Flows]]
 ) -> list[list[tuple[str, float]]]:
-    """Return for each step the links that carry any of its bytes, the busiest first, by name."""
+    """Return for each step the used links by name, the busiest first."""
     network = network_of(plan.reshard, topology)
     names = link_names(network.topology, network.devices)
     found = []

@@ -1,4 +1,4 @@
-"""The picture of a relayout as a standalone SVG: a table of who sends how many bytes to whom."""
+"""The picture of a relayout as a standalone SVG: a table of the bytes between devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EMPTY, KEPT = "#f2f3f5", "#ffffff"
 
 
 def flows_svg(plan: RelayoutPlan) -> str:
-    """Return the picture of a relayout; the same text for the same plan."""
+    """Return the picture of a relayout; deterministic."""
     senders, receivers = (
         list(side.mesh.device_ids) for side in (plan.relayout.source, plan.relayout.target)
     )
@@ -64,7 +64,7 @@ def flows(plan: RelayoutPlan) -> npt.NDArray[np.int64]:
 
 
 def flows_title(plan: RelayoutPlan) -> str:
-    """Return one line: what moves, from how many devices to how many."""
+    """Return one line: the tensors, and the numbers of devices."""
     source, target = plan.relayout.source, plan.relayout.target
     listed = ", ".join(source.tensors)
     return (
@@ -78,7 +78,7 @@ def _head(x: float, y: float, device: int) -> Span:
 
 
 def _cells(count: npt.NDArray[np.int64], senders: list[int], receivers: list[int]) -> Iterator[str]:
-    """Yield the boxes, the darker the more bytes, and the texts in them."""
+    """Yield the boxes, darker for more bytes, and the texts in them."""
     most = max(int(count.max(initial=0)), 1)
     spans = []
     for (row, column), size in np.ndenumerate(count):
@@ -92,6 +92,6 @@ def _cells(count: npt.NDArray[np.int64], senders: list[int], receivers: list[int
 
 
 def _colour(part: float) -> str:
-    """Return the colour of a part of the most bytes."""
+    """Return the colour for a fraction of the most bytes."""
     levels = (round(low + part * (high - low)) for low, high in zip(LIGHT, DARK, strict=True))
     return "#" + "".join(f"{level:02x}" for level in levels)

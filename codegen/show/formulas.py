@@ -4,7 +4,7 @@
     t[i, j] -> d(i floordiv (K ceildiv M), j floordiv (L ceildiv N))[i % (K ceildiv M), ...]
 
 K, L are the extents of the tensor, M, N the sizes of the mesh axes, m, n the coordinates of a
-device. The maps themselves are those of `ir/layout.py`; here they are given symbols.
+device. The maps are those of `ir/layout.py`, applied to symbols.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardwright.ir.sharding import Operator, Sharding
 
 @dataclass(frozen=True)
 class Formula:
-    """One side of a map as text, with the lines that explain its names."""
+    """One side of a map as text, with lines that explain its names."""
 
     text: str
     where: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class LayoutMap:
 
     @property
     def coordinates(self) -> tuple[Index, ...]:
-        """One index a mesh axis."""
+        """One index per mesh axis."""
         return tuple(axis.coordinate for axis in self.axes)
 
     @cached_property
@@ -85,7 +85,7 @@ class LayoutMap:
         return tuple(ref for axis in self.axes for ref, _ in axis.pieces if ref not in taken)
 
     def piece(self, ref: AxisRef) -> Digit:
-        """Return where a piece of an axis stands in the position."""
+        """Return the digit of the position for a piece of an axis."""
         return next(digit for axis in self.axes for own, digit in axis.pieces if own == ref)
 
     def own_value(self, ref: AxisRef) -> Value:
@@ -141,8 +141,7 @@ class LayoutMap:
         return Formula(f"{left} -> t[{', '.join(results)}]", where_lines(lets, results))
 
     def inverse_text(self, device: str = "d") -> Formula:
-        """Return `t[i, j] -> d(...)[...]`, with `*` for any coordinate of an axis that
-        replicates."""
+        """Return `t[i, j] -> d(...)[...]`, with `*` for the coordinate of a replicating axis."""
         lets = self._lets()
         coordinates, local = self.to_device(self.elements, self.any_value, lets)
         placed = [text(value) for value in coordinates]
@@ -156,7 +155,7 @@ class LayoutMap:
 
     @property
     def _sum(self) -> str:
-        """Terms are reduced over the coordinates of their axes."""
+        """Return the note that terms are reduced over their axes."""
         names = (index.name for index in map(self._own_index, self.unreduced))
         return f"{self.operator} over {', '.join(dict.fromkeys(names))} of"
 
@@ -203,9 +202,9 @@ def layout_map(
     letters: Letters = SOURCE,
     refs: tuple[AxisRef, ...] = (),
 ) -> LayoutMap:
-    """Return the map of a sharding: of a shape with the mesh's own sizes, or all in symbols (None).
+    """Return the map of a sharding: for a shape with the mesh's own sizes, or in symbols (None).
 
-    `refs` are axis references beside the sharding's own at whose borders axes are cut too.
+    Axes are also cut at the borders of `refs`.
     """
     own = (*sharding.used(), *sharding.unreduced)
     axes = axes_of(sharding.mesh, (*own, *refs), letters, symbols=shape is None)

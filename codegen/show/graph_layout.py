@@ -1,8 +1,8 @@
-"""Where the nodes of a graph are drawn: in rows, so that every edge leads down and passes no node.
+"""Graph layout in rows such that every edge leads down and crosses no node.
 
-A node stands one row below the lowest that it depends on, or right above its first use if it
-depends on none. An edge that passes a row takes a place of its own there. Rows are ordered by the
-middle of what their nodes are connected to, over and over.
+A node is one row below its lowest dependency, or right above its first use if it has none. An edge
+that passes a row takes its own place there. Rows are repeatedly ordered by the middle of their
+nodes' neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PASSING = 10.0
 
 @dataclass(frozen=True)
 class GraphPlaces:
-    """Rows and middles of nodes, and for each edge the middles in the rows that it passes."""
+    """Rows and centres of nodes, and for each edge its centres in the rows that it passes."""
 
     rows: tuple[int, ...]
     middles: tuple[float, ...]
@@ -29,8 +29,7 @@ class GraphPlaces:
 
 
 def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float) -> GraphPlaces:
-    """Return where nodes of these widths are drawn; every edge leads to a node of a higher
-    number."""
+    """Place nodes of these widths; every edge leads to a node with a higher number."""
     rows = _rows(len(widths), edges)
     made = GraphRows(list(widths), gap)
     for node, row in enumerate(rows):
@@ -65,7 +64,7 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 @dataclass
 class GraphRows:
-    """The nodes of each row, those of passing edges among them, from left to right."""
+    """The nodes of each row, including those of passing edges, from left to right."""
 
     widths: list[float]
     gap: float
@@ -78,7 +77,7 @@ class GraphRows:
         self.rows[row].append(node)
 
     def route(self, source: int, target: int, rows: Sequence[int]) -> tuple[int, ...]:
-        """Return the nodes of an edge in the rows that it passes, which are added."""
+        """Add nodes for an edge in the rows that it passes, and return them."""
         passed = []
         last = source
         for row in range(rows[source] + 1, rows[target]):
@@ -96,7 +95,7 @@ class GraphRows:
         self.above[lower].append(upper)
 
     def order(self) -> None:
-        """Order each row by what its nodes are connected to, downwards and upwards in turn."""
+        """Order each row by its nodes' neighbours, downwards and upwards in turn."""
         for sweep in range(SWEEPS):
             down = sweep % 2 == 0
             known = self.above if down else self.below
@@ -108,7 +107,7 @@ class GraphRows:
                 place.update((n, at) for at, n in enumerate(row))
 
     def middles(self) -> dict[int, float]:
-        """Return the middle of every node, as near to what it is connected to as its row allows."""
+        """Return the centre of every node, as near to its neighbours as its row allows."""
         at: dict[int, float] = {}
         for row in self.rows.values():
             edge = 0.0
@@ -125,7 +124,7 @@ class GraphRows:
         return at
 
     def _apart(self, row: list[int], wanted: list[float]) -> list[float]:
-        """Return middles near the wanted ones, in order, with gaps between the nodes."""
+        """Return centres near the wanted ones, in order, with gaps between the nodes."""
         rooms = [
             (self.widths[a] + self.widths[b]) / 2 + self.gap for a, b in itertools.pairwise(row)
         ]

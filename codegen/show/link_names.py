@@ -1,4 +1,4 @@
-"""The names of a topology's links, in the order in which it numbers them."""
+"""The names of a topology's links, in link order."""
 
 from __future__ import annotations
 

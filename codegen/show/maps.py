@@ -38,7 +38,7 @@ class ReshardMaps:
         )
 
     def composed(self) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Return where `d1(...)[...]` goes: the target's inverse map after the source's map."""
+        """Return the target of `d1(...)[...]`: the target's inverse map after the source's map."""
         target = self.target
         placed, local = target.to_device(target.elements, target.any_value)
         elements = dict(zip(target.elements, self.source.to_tensor(), strict=True))
@@ -61,15 +61,15 @@ class ReshardMaps:
         return "\n".join([f"{left} ->", f"{element} ->", *_braced("d2", placed, rests), f"= {end}"])
 
     def _composed_by_name(self) -> str:
-        """Return the same where a nested split makes one line too long: the two maps one after
-        another."""
+        """Return the same for a nested split, whose single line would be too long: the two maps in
+        sequence."""
         inverse = self.target.inverse_text("d2")
         end = f"d2({listed(self.target.coordinates)})[{listed(self.target.local)}]"
         return f"{self.source.forward_text('d1')}\n{inverse}\n= {end}"
 
 
 def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
-    """Return `device(...)[...]`, an argument a line where one line is long."""
+    """Return `device(...)[...]`, one argument a line if one line is too long."""
     line = f"{device}({', '.join(placed)})[{', '.join(rests)}]"
     if len(line) <= 60:
         return [line]
@@ -83,8 +83,8 @@ def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
 
 
 def shared_refs(reshard: Reshard) -> tuple[AxisRef, ...] | None:
-    """Return the axis references of both sides, if both meshes have the same axes and these
-    references have a common refinement; else None."""
+    """Return the axis references of both sides if both meshes have the same axes and the references
+    have a common refinement; else None."""
     source, target = reshard.source, reshard.target
     if source.mesh.axes != target.mesh.axes:
         return None

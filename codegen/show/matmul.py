@@ -1,4 +1,5 @@
-"""A matmul's plan for people: its case in words, its candidates, who multiplies what when."""
+"""A matmul's plan for people: its case in words, its candidates, and the product of each device by
+turn."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def case_line(case: AxisCase) -> str:
 
 
 def case_lines(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return the case of every axis that an operand uses."""
+    """Return the case of every axis used by an operand."""
     if not plan.cases:
         return ("Case 1: every device has all of both operands; nothing is in the way.",)
     return tuple(map(case_line, plan.cases))
@@ -64,8 +65,8 @@ def why_line(plan: MatmulPlan) -> str:
 
 
 def instead_line(plan: MatmulPlan) -> str:
-    """Return which operand moves and which stays, with what it takes to move the other one instead;
-    "" unless exactly one moves and such a candidate is listed."""
+    """Return which operand moves and which stays, with the cost of moving the other one instead; ""
+    unless exactly one moves and such a candidate is listed."""
     lhs, rhs, _ = plan.chosen.cost.received
     if bool(lhs) == bool(rhs):
         return ""
@@ -82,7 +83,7 @@ def instead_line(plan: MatmulPlan) -> str:
 
 
 def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
-    """Return what candidates of a plan are compared by, as text."""
+    """Return the measure that compares a plan's candidates, as text."""
     cost = candidate.cost
     return (
         f"{cost.received_max:,} bytes" if plan.topology is None else f"{cost.seconds:.3g} seconds"
@@ -90,7 +91,7 @@ def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
 
 
 def candidate_row(candidate: MatmulCandidate) -> Row:
-    """Return a candidate: what moves, where devices multiply, what that takes."""
+    """Return a candidate: its moves, where devices multiply, its cost."""
     cost = candidate.cost
     before = [_moves(candidate, side) for side in ("lhs", "rhs")]
     loop = "" if candidate.loop is None else f", {_loop_words(candidate.loop)}"
@@ -122,7 +123,7 @@ def _loop_words(loop: Loop) -> str:
 
 
 def product_words(product: Multiplication) -> str:
-    """Return which axes split each factor for the time of the product."""
+    """Return the axes that split each factor during the product."""
     matmul = product.matmul
     split = [
         f"{matmul.factor_name(factor)} over {', '.join(map(str, refs))}"
@@ -134,8 +135,8 @@ def product_words(product: Multiplication) -> str:
 
 
 def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
-    """Return who multiplies what: a row for each device, headings first; with a loop, what of the
-    part that goes round it has in each turn. Nothing for many devices."""
+    """Return the products: a row for each device, headings first; with a loop, the travelling part
+    in each turn. Empty for many devices."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     mesh = matmul.mesh
     if mesh.size > TABLE_DEVICES:
@@ -151,7 +152,7 @@ def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
 
 
 def _boxes(product: Multiplication, side: Side) -> list[str]:
-    """Return what every device has of a side while it multiplies."""
+    """Return every device's part of a side during the product."""
     layout = Layout.of(product.shardings[side], product.matmul.shape(side), "flat")
     return [box_text(box) for box in layout.boxes()[:, layout.hidden :].tolist()]
 
@@ -178,8 +179,8 @@ def range_text(part: Range) -> str:
 
 
 def turns_of(plan: MatmulPlan, position: int) -> Iterator[tuple[Range, ...]]:
-    """Yield the ranges of the factor of a loop, within what the device has of it in all, that it
-    multiplies in each turn: one, or two halves of parts."""
+    """Yield the ranges of the loop's factor, within the device's total range, multiplied in each
+    turn: one, or two halves of parts."""
     loop = plan.chosen.loop
     if loop is None:
         return
@@ -198,13 +199,13 @@ def turns_of(plan: MatmulPlan, position: int) -> Iterator[tuple[Range, ...]]:
 
 
 def matmul_words(matmul: Matmul) -> str:
-    """Return one line: what is multiplied, over how many devices."""
+    """Return one line: the operands and the number of devices."""
     lhs, rhs = (f"[{', '.join(map(str, matmul.shape(side)))}]" for side in ("lhs", "rhs"))
     return f"Multiplies {matmul.dtype}{lhs} by {rhs} over {matmul.mesh.size} devices"
 
 
 def sharding_rows(matmul: Matmul) -> tuple[Row, ...]:
-    """Return how operands and result are sharded, headings first."""
+    """Return the shardings of operands and result, headings first."""
     rows: list[Row] = [("", "shape", "sharding", "shard")]
     for side in SIDES:
         shape, sharding = matmul.shape(side), matmul.sharding(side)

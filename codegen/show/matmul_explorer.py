@@ -1,7 +1,7 @@
 """The explorer of a matmul: a plan for each operand and one for the result, a loop by its rounds.
 
-In a loop an all-gather or a reduce-scatter goes on while devices multiply: parts go round a ring.
-The page has a step for each round of it, in which a device has parts of its neighbours.
+In a loop an all-gather or a reduce-scatter overlaps with the product: parts travel round a ring.
+The page has a step for each round, in which a device has parts of its neighbours.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Range = list[list[int]]
 
 @dataclass(frozen=True)
 class PartMoved:
-    """A part that a neighbour sends in a round; `tensor` and `shard`: where it is, in the tensor
-    and in what both devices hold of it. Devices are given by position."""
+    """A part that a neighbour sends in a round; `tensor` and `shard`: its range in the tensor and
+    in both devices' shards. Devices are given by position."""
 
     sender: int
     receiver: int
@@ -37,7 +37,7 @@ class PartMoved:
 
 
 def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) -> str:
-    """Return the page of a matmul as HTML; the same text for the same plan.
+    """Return the page of a matmul as HTML; deterministic.
 
     `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
     """
@@ -50,7 +50,7 @@ def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) ->
 
 
 def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:
-    """Return what is sent in each round of the loop of a plan; none without one."""
+    """Return the sends in each round of a plan's loop; empty without one."""
     loop = plan.chosen.loop
     if loop is None:
         return []
@@ -71,7 +71,7 @@ def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:
 def _moved(
     sender: int, receiver: int, whole: Range, axis: int, part: tuple[int, int]
 ) -> Iterator[PartMoved]:
-    """Yield a part that is sent, cut where the tensor ends; none that is beyond it."""
+    """Yield a sent part, clipped at the end of the tensor; nothing beyond it."""
     low, high = whole[axis]
     start, end = (min(low + each, high) for each in part)
     if start < end and all(first < last for first, last in whole):
@@ -84,8 +84,8 @@ def _moved(
 
 
 def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
-    """Return for each position the positions that its parts come from: of the halves that go up and
-    down, or of all. Sums that go one way go down."""
+    """Return for each position the positions that its parts come from: for the upward and downward
+    halves, or for whole parts. Sums in one direction go down."""
     digits = tuple(Digit(*pair) for pair in loop.digits)
     rings: dict[int, dict[int, int]] = defaultdict(dict)
     for position in range(plan.matmul.mesh.size):
@@ -103,7 +103,7 @@ def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
 def _in_rounds(
     found: dict[str, Any], plan: MatmulPlan, loop: Loop, topology: str | None
 ) -> dict[str, Any]:
-    """Return what the page knows of a plan, with the step that a loop makes by its rounds."""
+    """Return the page's data for a plan, with a loop's step shown by its rounds."""
     steps, at = found["plan"]["steps"], 0 if loop.side == "out" else -1
     if not steps[at]["transfers"]:
         return found
@@ -132,7 +132,7 @@ def _replaced(items: list[Any], place: int, others: list[Any]) -> list[Any]:
 def _step(
     step: dict[str, Any], plan: MatmulPlan, loop: Loop, number: int, rounds: list[list[PartMoved]]
 ) -> dict[str, Any]:
-    """Return a round as a step of `plan --json`; the first of a gather has what devices keep."""
+    """Return a round as a step of `plan --json`; the first of a gather includes kept parts."""
     ids = plan.matmul.mesh.device_ids
     kept = [each for each in step["transfers"] if each["from"] == each["to"]]
     added = {"reduce": "add"} if loop.side == "out" else {}
@@ -153,7 +153,7 @@ def _step(
 
 
 def _flows(parts: list[PartMoved], ids: np.ndarray, itemsize: int) -> Flows:
-    """Return the bytes that a round sends from each device to each."""
+    """Return the bytes between each two devices in a round."""
     sizes = [math.prod(high - low for low, high in each.tensor) for each in parts]
     senders = ids[[each.sender for each in parts]]
     receivers = ids[[each.receiver for each in parts]]

@@ -29,8 +29,8 @@ WIDTH = 80
 def matmul_page(
     plan: MatmulPlan, name: str, command: str, backward: tuple[MatmulPlan, ...] = ()
 ) -> str:
-    """Return the README.md of a bundle, in Markdown; the same for the same input. `backward`: the
-    plans of the cotangents of lhs and of rhs, where it has them."""
+    """Return a bundle's README.md; deterministic. `backward`: the plans of the cotangents of lhs
+    and rhs, if emitted."""
     picture = columns(picture_rows(plan))
     sections = (
         f"# {name}",
@@ -55,7 +55,7 @@ def matmul_page(
 
 
 def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
-    """Return the section on the matmuls of the cotangents; nothing if there are none."""
+    """Return the section on the matmuls of the cotangents; empty if there are none."""
     if not backward:
         return ()
     text = (
@@ -70,7 +70,7 @@ def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
 
 
 def _priced(plan: MatmulPlan) -> str:
-    """Return what the figures are of."""
+    """Return the basis of the figures."""
     where = (
         "one switch without latencies, as no topology is given"
         if plan.topology is None

@@ -1,8 +1,8 @@
-"""The picture of a matmul as a standalone SVG: who multiplies what when.
+"""The picture of a matmul as a standalone SVG: the product of each device by turn.
 
-Of each device A stands at the left, B above, and C where they meet, as a product is written by
-hand; coloured is what the device has while it multiplies. In a loop the parts that go round bear
-the number of the turn in which the device has them. Every extent is drawn as long as any other.
+For each device A is at the left, B above, and C where they meet, as a product is written by hand;
+the device's parts during the product are coloured. In a loop, travelling parts are labelled with
+the turn in which the device has them. All extents are drawn with equal length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CORNERS: dict[Side, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Scene:
-    """A plan, and the box of every device in each of the three, [devices, dimensions, 2]."""
+    """A plan, and every device's box in each of the three, [devices, dimensions, 2]."""
 
     plan: MatmulPlan
     boxes: dict[Side, list[list[list[int]]]]
@@ -56,7 +56,7 @@ class Scene:
         return Scene(plan, boxes)
 
     def device(self, position: int, left: float, top: float) -> Iterator[str]:
-        """Yield the elements of a device, whose corner is at a place."""
+        """Yield the elements of a device, whose corner is at a point."""
         ids, batch = self.plan.matmul.mesh.device_ids, self.plan.matmul.batch
         ranges = self.boxes["out"][position][:batch]
         said = " ".join([f"device {ids[position]}", *(range_text((a, b)) for a, b in ranges)])
@@ -91,7 +91,7 @@ class Scene:
         return x + width * first, y + height * low, across, down, COLOURS[side]
 
     def _turns(self, position: int, left: float, top: float) -> Iterator[Span]:
-        """Yield the number of each turn, at the part that the device has in it."""
+        """Yield the number of each turn, at the device's part in it."""
         loop, matmul = self.plan.chosen.loop, self.plan.matmul
         if loop is None or loop.factor < matmul.batch:
             return
@@ -106,7 +106,7 @@ class Scene:
 
 
 def matmul_svg(plan: MatmulPlan) -> str | None:
-    """Return the picture of a plan, the same text for the same plan; None for many devices."""
+    """Return the picture of a plan, deterministic; None for many devices."""
     mesh = plan.matmul.mesh
     if mesh.size > TABLE_DEVICES:
         return None

@@ -6,7 +6,7 @@ import sympy
 
 from shardwright.ir.algebra.index import CeilDiv, FloorDiv, Index, Maximum, Minimum, Mod, Value
 
-# How tightly an expression binds. A division stands in brackets wherever it is an operand.
+# Binding strength of an expression. A division as an operand is always parenthesised.
 _DIVISION, _SUM, _PRODUCT, _ATOM = range(4)
 _OPERATORS = {FloorDiv: "floordiv", CeilDiv: "ceildiv", Mod: "%"}
 _FUNCTIONS = {Minimum: "min", Maximum: "max"}
@@ -36,7 +36,7 @@ def _print(expr: sympy.Expr, last: tuple[str, ...]) -> tuple[str, int]:
 
 
 def _operands(expr: sympy.Expr) -> list[sympy.Expr]:
-    """Return the operands of a minimum or maximum, those of one within it among them."""
+    """Return the operands of a minimum or maximum, flattening nested ones."""
     return [
         inner
         for operand in expr.args
@@ -60,7 +60,8 @@ def _sum(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_sum(term: sympy.Expr, last: tuple[str, ...]) -> tuple[object, ...]:
-    """Return positive terms first, numbers and `last` at the end, larger strides before smaller."""
+    """Return the sort key: positive terms first, numbers and `last` at the end, larger strides
+    before smaller."""
     coefficient, rest = term.as_coeff_Mul()
     factors = len(sympy.Mul.make_args(rest))
     return (
@@ -83,7 +84,8 @@ def _product(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_product(factor: sympy.Expr) -> tuple[int, str, int, str]:
-    """Return what varies over devices and elements first, then sizes, then sizes of shards."""
+    """Return the sort key: factors that vary over devices and elements, then sizes, then sizes of
+    shards."""
     if factor.is_Symbol and not isinstance(factor, Index):
         kind = 1
     elif isinstance(factor, CeilDiv):

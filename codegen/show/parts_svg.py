@@ -1,8 +1,8 @@
-"""The picture of a relayout as a standalone SVG: which part of which tensor each device stores, in
-the order of its buffers, before and after.
+"""The picture of a relayout as a standalone SVG: each device's parts of tensors, in buffer order,
+before and after.
 
-A device is a column, a part a box as high as it is long along the dimension of its stack. What the
-colour says, the tensor, stands in the box too, with the range of each stored dimension.
+A device is a column, a part a box whose height is its length along the stack. The colour stands for
+the tensor, whose name is in the box too, with the range of each stored dimension.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PADDING = "#e6e8eb"
 
 
 class HeldPart(NamedTuple):
-    """What a device stores in a row: a part, or padding, and how long it is."""
+    """A device's content in a row: a part, or padding, and its length."""
 
     tensor: str  # "" for padding
     text: str
@@ -32,7 +32,7 @@ class HeldPart(NamedTuple):
 
 
 def blocks(stored: Stored, buffer: str, position: int) -> list[HeldPart]:
-    """Return what a mesh position stores in a buffer, in order."""
+    """Return the contents of a buffer at a mesh position, in order."""
     bound = stored.bound[buffer]
     found, used = [], 0
     for part in bound.parts:
@@ -51,7 +51,7 @@ def blocks(stored: Stored, buffer: str, position: int) -> list[HeldPart]:
 
 
 def _said(part: BoundPart, position: int) -> str:
-    """Return a part with the ranges of the stored dimensions that are not whole."""
+    """Return a part with the ranges of its cut stored dimensions."""
     ranges = [
         ":" if (low, high) == (0, cut.cut.extent) and not cut.start else f"{low}:{high}"
         for cut, (low, high) in zip(part.cuts, part.box(position), strict=True)
@@ -62,7 +62,7 @@ def _said(part: BoundPart, position: int) -> str:
 
 
 def held_rows(stored: Stored) -> Iterator[tuple[int, list[str]]]:
-    """Yield devices, by id, and what they store in each buffer as text."""
+    """Yield devices, by id, and the contents of each buffer as text."""
     for device in sorted(stored.mesh.device_ids)[:DRAWN]:
         position = stored.mesh.device_ids.index(device)
         cells = (blocks(stored, name, position) for name in stored.buffers)
@@ -70,7 +70,7 @@ def held_rows(stored: Stored) -> Iterator[tuple[int, list[str]]]:
 
 
 def parts_svg(relayout: Relayout) -> str:
-    """Return the picture of a relayout; the same text for the same relayout."""
+    """Return the picture of a relayout; deterministic."""
     colours = {
         name: COLOURS[number % len(COLOURS)] for number, name in enumerate(relayout.source.tensors)
     }
@@ -115,7 +115,7 @@ def parts_svg(relayout: Relayout) -> str:
 def _row(
     side: Stored, name: str, devices: list[int], y: float, colours: dict[str, str]
 ) -> tuple[list[str], list[Span], float]:
-    """Return the boxes of a buffer on all devices, the texts in them, and the height of them."""
+    """Return the boxes of a buffer on all devices, their texts, and their height."""
     held = [blocks(side, name, side.mesh.device_ids.index(device)) for device in devices]
     longest = max((sum(each.length for each in cell) for cell in held), default=1)
     tallest = max(1, *map(len, held))

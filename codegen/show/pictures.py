@@ -1,4 +1,4 @@
-"""Text pictures: what each device of the mesh holds before and after, and the cut pattern."""
+"""Text pictures: each device's contents before and after, and the cut pattern."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.plan import Plan, direct_of
 from shardwright.ir.sharding import Sharding
 
-# A picture is at most this wide, and a cell at most this high, or ranges stand for elements.
+# Maximum width of a picture and height of a cell; beyond these, ranges replace elements.
 WIDTH = 108
 CELL_LINES = 9
-# Coordinates of a mesh axis, devices of a mesh, and bands of a tensor dimension, that are drawn.
+# Most coordinates of a mesh axis, devices of a mesh, and bands of a tensor dimension that are
+# drawn.
 DRAWN_COORDINATES = 8
 DRAWN_DEVICES = 32
 DRAWN_BANDS = 16
@@ -61,7 +62,7 @@ def mesh_picture(sharding: Sharding, layout: Layout) -> str:
 
 
 def _fitting(sharding: Sharding, cell: CellOf) -> str:
-    """Return the mesh with as many of the first devices across as are not too wide."""
+    """Return the mesh with as many of the first devices across as fit."""
     for across_limit in range(DRAWN_COORDINATES, 1, -1):
         picture = _drawn_mesh(sharding, cell, across_limit)
         if _width(picture) <= WIDTH:
@@ -79,7 +80,7 @@ def _visible_box(layout: Layout, position: int) -> tuple[tuple[int, int], ...]:
 
 
 def has_element_labels(layout: Layout) -> bool:
-    """Return whether every element has a label of one figure a dimension, and a shard fits a
+    """Return whether every element has a label of one character a dimension, and a shard fits a
     cell."""
     extents = [dim.extent for dim in layout.dims[layout.hidden :]]
     return max(extents, default=1) <= 9 and math.prod(layout.local_shape[:-1]) <= CELL_LINES
@@ -94,8 +95,8 @@ def _labels(layout: Layout) -> str:
 
 
 def element_lines(box: tuple[tuple[int, int], ...]) -> Cell:
-    """Return the elements of a box by label, counted from 1: a line for all that differ in the
-    last."""
+    """Return the labels of a box's elements, counted from 1: one line for all that differ only in
+    the last."""
     if not box:
         return ("t",)
     ranges = [range(low + 1, high + 1) for low, high in box]
@@ -113,7 +114,7 @@ def _range_lines(box: tuple[tuple[int, int], ...]) -> Cell:
 
 
 def _drawn_sizes(mesh: Mesh, across_limit: int) -> tuple[int, ...]:
-    """Return how many coordinates of every axis are drawn: the minor axes have the first say."""
+    """Return the number of drawn coordinates of every axis, giving the minor axes priority."""
     left, limit = DRAWN_DEVICES, across_limit
     drawn: list[int] = []
     for _, size in reversed(mesh.axes):
@@ -156,8 +157,8 @@ def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
 
 
 def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
-    """Return an arrow for each axis that runs down, the minor one first; `block` lines show that
-    one."""
+    """Return an arrow for each axis that runs down, the minor one first, one block of lines
+    high."""
     arrows: list[Arrow] = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         block = block * size if arrows else block
@@ -166,7 +167,7 @@ def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
 
 
 def _runs_down(sharding: Sharding) -> bool:
-    """Return whether the one axis of a mesh splits the first of several dimensions."""
+    """Return whether a mesh's only axis splits the first of several dimensions."""
     return sharding.rank >= 2 and bool(sharding.dims[0].axes)
 
 
@@ -185,7 +186,8 @@ def axes_text(mesh: Mesh) -> str:
 
 
 def cut_pattern(exchange: Exchange) -> str:
-    """Return the tensor cut into tiles, the holders of the source and the target shard in each."""
+    """Return the tensor cut into tiles, with the holders of each tile's source and target
+    shards."""
     picture = CutPicture.of(exchange, DRAWN_BANDS)
     widest = size_of(_tile_cells(picture))[0]
     picture = picture.narrowed(max(WIDTH // (widest + 3), 1))
@@ -216,7 +218,7 @@ def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:
 
 
 def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
-    """Return widths in proportion to lengths, the least of them `least`; all alike where that is
+    """Return widths in proportion to lengths, the smallest `least`; equal widths if that is too
     wide."""
     shortest = min(lengths)
     scaled = [max(least, (least + 3) * length // shortest - 3) for length in lengths]

@@ -1,6 +1,6 @@
 """A program in the notation `f32[16@d,32@t]`, beside the lines of the user's source.
 
-Of several meshes each has a name, and what is on another than the first says on which.
+With several meshes each has a name, which is shown for values not on the first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HIDDEN = frozenset({"constant"})
 
 
 def notation(value: Value) -> str:
-    """Return a type with its sharding: `f32[16@d,32@t]`; several axes are joined, `16@(d,t)`."""
+    """Return a type with its sharding: `f32[16@d,32@t]`; several axes are joined as `16@(d,t)`."""
     return value.dtype + shape_text(value.shape, value.sharding)
 
 
@@ -33,12 +33,12 @@ def shape_text(shape: tuple[int, ...], sharding: Sharding | None) -> str:
 
 
 def show_program(program: Program) -> str:
-    """Return the program, line by line of the user's source; constants are left out."""
+    """Return the program, line by line of the user's source, without constants."""
     return "\n".join(_Shown(program).lines()) + "\n"
 
 
 class _Shown:
-    """Prints one program; a line of source stands above the values that come from it."""
+    """Prints one program; a source line precedes the values computed on it."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values

@@ -1,5 +1,5 @@
-"""The explorer of a program: its communications, its graph, and its values, as one page that loads
-nothing, in which they are searched for by line."""
+"""The explorer of a program: its communication, graph and values on one self-contained page,
+searchable by line."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def program_explorer(
     topology: str | None = None,
     totals: Sequence[Mapping[str, str | int | None]] = (),
 ) -> str:
-    """Return the page of a program as HTML; the same text for the same input.
+    """Return the page of a program as HTML; deterministic.
 
-    `topology`: also show the seconds on it. `totals`: what other partitioners take, each with the
-    keys name, received and why. Lines of source are read where they are.
+    `topology`: also show the seconds on it. `totals`: results of other partitioners, each with the
+    keys name, received and why. Source lines are read from the user's files.
     """
     data = json.dumps({**program_data(program, topology), "totals": list(totals)}).replace(
         "<", "\\u003c"
@@ -39,8 +39,8 @@ def program_explorer(
 
 
 def program_data(program: Partitioned, topology: str | None = None) -> dict[str, Any]:
-    """Return what the page knows: under "plan" the object of `plan --json`, values with what they
-    are computed from, and the drawing of the graph."""
+    """Return the page's data: the object of `plan --json` under "plan", values with their operands,
+    and the drawing of the graph."""
     graph = graph_of(program.local)
     shown = drawn(graph)
     return {
@@ -72,14 +72,14 @@ def _values(program: Partitioned, graph: ProgramGraph) -> list[dict[str, Any]]:
 
 
 def _sources(program: Partitioned) -> dict[str, str]:
-    """Return the text of each line of source that an op came from."""
+    """Return the text of each source line with an op."""
     lines = {op.line for op in ops_of(program.program.body) if op.line is not None}
     found = {str(line): linecache.getline(line.file, line.number).strip() for line in lines}
     return {line: found[line] for line in sorted(found) if found[line]}
 
 
 def _drawing(picture: ProgramPicture) -> dict[str, Any]:
-    """Return the boxes and lines of a picture, with places in pixels."""
+    """Return the boxes and lines of a picture, in pixels."""
     colours, values = picture.legend, picture.graph.values
     width, _ = picture.size
     top, bottom = picture.span

@@ -1,5 +1,5 @@
-"""A program as a graph: its values in the layouts that they have, what is computed from what, and
-communications as edges between two layouts of one value."""
+"""A program as a graph: its values in each layout, their dependencies, and communications as edges
+between two layouts of one value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HIDDEN = frozenset({"constant"})
 
 @dataclass(frozen=True)
 class GraphValue:
-    """A value in one layout. `split` is what splits its dimensions: `@d, -, @t`; `times`: how often
-    the loops around it run."""
+    """A value in one layout. `split`: the axes of its dimensions: `@d, -, @t`; `times`: the
+    iterations of its enclosing loops."""
 
     name: str
     type: str
@@ -42,16 +42,16 @@ class GraphValue:
 
     @property
     def text(self) -> str:
-        """The value with its type, and the loop that it is in."""
+        """The value with its type, and its loop."""
         often = f" (x{self.times})" if self.times > 1 else ""
         return f"{self.name}: {self.type}{often}"
 
 
 @dataclass(frozen=True)
 class GraphEdge:
-    """One value is computed or moved from another, by number. `label`: the communication, or the
-    local change of layout; `number`: that of the communication, else 0; `hidden`: there are values
-    between the two that are left out."""
+    """A dependency or move between values, by number. `label`: the communication, or the local
+    change of layout; `number`: that of the communication, else 0; `hidden`: whether omitted values
+    are in between."""
 
     source: int
     target: int
@@ -62,14 +62,14 @@ class GraphEdge:
 
 @dataclass(frozen=True)
 class ProgramGraph:
-    """Values in the order of the program, and edges, each to a later value."""
+    """Values in program order, and edges, each to a later value."""
 
     values: tuple[GraphValue, ...]
     edges: tuple[GraphEdge, ...]
 
     def around_communications(self) -> ProgramGraph:
-        """Return the arguments, results and values that communications lead from and to; where they
-        depend on each other through others, the edge says so."""
+        """Return the arguments, results and values at the ends of communications; an edge is marked
+        if they depend on each other through others."""
         ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
         kept = [
             number
@@ -85,7 +85,7 @@ class ProgramGraph:
         into: dict[int, list[GraphEdge]] = defaultdict(list)
         for each in self.edges:
             into[each.target].append(each)
-        behind: dict[int, dict[int, None]] = {}  # what is kept behind a value that is not
+        behind: dict[int, dict[int, None]] = {}  # values kept behind an omitted one
         for number in range(len(self.values)):
             hidden: dict[int, None] = {}
             for each in into[number]:
@@ -101,7 +101,7 @@ class ProgramGraph:
                     yield GraphEdge(place[source], place[number], hidden=True)
 
     def without_idle(self) -> ProgramGraph:
-        """Return it without values that no edge leads from or to."""
+        """Return the graph without unconnected values."""
         used = {end for each in self.edges for end in (each.source, each.target)}
         kept = [n for n, value in enumerate(self.values) if n in used or value.is_result]
         place = {number: at for at, number in enumerate(kept)}
@@ -113,7 +113,7 @@ class ProgramGraph:
 
 
 def _direct(edges: tuple[GraphEdge, ...]) -> tuple[GraphEdge, ...]:
-    """Return edges without those through others whose ends are also connected by a longer way."""
+    """Return the edges through hidden values that no longer path replaces."""
     into: dict[int, list[int]] = defaultdict(list)
     for each in edges:
         into[each.target].append(each.source)
@@ -132,7 +132,7 @@ def _direct(edges: tuple[GraphEdge, ...]) -> tuple[GraphEdge, ...]:
 
 
 def graph_of(program: LocalProgram) -> ProgramGraph:
-    """Return the graph of a program; bodies of loops stand in it as if they ran once."""
+    """Return the graph of a program; loop bodies appear once."""
     made = GraphSteps(program)
     for argument in program.body.arguments:
         made.add(argument, "argument", "", 1)
@@ -145,7 +145,7 @@ def graph_of(program: LocalProgram) -> ProgramGraph:
 
 
 class GraphSteps:
-    """Goes through the steps of a program; `number`: the value of each local value."""
+    """Walks the steps of a program; `number`: the value of each local value."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program, self.communications = program, communications(program)
@@ -193,7 +193,7 @@ class GraphSteps:
             self.edges += [GraphEdge(each, target) for each in sources if each not in moved]
 
     def _call(self, step: CallFunction) -> None:
-        """Add a function as if it ran once, where it is called first."""
+        """Add a function once, at its first call."""
         body = self.program.functions[step.function]
         if step.function not in self.drawn:
             self.drawn.add(step.function)
@@ -214,13 +214,13 @@ class GraphSteps:
         )
 
     def _sources(self, step: Compute, place: int) -> list[int]:
-        """Return what a result is computed from: operands, or what each body gives in its place."""
+        """Return the sources of a result: operands, or the results of each body in its place."""
         giving = [body for body in step.bodies if len(body.results) == len(step.results)]
         ends = [body.results[place] for body in giving] if step.bodies else step.operands
         return [self.number[end] for end in ends if end in self.number]
 
     def _enter(self, step: Compute, body: LocalBody, line: str, times: int) -> None:
-        """Add a body with its arguments, which are the last of the op's operands."""
+        """Add a body with its arguments, which are the op's last operands."""
         given = step.operands[len(step.operands) - len(body.arguments) :]
         if step.op.kind == "while":
             given = self._looped(step, body)
@@ -231,7 +231,7 @@ class GraphSteps:
         self.body(body, times)
 
     def _looped(self, step: Compute, body: LocalBody) -> tuple[int, ...]:
-        """Return what the test or the body of a while loop is given at first."""
+        """Return the initial values of a while loop's test or body."""
         first, second = step.op.integers("lengths")
         start, count = (0, first) if body is step.bodies[0] else (first, second)
         return (*step.operands[start : start + count], *step.operands[first + second :])
@@ -254,7 +254,7 @@ class GraphSteps:
 
 
 def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
-    """Return a type with what splits it, and the axes of terms: `f32[16@d,32]+t`."""
+    """Return a type with its splits, and the axes of terms: `f32[16@d,32]+t`."""
     dims = (
         f"{extent}@{'@'.join(names)}" if names else str(extent)
         for extent, names in zip(shape, layout.dims, strict=True)
@@ -263,8 +263,7 @@ def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
 
 
 def split_text(layout: LocalLayout) -> str:
-    """Return the axes that split the dimensions of a layout; what is whole is left out at the
-    end."""
+    """Return the axes that split a layout's dimensions, without trailing whole ones."""
     dims = ["@".join(names) for names in layout.dims]
     while dims and not dims[-1]:
         dims.pop()

@@ -1,5 +1,5 @@
-"""The page of a program for a review, and its text for a terminal: every communication with its
-line, bytes, seconds, reason, and what would remove it."""
+"""A program's review page, and its terminal text: every communication with its line, bytes,
+seconds, reason, and remedies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what wou
 def program_page(
     program: Partitioned, name: str, topology: str | None = None, kernels: Sequence[str] = ()
 ) -> str:
-    """Return the page of a program under a name, in Markdown; with a topology, seconds on it;
-    `kernels`: what is said of each matmul beside which something moves."""
+    """Return a program's page in Markdown; with a topology, seconds on it; `kernels`: the remark on
+    each matmul next to a communication."""
     lines = [*_lines(program, name, topology)]
     lines += ["", "Matmuls beside which something moves:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
@@ -64,8 +64,8 @@ def _cells(each: Communication) -> tuple[str, ...]:
 
 
 def remedies_text(program: Partitioned) -> str:
-    """Return what the best remedy of each communication does in all, by partitioning again; those
-    with one remedy together."""
+    """Return the effect of each communication's best remedy, by partitioning again; communications
+    with the same remedy share a line."""
     found: dict[str, list[str]] = {}
     for each in program.communications:
         found.setdefault(_remedied(program, each), []).append(f"C{each.number}")
@@ -76,7 +76,7 @@ def remedies_text(program: Partitioned) -> str:
 
 
 def _remedied(program: Partitioned, each: Communication) -> str:
-    """Return what the best remedy of a communication does, or that it has none."""
+    """Return the effect of a communication's best remedy, or that it has none."""
     found = program.remedies(each.number)
     if not found and each.remedy.startswith(NOTHING):
         return each.remedy
@@ -95,12 +95,12 @@ def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:
 
 
 def _computed(program: Partitioned) -> str:
-    """Return what is computed as bytes, and how they were weighed."""
+    """Return computation as bytes, with the conversion."""
     return f"{size_text(round(program.computed))} ({program.local.axes.rates})"
 
 
 def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
-    """Return what they take together, one after another."""
+    """Return the total seconds in sequence."""
     if topology is None:
         return ""
     return f", {sum(seconds):.3g} seconds on {name_of(topology_of(topology))}"
@@ -109,8 +109,8 @@ def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
 def program_text(
     program: Partitioned, topology: str | None = None, kernels: Sequence[str] = ()
 ) -> str:
-    """Return the communications of a program for a terminal; with a topology, seconds on it;
-    `kernels`: what is said of each matmul beside which something moves."""
+    """Return a program's communication for a terminal; with a topology, seconds on it; `kernels`:
+    the remark on each matmul next to a communication."""
     found = program.communications
     seconds = _seconds(program, topology)
     total = size_text(program.bytes_received) + _in_all(seconds, topology)

@@ -1,8 +1,8 @@
-"""The picture of a program as a standalone SVG: values as boxes, coloured by what splits them,
-and communications as thick edges that say what they move.
+"""The picture of a program as a standalone SVG: values as boxes, coloured by their split, and
+communications as thick edges labelled with what they move.
 
-What a colour says stands in the box too. Of a large program the values around communications are
-drawn, and dashed edges stand for what is between them.
+The box states the split as well as its colour. For a large program only values around
+communications are drawn; dashed edges stand for values in between.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WHOLE_COLOUR, MOVE_COLOUR, MOVE, LINE = "#ffffff", "#fff4dd", "#9a5b00", "#8a93a
 
 @dataclass(frozen=True)
 class ProgramPicture:
-    """A graph that is drawn: first its values, then the labels of edges that have one."""
+    """A drawn graph: its values first, then the labels of labelled edges."""
 
     graph: ProgramGraph
     labelled: tuple[GraphEdge, ...]
@@ -49,7 +49,6 @@ class ProgramPicture:
 
     @staticmethod
     def of(graph: ProgramGraph) -> ProgramPicture:
-        """Return a graph with its places."""
         count = len(graph.values)
         labelled = tuple(each for each in graph.edges if each.label)
         texts = [value_lines(value) for value in graph.values]
@@ -74,12 +73,12 @@ class ProgramPicture:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Where the graph begins and ends."""
+        """The bounds of the graph."""
         return TOP, TOP + self.placed.count * ROW
 
     @property
     def legend(self) -> dict[str, str]:
-        """The colour of each way to be split."""
+        """The colour of each split."""
         ways = dict.fromkeys(value.split for value in self.graph.values)
         named = [way for way in ways if way != "whole"]
         found = {way: COLOURS[n % len(COLOURS)] for n, way in enumerate(named)}
@@ -140,7 +139,7 @@ class ProgramPicture:
 
 
 def program_svg(program: Partitioned) -> str:
-    """Return the picture of a program, the same text for the same program."""
+    """Return the picture of a program; deterministic."""
     picture = ProgramPicture.of(drawn(graph_of(program.local)))
     heading = f"{program.program.name} on {program.mesh}"
     width, height = picture.size
@@ -154,7 +153,7 @@ def program_svg(program: Partitioned) -> str:
 
 
 def drawn(graph: ProgramGraph) -> ProgramGraph:
-    """Return what is drawn of a graph: of a large one the values around communications."""
+    """Return the drawn part of a graph: for a large one, the values around communications."""
     return graph if len(graph.values) <= WHOLE else graph.around_communications()
 
 
@@ -191,7 +190,7 @@ def _width(text: str, size: float) -> float:
 def _placed(
     graph: ProgramGraph, widths: list[float], links: list[tuple[int, int, GraphEdge]]
 ) -> GraphPlaces:
-    """Return the places of nodes, which are put in order: a label right before its value."""
+    """Return the places of nodes, ordered with a label right before its value."""
     count = len(graph.values)
     before = {source: target for source, target, _ in links if source >= count}
     order = sorted(range(len(widths)), key=lambda n: (before.get(n, n), n < count))

@@ -1,6 +1,6 @@
-"""Proof, by the identity table, that a layout map and its inverse undo each other.
+"""Proof, by the identity table, that a layout map and its inverse are inverses of each other.
 
-The sizes of the tensor and of the mesh are symbols, so that a proof holds for all of them. A nested
+The sizes of the tensor and the mesh are symbols, so a proof holds for all of them. A nested
 split is proved by induction over its levels: it is a flat split of the extent, followed by a nested
 split of the chunk in fewer parts; each level is proved for a chunk of any extent, and the levels'
 digits are the digits of the shard index.
@@ -35,7 +35,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Proof:
-    """The claims that together say that the maps undo each other."""
+    """Claims that together say that the maps are inverses of each other."""
 
     claims: tuple[Claim, ...]
 
@@ -53,14 +53,14 @@ class Proof:
 
 @lru_cache(maxsize=256)
 def prove_roundtrip(sharding: Sharding, split: str = "flat") -> Proof:
-    """Return whether `t` after `d` is the identity and `d` after `t` too, for all sizes."""
+    """Prove that `t` after `d` and `d` after `t` are identities, for all sizes."""
     layout = layout_map(sharding, split=split)
     return Proof((*_of_elements(layout), *_of_devices(layout)))
 
 
 def _of_elements(layout: LayoutMap) -> Iterator[Claim]:
-    """Yield the claims that, along every dimension, a shard's elements are found in it again,
-    and elements in a shard."""
+    """Yield the claims that, along every dimension, a shard's elements map back to it, and elements
+    lie in a shard."""
     for axis, dim in enumerate(layout.dims):
         if dim.is_flat:
             index, local = layout.shard[axis], layout.local[axis]
@@ -92,7 +92,8 @@ def _is_in(value: Value, extent: Value) -> bool:
 
 
 def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
-    """Yield coordinates give shard indices and these, with the others, the coordinates again."""
+    """Yield the claims that coordinates give shard indices, and these, with the other coordinates,
+    the coordinates again."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, layout.shard, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)
@@ -109,7 +110,7 @@ def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
 
 
 def _position(layout: LayoutMap, shards: tuple[Value, ...]) -> Value:
-    """Return the position of a holder of the given shards, whichever it is."""
+    """Return the position of any holder of the given shards."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, shards, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)
@@ -124,5 +125,5 @@ def _position(layout: LayoutMap, shards: tuple[Value, ...]) -> Value:
 
 
 def _index(name: str, extent: Value) -> Value:
-    """Return an index of an extent; zero where it can be nothing else."""
+    """Return an index with an extent; zero if that is its only value."""
     return sympy.Integer(0) if extent == 1 else Index(name, extent)

@@ -1,7 +1,7 @@
-"""The review page of a bundle: what a reader needs to judge the modules beside it.
+"""The review page of a bundle: the facts needed to judge its modules.
 
-It opens with what a reviewer asks: what moves, how much, and who sends what to whom. A fact stands
-there once; derivation, proof and pictures in text are what `shardwright show` prints.
+It starts with a reviewer's questions: what moves, how much, and who sends what to whom. Each fact
+appears once; `shardwright show` prints derivation, proof and text pictures.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ def review_page(
     takes: Sequence[str] = (),
     rings: bool = False,
 ) -> str:
-    """Return the README.md of a bundle, in Markdown; the same for the same plan, name and command.
+    """Return a bundle's README.md; deterministic.
 
-    `tables`: what backends say of their modules, each a title with a heading and rows. `backward`:
-    the files of the reverse reshard, which derivatives need. `takes`: lines on what modules do and
-    on the seconds that they take, and on what that is worth. `rings`: whether the picture of rings
-    stands beside the page.
+    `tables`: the backends' tables, each a title with a heading and rows. `backward`: the files of
+    the reverse reshard, which derivatives need. `takes`: lines on the modules' stages and seconds,
+    and the comparison with peers. `rings`: whether there is a picture of rings.
     """
     sections = (
         f"# {name}",
@@ -82,7 +81,7 @@ def _backward(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _form(plan: Plan) -> list[str]:
-    """Return lines that say how the tensor is cut before and after, and how these cuts meet."""
+    """Return lines on how the tensor is cut before and after, and how the cuts meet."""
     before, after = plan.outline.source, plan.outline.target
     lines = [
         *side_lines("Source", "d1", str(plan.reshard.source), before),
@@ -119,7 +118,7 @@ def _traffic_row(what: str, moved: int, bound: int) -> Row:
 
 
 def _cost(plan: Plan) -> tuple[str, ...]:
-    """Return what the plan is predicted to take, if its topology is known."""
+    """Return the plan's predicted cost, if its topology is known."""
     if isinstance(plan, SteppedPlan):
         return (_paragraph(" ".join(choice_lines(plan))),)
     predicted = plan.prediction
@@ -137,7 +136,7 @@ def _steps(plan: SteppedPlan) -> tuple[str, ...]:
 
 
 def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
-    """Return what each device receives from whom in an exchange."""
+    """Return each device's receipts by sender in an exchange."""
     exchange, title = plan.exchange, "## Who sends what to whom"
     said = senders(exchange)
     if plan.devices > ENUMERATED_DEVICES:

@@ -1,4 +1,4 @@
-"""Terms on their way round rings, as text and as a picture: a row a step, a column a device."""
+"""Terms on rings, as text and as a picture: a row per step, a column per device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.codegen.planner.network.rings import Passed, Rings, RingStep
 from shardwright.codegen.show.svg_text import FAINT, Span, box, in_pixels, root, text_lines
 
 MARGIN, TOP, LEFT = 24, 96, 170
-COLUMN, ROW, HEIGHT = 84, 64, 18  # pixels of a device, of a step, of what goes one way
+COLUMN, ROW, HEIGHT = 84, 64, 18  # pixels of a device, of a step, of one direction
 COLOURS = (
     "#accdec", "#e0ecac", "#ecc0ac", "#c4b5e3", "#a9dfc9", "#f0dc9e", "#e5b3cd", "#b9d0b0",
     "#d3d8e0", "#f2c18f", "#9fd6e0", "#d9c7b0", "#c9e4f5", "#d5efb5", "#f7d4c8", "#d6c9ef",
@@ -19,7 +19,7 @@ LINES = {True: "", False: ' stroke-dasharray="4 3"'}
 
 
 def rings_text(rings: Rings) -> str:
-    """Return what devices forward in each step: at most those that a table has."""
+    """Return the devices' sends in each step, limited to the size of a table."""
     shown = rings.ids[:TABLE_DEVICES]
     lines = [*_heading(rings), ""]
     rows = [["device", *map(str, shown)]]
@@ -44,7 +44,7 @@ def _heading(rings: Rings) -> Iterator[str]:
 
 
 def _cell(step: RingStep, device: int) -> str:
-    """Return what a device passes on: parts upwards, parts downwards."""
+    """Return a device's sends: parts upwards, parts downwards."""
     return " ".join(
         f"{'up' if each.upwards else 'down'} {_parts(each)}"
         for each in step.passed
@@ -53,7 +53,7 @@ def _cell(step: RingStep, device: int) -> str:
 
 
 def _parts(passed: Passed) -> str:
-    """Return the parts of what is passed on, few of many."""
+    """Return the sent parts, abbreviated if there are many."""
     first, *rest = passed.parts
     if len(rest) < 2:
         return ",".join(map(str, passed.parts))
@@ -61,10 +61,10 @@ def _parts(passed: Passed) -> str:
 
 
 def rings_svg(rings: Rings, title: str) -> str | None:
-    """Return the picture of rings, the same text for the same rings; None for many devices.
+    """Return the picture of rings, deterministic; None for many devices.
 
-    A box is what a device passes on: parts in the colour of the device that keeps them, with how
-    many terms they have so far; lines go where it goes, dashed ones downwards.
+    A box is a device's send: parts in the colour of their final device, with the number of terms so
+    far; lines lead to the receiver, dashed ones downwards.
     """
     if len(rings.ids) > TABLE_DEVICES:
         return None
@@ -112,7 +112,7 @@ def _step(step: RingStep, top: float, columns: dict[int, int]) -> Iterator[str]:
 
 
 def _kept(rings: Rings, top: float, columns: dict[int, int]) -> Iterator[str]:
-    """Yield the last row: every device has its part, of all terms."""
+    """Yield the last row: every device has its part with all terms."""
     spans = [Span(MARGIN, top + HEIGHT, "kept, of all terms", 12, anchor="start")]
     for device, number in columns.items():
         left = _middle(number) - COLUMN / 2 + 4

@@ -1,4 +1,4 @@
-"""The steps of a basis plan as a table, and what they are chosen by."""
+"""The steps of a basis plan as a table, and the basis of their choice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ STEP_HEADINGS: Row = ("", "step", "over", "before", "after", "bytes received", "
 
 
 def step_rows(plan: SteppedPlan) -> Iterator[Row]:
-    """Yield a row a step: what, over which axes, the shardings before and after it, the bytes
-    that it brings to the busiest device, and the seconds that it is predicted to take."""
+    """Yield a row for each step: operation, axes, the shardings before and after, the bytes
+    received by the busiest device, and the predicted seconds."""
     assert plan.prediction is not None
     for number, step in enumerate(plan.steps):
         over = ", ".join(f"`{ref}`" for ref in step.ends.axes)
@@ -28,13 +28,13 @@ def step_rows(plan: SteppedPlan) -> Iterator[Row]:
 
 
 def received_max(step: Step) -> int:
-    """Return elements that a step brings to the busiest device."""
+    """Return the elements that the busiest device receives in a step."""
     (devices, elements), _ = moved(step)
     return int(np.bincount(devices, weights=elements).max(initial=0))
 
 
 def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return what priced the steps, and the memory that they take."""
+    """Return lines on how the steps were priced, and their memory."""
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (

@@ -7,7 +7,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def summary(plan: DirectPlan) -> str:
-    """Return what moves, from where to where, how many bytes, and the busiest device."""
+    """Return the tensor, both shardings, the bytes, and the busiest device."""
     reshard, traffic = plan.reshard, plan.traffic
     shape = "x".join(map(str, reshard.shape)) or "a scalar"
     lines = [

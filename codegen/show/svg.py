@@ -1,7 +1,7 @@
 """The picture of a reshard as a standalone SVG: source shards, target shards, and the tiles.
 
-A colour is a source shard; a thick line is the edge of a target shard. Large reshards are drawn in
-part, and the picture says so.
+A colour is a source shard; a thick line is the edge of a target shard. Large reshards are drawn
+partly, with a note.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from shardwright.ir.plan import Plan
 
 DRAWN_BANDS = 16
 MARGIN, GAP, TICKS, HEADING = 24, 44, 34, 64
-# A panel is between these widths and heights; wider ones stand below one another.
+# Limits of a panel's width and height; wide panels are placed one below another.
 WIDTHS, HEIGHTS = (300, 760), (64, 520)
-ROW, COLUMN = 40, 48  # pixels that a band wants
+ROW, COLUMN = 40, 48  # preferred pixels of a band
 SIDE_BY_SIDE = 420
 PAGE, GREY = "#ffffff", "#f2f3f5"
-Key = Callable[[Band], object]  # what the bands of one box have in common
-Texts = Callable[[tuple[int, ...], tuple[int, ...]], tuple[str, ...]]  # of two shards, a label
-# Of the three panels: source shards, target shards, tiles.
+Key = Callable[[Band], object]  # key that the bands of one box share
+Texts = Callable[[tuple[int, ...], tuple[int, ...]], tuple[str, ...]]  # label of two shards
+# Panels: source shards, target shards, tiles.
 KEYS: tuple[Key, ...] = (
     lambda band: band.source,
     lambda band: band.target,
@@ -63,7 +63,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Canvas:
-    """The plane of the tensor that is drawn, and its scales."""
+    """The drawn plane of the tensor, and its scales."""
 
     picture: CutPicture
     across: Scale
@@ -71,12 +71,12 @@ class Canvas:
 
     @property
     def stacked(self) -> bool:
-        """Whether the panels stand below one another."""
+        """Whether the panels are placed one below another."""
         return self.across.length > SIDE_BY_SIDE
 
     @property
     def panel(self) -> tuple[float, float]:
-        """Width and height that a panel takes with its heading and its ticks."""
+        """Width and height of a panel with heading and ticks."""
         return TICKS + self.across.length, HEADING + self.down.length
 
     def corner(self, number: int) -> tuple[float, float]:
@@ -95,7 +95,7 @@ class Canvas:
 
 
 def svg(plan: Plan) -> str:
-    """Return the picture of a plan; the same text for the same plan."""
+    """Return the picture of a plan; deterministic."""
     picture = CutPicture.of(plan.outline, DRAWN_BANDS)
     canvas = Canvas(
         picture,
@@ -123,8 +123,8 @@ def svg(plan: Plan) -> str:
 
 
 def _shapes(canvas: Canvas) -> Iterator[str]:
-    """Yield what panels draw: a box in its colour for each source shard; of the target shards the
-    outline of all, and the lines between them."""
+    """Yield the panels' shapes: a coloured box for each source shard; the outline of all target
+    shards, and the lines between them."""
     picture = canvas.picture
     yield '<g id="source">'
     for y, height, row in _groups(canvas.down, picture.rows, KEYS[0]):
@@ -139,8 +139,7 @@ def _shapes(canvas: Canvas) -> Iterator[str]:
 
 
 def _scale(bands: Sequence[Band], wanted: int, limits: tuple[int, int]) -> Scale:
-    """Return sizes in proportion where the shortest band stays legible, else partly in equal
-    shares."""
+    """Return proportional sizes if the shortest band stays legible, else partly equal ones."""
     least, most = limits
     length = min(max(least, wanted * len(bands)), most)
     extents = [band.high - band.low for band in bands]
@@ -176,14 +175,14 @@ def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
 
 
 def _directions(canvas: Canvas) -> str:
-    """Return which dimensions are drawn."""
+    """Return the drawn dimensions in words."""
     drawn = ((canvas.picture.down, "down"), (canvas.picture.across, "across"))
     named = [f"dimension {dim.axis} {way}" for dim, way in drawn if dim is not None]
     return ", ".join(named) or "one element"
 
 
 def _headed(canvas: Canvas, number: int, first: str, second: str) -> Iterator[str]:
-    """Yield the heading of a panel, and the tensor index of every cut, above and on the left, where
+    """Yield the heading of a panel, and the tensor index of every cut, above and at the left if
     there is room."""
     left, top = canvas.corner(number)
     picture, room = canvas.picture, canvas.across.length
@@ -212,8 +211,8 @@ def _width_of_mark(text: str) -> float:
 def _marks(
     scale: Scale, bands: Sequence[Band], key: Key, room: Callable[[str], float]
 ) -> Iterator[tuple[float, str]]:
-    """Yield offset and tensor index of every cut; one that would touch the mark before it is
-    left out."""
+    """Yield offset and tensor index of every cut, skipping one that would touch the previous
+    mark."""
     cuts = [(offset, band.low) for offset, _, band in _groups(scale, bands, key)]
     last = -100.0
     for offset, index in (*cuts, (scale.length, bands[-1].high)):
@@ -225,7 +224,7 @@ def _marks(
 def _used(
     canvas: Canvas, number: int, shape: str, line: float, stroke: str, fill: str | None = None
 ) -> str:
-    """Return one of the shapes in a panel; `fill`: None where it has colours of its own."""
+    """Return one of the shapes in a panel; `fill`: None if it has its own colours."""
     left, top = canvas.corner(number)
     filled = "" if fill is None else f' fill="{fill}"'
     lined = f'stroke="{stroke}" stroke-width="{in_pixels(line)}"'
@@ -240,7 +239,7 @@ def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[flo
 
 
 def _labels(canvas: Canvas, number: int, texts: Texts) -> Iterator[str]:
-    """Yield the labels of each row of boxes of a panel, of the source and target shard there."""
+    """Yield the labels of each row of boxes in a panel, with their source and target shards."""
     left, top = canvas.corner(number)
     picture = canvas.picture
     for y, height, row in _groups(canvas.down, picture.rows, KEYS[number]):
@@ -254,8 +253,7 @@ def _labels(canvas: Canvas, number: int, texts: Texts) -> Iterator[str]:
 
 
 def _colour(picture: CutPicture, row: Band, column: Band) -> str:
-    """Return a colour for the source shard of a tile: hues far apart, all light enough for dark
-    text."""
+    """Return a colour for a tile's source shard: distant hues, all light enough for dark text."""
     down = {band.source: i for i, band in enumerate(_firsts(picture.rows))}
     right = {band.source: i for i, band in enumerate(_firsts(picture.columns))}
     number = down[row.source] * len(right) + right[column.source]
@@ -273,8 +271,7 @@ def _firsts(bands: Sequence[Band]) -> list[Band]:
 def _label(
     x: float, y: float, width: float, height: float, texts: tuple[str, ...]
 ) -> Iterator[Span]:
-    """Yield the texts in the middle of a box, joined by an arrow, on two lines where one is
-    small."""
+    """Yield the texts centred in a box, joined by an arrow, on two lines if it is narrow."""
     one: tuple[str, ...] = (" → ".join(texts),)
     two = (texts[0], *(f"→ {text}" for text in texts[1:]))
     lines = one

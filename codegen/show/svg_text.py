@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 FONT = "ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace"
-CHARACTER = 0.61  # width of a character of that font over its size
-SIZE = 14  # of text, if nothing else is said
+CHARACTER = 0.61  # width of a character of that font relative to its size
+SIZE = 14  # default size of text
 INK, FAINT = "#1f2430", "#5b6270"
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of text at a place of its own, which is where it begins, or its middle or end."""
+    """A positioned piece of text; the position is its start, middle or end."""
 
     x: float
     y: float
@@ -24,7 +24,7 @@ class Span:
     anchor: str = "middle"
 
     def within(self, room: float) -> Span:
-        """Return it smaller where it is wider than `room`, cut short below a legible size."""
+        """Return it smaller if it is wider than `room`, truncated below a legible size."""
         size = max(min(self.size, room / (CHARACTER * max(len(self.text), 1))), 8)
         most = int(room / (CHARACTER * size) + 1e-6)
         text = self.text if len(self.text) <= most else self.text[: most - 1] + "…"
@@ -41,7 +41,7 @@ class Span:
 
 
 def root(width: float, height: float) -> str:
-    """Return the first line of a picture, which says what texts have in common."""
+    """Return the first line of a picture, with the common style of texts."""
     across, down = in_pixels(width), in_pixels(height)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{down}" '
@@ -75,7 +75,7 @@ def text_lines(spans: Iterable[Span]) -> Iterator[str]:
 
 
 def _differing(style: dict[str, str], usual: dict[str, str]) -> str:
-    """Return the attributes of a style that are not as usual."""
+    """Return the attributes of a style that differ from the default."""
     return "".join(f' {name}="{value}"' for name, value in style.items() if value != usual[name])
 
 
@@ -84,5 +84,5 @@ def _place(x: float, y: float) -> str:
 
 
 def in_pixels(value: float) -> str:
-    """Return a number of pixels, to a tenth."""
+    """Return a number of pixels, rounded to a tenth."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,6 +1,6 @@
 """Names and symbols of a derivation: sizes, coordinates, tensor and local indices, axes in pieces.
 
-Where sub-axes cut a mesh axis its size is a product, M = Ma * Mb, and its coordinate m a number of
+If sub-axes cut a mesh axis, its size is a product, M = Ma * Mb, and its coordinate m a number with
 as many digits.
 """
 
@@ -33,9 +33,9 @@ class Letters:
 
 
 SOURCE = Letters()
-# The target's coordinates and local indices beside the source's: d2(p, q)[u, v].
+# The target's coordinates and local indices, as opposed to the source's: d2(p, q)[u, v].
 TARGET = Letters(local="uv", coordinates="pq")
-# The same on a mesh with other axes, whose sizes have letters of their own.
+# The same on a mesh with other axes, whose sizes have their own letters.
 OTHER_TARGET = Letters(local="uv", coordinates="pq", sizes="PQ")
 
 
@@ -57,15 +57,14 @@ class Axis:
 def in_pieces(
     refs: tuple[AxisRef, ...], mesh: Mesh, pieces: tuple[AxisRef, ...]
 ) -> tuple[AxisRef, ...]:
-    """Return references as the pieces of the refined mesh that they are made of, major to minor."""
+    """Return references as pieces of the refined mesh, major to minor."""
     return tuple(piece for ref in refs for piece in pieces if contains(ref, piece, mesh.sizes))
 
 
 def axes_of(
     mesh: Mesh, refs: tuple[AxisRef, ...], letters: Letters, symbols: bool
 ) -> tuple[Axis, ...]:
-    """Return the axes of a mesh, cut at the borders of the references, with strides from the
-    last on."""
+    """Return the axes of a mesh, cut at the borders of the references, with strides."""
     refined = mesh.refine(refs)
     stride: Value = sympy.Integer(1)
     axes: list[Axis] = []

@@ -1,4 +1,4 @@
-"""Tables of what moves: every transfer with its ranges and bytes, or what each device receives."""
+"""Tables of transfers: each with its ranges and bytes, or by receiving device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes"
 LISTED_TRANSFERS = 64
 
 DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
-# Devices that a reader is shown, and for each the pieces that it receives; the others are counted.
+# Most devices shown, and pieces received by each; the others are counted.
 LISTED_DEVICES, LISTED_PIECES = 16, 8
 
 
 def device_rows(plan: DirectPlan, dims: list[int]) -> tuple[tuple[Row, ...], int]:
-    """Return a row of text for each of the first devices, by id, and how many there are: what it
-    holds before and after, what it receives from whom, and bytes. Ranges are along `dims`."""
+    """Return a row of text for each of the first devices, by id, and the number of all: its shards
+    before and after, receipts by sender, and bytes. Ranges are along `dims`."""
     exchange, moved = plan.exchange, plan.transfers()
     before, after = held(exchange.source, dims), held(exchange.target, dims)
     boxes = by_box(moved, dims)
@@ -53,7 +53,7 @@ def _listed(pieces: list[str]) -> str:
 def tile_rows(
     plan: DirectPlan, limit: int | None = LISTED_TRANSFERS
 ) -> tuple[tuple[Row, ...], int]:
-    """Return the first transfers as rows of text, at most `limit`, and how many there are."""
+    """Return the first `limit` transfers as rows of text, and the number of all."""
     transfers = plan.transfers()
     count = len(transfers) if limit is None else min(limit, len(transfers))
     columns = (
@@ -78,8 +78,7 @@ def tile_rows(
 
 
 def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
-    """Return the transfers of a plan, a line each, at most `limit` of them and a count of the
-    others.
+    """Return at most `limit` transfers of a plan, one a line, and a count of the others.
 
     Above 512 devices they are enumerated only for `limit=None`.
     """
@@ -93,7 +92,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
 
 
 def not_enumerated(plan: Plan) -> str:
-    """Return why there is no table, and how to have one."""
+    """Return why there is no table, and how to get one."""
     return (
         f"The transfers of {plan.devices:,} devices are stated in closed form; "
         "`shardwright plan … --transfers` lists them."
@@ -106,7 +105,7 @@ def more_text(count: int, shown: int, what: str) -> str:
 
 
 def _aligned(rows: tuple[Row, ...]) -> Iterator[str]:
-    """Yield rows in columns; the first two and the last, numbers, at their right ends."""
+    """Yield rows in columns; the first two and the last hold numbers and are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = {0, 1, len(HEADINGS) - 1}
     for row in rows:

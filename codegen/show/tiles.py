@@ -20,7 +20,7 @@ from shardwright.ir.tiles import DimTiles
 
 
 def tile_sections(exchange: Exchange, symbols: ReshardMaps, numbers: ReshardMaps) -> list[str]:
-    """Return the sections of a derivation that answer: which part of which shard goes where?"""
+    """Return the sections of a derivation on which part of which shard goes where."""
     tiles = exchange.dims[exchange.source.hidden :]
     if not tiles:
         return ["", "Tiles", "    the one element is the one tile"]
@@ -57,7 +57,7 @@ def _general() -> list[str]:
 
 
 def _dimension(axis: int, symbols: ReshardMaps, numbers: ReshardMaps) -> list[str]:
-    """Return the same for one dimension, with its shard indices and with numbers."""
+    """Return the same for one dimension, with its shard indices and in numbers."""
     source, target = numbers.source, numbers.target
     dims = source.dims[axis], target.dims[axis]
     shards = source.shard[axis], target.shard[axis]
@@ -96,8 +96,8 @@ def _flat_ranges(
 def _extremum(
     function: Callable[[Value, Value], Value], start: Value, ends: Sequence[Value]
 ) -> str:
-    """Return the smallest or largest of ends, counted from a start; those never needed are left
-    out."""
+    """Return the minimum or maximum of ends relative to a start, omitting ends that never
+    matter."""
     total = simplify(ends[0] - start)
     for end in ends[1:]:
         total = function(total, simplify(end - start))
@@ -110,7 +110,7 @@ def _nested_ranges(
     shards: tuple[Value, Value],
     dims: tuple[DimLayout, DimLayout],
 ) -> list[str]:
-    """Return ranges where a split is nested: from the ends of both shards, level by level."""
+    """Return ranges for a nested split: from the ends of both shards, level by level."""
     lets = tuple(Where(dim.levels, letter) for dim, letter in zip(dims, ("_s", "_t"), strict=True))
     (low, high), (other_low, other_high) = (
         dim.interval(index, where.let) for dim, index, where in zip(dims, shards, lets, strict=True)
@@ -202,7 +202,7 @@ def _stride_divisors(dims: tuple[DimLayout, ...]) -> str:
 
 
 def _size_divisor(dim: DimLayout) -> int:
-    """Return what divides the extent of every shard."""
+    """Return a divisor of every shard's extent."""
     if dim.is_flat:
         return math.gcd(dim.size, dim.extent)
     low, high = dim.intervals

@@ -1,4 +1,4 @@
-"""Names for what a nested split computes on the way, level by level."""
+"""Names for intermediate values of a nested split, level by level."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sympy
 from shardwright.codegen.show.notation import text
 from shardwright.ir.algebra.index import Index, Value, extent_symbol
 
-# What `ir/layout.py` names in a nested split, and how a derivation writes it.
+# Names in `ir/layout.py` for a nested split, and their form in a derivation.
 LETTERS = {"chunk": "C", "offset": "o", "digit": "s", "rest": "r", "length": "L"}
 
 
@@ -23,8 +23,8 @@ class Where:
     calls: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """Return a symbol for the value, numbered by its level; plain values are left as they
-        are."""
+        """Return a symbol for the value, numbered by its level; plain values are returned
+        unchanged."""
         value = sympy.sympify(value)
         level = self.calls[name] = self.calls.get(name, 0) + 1
         if name not in LETTERS or not value.args:
@@ -37,7 +37,7 @@ class Where:
 
 
 def where_lines(lets: tuple[Where, ...], results: list[str]) -> tuple[str, ...]:
-    """Return the lines that the results rest on, in order."""
+    """Return the lines that the results depend on, in order."""
     lines = [line for where in lets for line in where.lines]
     used = " ".join(results)
     kept: list[str] = []

@@ -1,7 +1,7 @@
 """Run emitted modules against the oracle, here, without an accelerator.
 
-A worker process imports this package too, and is to know nothing of planning or rendering: what
-needs them is imported when it is called.
+Worker processes import this package too and must not depend on planning or rendering, so functions
+import those on demand.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def verify(
     """Run the modules of bundles against the oracle; one report for each bundle and backend.
 
     `paths` are roots, folders with a manifest, or bundles in one; `backends` restricts which
-    modules are run. Each backend has a process of its own, which is replaced when a case takes
-    longer than `time_limit` seconds. Raises InputError for a path without bundles and for an
+    modules are run. Each backend has its own process, which is replaced when a case takes longer
+    than `time_limit` seconds. Raises InputError for a path without bundles and for an
     unknown backend.
     """
     from shardwright.codegen.verify.run import verify_bundles

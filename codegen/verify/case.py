@@ -1,4 +1,4 @@
-"""One module to verify, as plain data that goes to a worker as a line of JSON."""
+"""One module to verify, as plain data that is sent to a worker as a line of JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.codegen.verify.oracle.definition import Placement, Ref
 
-if TYPE_CHECKING:  # a worker knows plain data only
+if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.axes import AxisRef
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import Sharding
@@ -26,14 +26,14 @@ Transfer = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """An emitted module and what it claims to be.
+    """An emitted module and the reshard that it claims to perform.
 
-    `texts` are the values its text constants must have; `transfers`, if given, are what its index
-    functions must move. Without `execute` nothing is moved, because the tensor is too large.
-    `derivative` asks for the module's derivative too, which takes the backward beside it.
-    `transposed`: the module moves cotangents back. Along axes that are unreduced in the target only
-    every term is a copy then, not one of them the value; along those that are so in the source only
-    the term of coordinate 0 is read, nothing reduced.
+    `texts` are the required values of its text constants; `transfers`, if given, are the required
+    moves of its index functions. Without `execute` nothing is moved, because the tensor is too
+    large. `derivative`: also check the module's derivative, which needs the backward module beside
+    it. `transposed`: the module moves cotangents back. Then every term is a copy along axes
+    unreduced only in the target, and along axes unreduced only in the source the term of coordinate
+    0 is read without a reduction.
     """
 
     name: str
@@ -51,22 +51,22 @@ class Case:
 
     @property
     def source_array(self) -> Placement:
-        """How the array that the module takes is placed: with a dimension of terms, if any."""
+        """The placement of the module's argument, with a dimension of terms if there are any."""
         return oracle_terms.array_of(self.source)
 
     @property
     def target_array(self) -> Placement:
-        """How the array that the module gives is placed."""
+        """The placement of the module's result."""
         return oracle_terms.array_of(self.target)
 
     @property
     def source_shape(self) -> tuple[int, ...]:
-        """The shape of the array that the module takes, without padding."""
+        """The shape of the module's argument, without padding."""
         return oracle_terms.array_shape(self.source, self.shape)
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """The shape of the array that the module gives, without padding."""
+        """The shape of the module's result, without padding."""
         return oracle_terms.array_shape(self.target, self.shape)
 
     @staticmethod
@@ -99,12 +99,12 @@ class Case:
 
     @staticmethod
     def from_json(line: str) -> Case:
-        """Return the case of a line that `to_json` wrote."""
+        """Parse a line written by `to_json`."""
         return Case.from_data(json.loads(line))
 
     @staticmethod
     def from_data(data: dict[str, Any]) -> Case:
-        """Return the case of what such a line holds."""
+        """Return the case in parsed JSON."""
         data["module"] = Path(data["module"])
         data["shape"] = tuple(data["shape"])
         data["texts"] = tuple((key, value) for key, value in data["texts"])
@@ -116,8 +116,8 @@ class Case:
 
 @dataclass(frozen=True)
 class GroupCase:
-    """The emitted module of a group, and the cases of the bundles that are its members. Without
-    `execute` nothing is moved."""
+    """The emitted module of a group, and the cases of its member bundles. Without `execute` nothing
+    is moved."""
 
     name: str
     backend: str
@@ -126,7 +126,7 @@ class GroupCase:
     execute: bool = True
 
     def devices(self) -> tuple[int, ...]:
-        """Return all device ids, ascending; those of every member."""
+        """Return all device ids, ascending, which are those of every member."""
         return self.members[0].devices()
 
     def to_json(self) -> str:
@@ -135,7 +135,7 @@ class GroupCase:
 
 
 def case_of(line: str) -> Case | GroupCase:
-    """Return the case of a line that `to_json` of either wrote."""
+    """Parse a line written by either `to_json`."""
     data = json.loads(line)
     if "members" not in data:
         return Case.from_data(data)
@@ -153,7 +153,7 @@ def _as_data(case: Case | GroupCase) -> dict[str, Any]:
 
 
 def placement(sharding: Sharding, split: str) -> Placement:
-    """Return a sharding as the plain data that the oracle takes."""
+    """Return a sharding as plain data for the oracle."""
     return Placement(
         axes=tuple(sharding.mesh.axes),
         device_ids=tuple(sharding.mesh.device_ids),
@@ -169,7 +169,7 @@ def _refs(axes: tuple[AxisRef, ...]) -> tuple[Ref, ...]:
 
 
 def placement_from(data: dict[str, Any]) -> Placement:
-    """Return a placement of what a line of JSON holds of it."""
+    """Return a placement from parsed JSON."""
     return Placement(
         axes=tuple((name, size) for name, size in data["axes"]),
         device_ids=tuple(data["device_ids"]),

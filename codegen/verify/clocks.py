@@ -1,8 +1,8 @@
 """Order of events by vector clocks, and races on bytes.
 
-Each actor has a number, a rising time, and a clock: for every other actor, the time up to which it
-knows that all events are over. Two uses of a byte, at least one of them a write, are a race unless
-one actor knows of the other's use.
+Each actor has a number, an increasing time, and a clock: for every other actor, the time up to
+which it knows all events to have happened. Two uses of a byte, at least one of them a write, are a
+race unless one actor knows of the other's use.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ E = TypeVar("E")
 
 
 class Clock:
-    """Up to which time of each of those who act all is known to be over: 0 where nothing is."""
+    """For each actor, the time up to which all its events are known to have happened; 0 for
+    none."""
 
     def __init__(self) -> None:
         self._times = np.zeros(0, dtype=np.int64)
 
     def copy(self) -> Clock:
-        """Return another that knows the same."""
+        """Return an independent copy."""
         other = Clock()
         other._times = self._times.copy()
         return other
 
     def know(self, number: int, time: int) -> None:
-        """Come to know what one has done up to a time."""
+        """Learn of all events of one actor up to a time."""
         self._reach(number + 1)
         self._times[number] = max(time, self._times[number])
 
     def join(self, other: Clock) -> None:
-        """Come to know what another clock does."""
+        """Learn everything that another clock knows."""
         size = len(other._times)
         self._reach(size)
         np.maximum(self._times[:size], other._times, out=self._times[:size])
 
     def of(self, numbers: Any) -> Any:
-        """Return the times known of those with some numbers, of which none is negative."""
+        """Return the known times of non-negative actor numbers."""
         self._reach(int(numbers.max(initial=-1)) + 1)
         return self._times[numbers]
 
     def _reach(self, size: int) -> None:
-        """Have room for numbers below `size`."""
+        """Make room for numbers below `size`."""
         if size > len(self._times):
             self._times = np.pad(self._times, (0, size - len(self._times)))
 
 
 def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
-    """Call `step` with places in `traces` and their next events, each as far as it comes at a time;
-    it says whether the event can be carried out yet. Return how many events each got through."""
+    """Replay traces: call `step` with a place in `traces` and its next event, advancing each trace
+    as far as possible in turn; `step` returns whether the event can happen yet. Return how many
+    events each trace completed."""
     at, moved = [0] * len(traces), True
     while moved:
         moved = False
@@ -63,7 +65,7 @@ def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> 
 
 
 class Actor(NamedTuple):
-    """Who uses bytes: its number, its time, and what it knows."""
+    """A user of bytes: its number, its time, and its knowledge."""
 
     number: int
     time: int
@@ -71,8 +73,8 @@ class Actor(NamedTuple):
 
 
 class Race(NamedTuple):
-    """A use that does not come after what another did at a time; `other`: -1 where nobody wrote
-    what is read."""
+    """A use not ordered after another actor's use at a time; `other` is -1 if unwritten bytes are
+    read."""
 
     does: str
     other: int
@@ -81,7 +83,7 @@ class Race(NamedTuple):
 
 
 class Watched:
-    """Memory whose bytes are watched: who wrote each last, and when, and who has read it since."""
+    """Watched memory: the last writer of each byte and its time, and the readers since."""
 
     def __init__(self, name: str, start: int, stop: int, *, written: bool = False) -> None:
         self.name, self.start, self.stop = name, start, stop
@@ -96,14 +98,14 @@ class Watched:
         return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
 
     def read(self, places: Any, actor: Actor) -> Race | None:
-        """Note that bytes are read; return a race if that is one."""
+        """Record a read of bytes, and return a race if there is one."""
         race = _unordered(self._writer[places], self._time[places], actor, "reads", "writes")
         reads = self._reads.setdefault(actor.number, np.zeros_like(self._time))
         reads[places] = actor.time
         return race
 
     def write(self, places: Any, actor: Actor) -> Race | None:
-        """Note that bytes are written; return a race if that is one."""
+        """Record a write of bytes, and return a race if there is one."""
         writer, time = self._writer[places], self._time[places]
         written = writer >= 0
         race = _unordered(writer[written], time[written], actor, "writes", "writes")
@@ -118,7 +120,7 @@ class Watched:
 
 
 def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
-    """Return the race with what others did at times, where the actor does not know of that."""
+    """Return the race with other actors' uses that the actor does not know of."""
     unwritten = others < 0
     known = actor.clock.of(np.where(unwritten, 0, others))
     late = np.flatnonzero(unwritten | (others != actor.number) & (times > known))

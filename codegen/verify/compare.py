@@ -1,4 +1,4 @@
-"""Comparisons that every worker makes: constants, index functions, values. All are bitwise."""
+"""Comparisons shared by all workers: constants, index functions, values. All are bitwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.codegen.verify.oracle.definition import Bits, Placement
 
 
 class MismatchError(Exception):
-    """The module is wrong; the text says in what, in one line.
+    """A wrong module; the text states the fault in one line.
 
     `fresh` asks for a new process, because this one's state is unknown.
     """
@@ -32,7 +32,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """Name `what` in the text of a mismatch inside."""
+    """Prefix a mismatch raised inside with `what`."""
     try:
         yield
     except MismatchError as error:
@@ -46,7 +46,7 @@ def expect(name: str, got: object, expected: object) -> None:
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """Compare the names that every module has with the description and the oracle."""
+    """Compare the names common to all modules with the description and the oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
@@ -69,7 +69,7 @@ def names(module: ModuleType, wanted: Iterable[str]) -> None:
 
 
 def index_functions(module: ModuleType, case: Case) -> None:
-    """Compare source_box and target_box at every position of their meshes with the oracle."""
+    """Compare source_box and target_box with the oracle at every position of their meshes."""
     for side, placement, array in _sides(case):
         box: Callable[[int], Sequence[int]] = named(module, f"{side}_box")
         held = oracle.holdings(placement, array)
@@ -84,20 +84,20 @@ def index_functions(module: ModuleType, case: Case) -> None:
                 range(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)
             )
             terms[device], got = ranges[:hidden], ranges[hidden:]
-            # A module may treat a scalar as a vector of one element. Ranges are equal when they
-            # hold the same indices, so all empty ones are equal.
+            # A module may treat a scalar as a vector of one element. Ranges are equal if they
+            # contain the same indices, so all empty ones are equal.
             expected = held[device] or (range(1),) * len(got)
             expect(f"{side}_box({position}), device {device}", got, expected)
         if hidden:
             held_terms = oracle_terms.terms_held(placement)
-            if case.transposed and side == "target":  # terms that are copies of one are alike
+            if case.transposed and side == "target":  # copies of one term are equal
                 made = oracle_terms.made_of(case.source, case.target, transposed=True)
                 held_terms = {device: made[term][0] for device, term in held_terms.items()}
             _same_terms(side, terms, held_terms)
 
 
 def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[int, int]) -> None:
-    """Raise MismatchError unless devices have the same ranges of terms if they hold the same."""
+    """Raise MismatchError unless devices with the same terms have the same term ranges."""
     found = {held[device]: ranges[device] for device in ranges}
     for device in ranges:
         expect(f"{side}_box, terms of device {device}", ranges[device], found[held[device]])
@@ -107,8 +107,8 @@ def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[i
 
 @dataclass(frozen=True)
 class Run:
-    """One execution: the tensor, which of the two poisons, which fill for padding; what the module
-    is given where that is not the tensor, but terms of it."""
+    """One execution: the tensor, the poison, the padding fill; and the module's input if that is
+    not the tensor but terms of it."""
 
     tensor: Bits
     plane: int
@@ -118,13 +118,13 @@ class Run:
 
     @property
     def given(self) -> Bits:
-        """What the module is given."""
+        """The module's input."""
         return self.tensor if self.source is None else self.source
 
 
 def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
-    """Return the bit planes of the tensors of a group. Tensors of one shape have them rolled, each
-    by one element more, so that one is not taken for another."""
+    """Return the bit planes of a group's tensors. Planes of equally shaped tensors are each shifted
+    by one element, so that none can be mistaken for another."""
     found: list[list[Run]] = []
     alike: Counter[tuple[tuple[int, ...], str]] = Counter()
     for case in cases:
@@ -135,10 +135,10 @@ def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Yield every bit plane once, the first one under both poisons and both fills; at last random
+    """Yield every bit plane once, the first one under both poisons and both fills; finally random
     bits.
 
-    Planes tell elements apart; of random bits every pattern must arrive as it left.
+    Planes distinguish elements; random bits check that every pattern arrives unchanged.
     """
     fills, plane = oracle.fills(case.dtype), 0
     for plane, tensor in enumerate(oracle.planes(case.shape, case.dtype)):
@@ -168,13 +168,13 @@ def states(
         for name, wanted in buffers.items():
             found = got[device][name]
             padded = np.full(found.shape, padding, found.dtype)
-            if wanted.size:  # buffers without elements have no certain shape
+            if wanted.size:  # the shape of a buffer without elements is arbitrary
                 padded[tuple(map(slice, wanted.shape))] = wanted
             same_bits(f"device {device}, buffer {name}", found, padded, wanted)
 
 
 def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
-    """Raise MismatchError at the first element that differs, saying which tensor element it is."""
+    """Raise MismatchError at the first different element, naming its tensor element."""
     expect(f"{name}: shape of the result", got.shape, expected.shape)
     wrong = np.argwhere(got != expected)
     if len(wrong):
@@ -186,7 +186,7 @@ def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
 
 
 def _element(bits: np.unsignedinteger, tensor: Bits) -> str:
-    """Return the tensor element that has this value if it is the only one, else the bits."""
+    """Return the tensor element with this value if it is unique, else the bits."""
     where = np.argwhere(tensor == bits)
     if len(where) == 1:
         return f"t{[int(index) for index in where[0]]}"
@@ -212,7 +212,7 @@ def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
 
 
 def named(module: ModuleType, name: str) -> Any:
-    """Return a name of the module's; MismatchError if it has none."""
+    """Return the module's attribute; MismatchError if it is missing."""
     try:
         return getattr(module, name)
     except AttributeError:

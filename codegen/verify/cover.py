@@ -1,13 +1,12 @@
-"""What the module on disk moves at full size, on all its devices. In a worker only.
+"""The transfers of the module on disk at full size, on all its devices. Used in workers only.
 
-An exchange says which boxes go where; nothing is moved here. The module's own functions give the
-ranges of every shard, which are compared with the oracle, and the positions of senders and
-receivers. A box is what two shards have in common. For every receiver, the boxes that it takes must
-be disjoint and fill its target shard, and both ends must know of the same boxes. Then every element
-of the target is written once, from the element of the source that has its index.
+Nothing is moved here. The module's own functions give the range of every shard, which is compared
+with the oracle, and the positions of senders and receivers. A box is the intersection of two
+shards. The boxes of every receiver must be disjoint and fill its target shard, and both ends must
+list the same boxes. Then every target element is written once, from the source element with its
+index.
 
-The boxes are computed in arrays. At some devices they are compared with those that the exchange
-itself lists.
+The boxes are computed in arrays; at some devices they are compared with the exchange's own lists.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ CHECK = "exact cover"
 
 
 def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
-    """Check what the hosts of a module exchange; the name of the check, none where a module says by
-    collectives alone what moves."""
+    """Check the exchanges of a module's hosts; return the check's name, or none for a module that
+    only uses collectives."""
     exchanges = [host.exchange for host in hosts]
     if None in exchanges:
         return ()
@@ -45,8 +44,8 @@ def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
 
 
 def covered_group(module: Any, group: GroupCase) -> tuple[str, ...]:
-    """Check that every tensor of a group has the shards of its description, and what is moved of
-    it; the name of the check. What several tensors have in common is checked once."""
+    """Check that every tensor of a group has the shards of its description, and its transfers;
+    return the check's name. Common parts of several tensors are checked once."""
     host, moves_of = module._HOST, import_module(module.hosts_of.__module__).moves_of
     expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     moves: dict[int, Any] = {}
@@ -65,7 +64,7 @@ def covered_group(module: Any, group: GroupCase) -> tuple[str, ...]:
 
 
 def check_boxes(exchange: Any, case: Case) -> None:
-    """Raise MismatchError unless the boxes of shards are those of a description."""
+    """Raise MismatchError unless the boxes of shards match a description."""
     for side, placement in ((exchange.source, case.source), (exchange.target, case.target)):
         expect("device ids", list(side.ids), list(placement.device_ids))
         boxes = _boxes(side)
@@ -78,7 +77,7 @@ def check_boxes(exchange: Any, case: Case) -> None:
 
 
 def check_cover(exchange: Any) -> None:
-    """Raise MismatchError, which names a device, unless an exchange covers every target shard."""
+    """Raise MismatchError naming a device unless an exchange covers every target shard."""
     cover = _Cover.of(exchange)
     received = [cover.received(receiver) for receiver in range(len(exchange.target.ids))]
     if exchange._receivers is not None:
@@ -99,7 +98,7 @@ class _Cover:
         return _Cover(exchange, _boxes(exchange.source), _boxes(exchange.target))
 
     def received(self, receiver: int) -> Integers:
-        """Return the keys of the boxes that a receiver takes; these fill its shard."""
+        """Return the keys of a receiver's boxes, which fill its shard."""
         exchange, device = self.exchange, self.exchange.target.ids[receiver]
         sender, number = _peers(exchange._senders(receiver))
         self._check_positions(sender, len(self.source), f"device {device}: a sender")
@@ -117,14 +116,14 @@ class _Cover:
         return self._keys(sender, receiver, number)
 
     def check_senders(self, received: Integers) -> None:
-        """Raise MismatchError unless these are the keys of the boxes that senders know of."""
+        """Raise MismatchError unless senders list exactly these keys."""
         sent = [self._sent(sender) for sender in range(len(self.source))]
         keys = np.sort(np.concatenate([np.empty(0, np.int64), *sent]))
         received = np.sort(received)
         if np.array_equal(keys, received):
             return
         one_end = np.setxor1d(keys, received)
-        if not len(one_end):  # one that is known twice
+        if not len(one_end):  # listed twice
             one_end = keys[1:][keys[1:] == keys[:-1]]
         who = "senders" if one_end[0] in keys else "receivers"
         pair = int(one_end[0]) // self._numbers
@@ -145,7 +144,8 @@ class _Cover:
     def _tiles(
         self, sender: Integers | int, receiver: Integers | int, number: Integers
     ) -> tuple[Integers, Integers, Integers]:
-        """Return the peers, numbers and boxes of what has elements; one end is one position."""
+        """Return the peers, piece numbers and boxes of non-empty tiles; one end is a single
+        position."""
         one, other = self.source[sender], self.target[receiver]
         low, high = np.maximum(one[..., 0], other[..., 0]), np.minimum(one[..., 1], other[..., 1])
         cut = self.exchange.cut
@@ -162,8 +162,7 @@ class _Cover:
         return peers[full], number[full], np.stack([low[full], high[full]], axis=2)
 
     def _partition_fault(self, tiles: Integers, extents: Integers) -> str:
-        """Return why tiles do not fill a box that starts at zero; said once of all that are
-        alike."""
+        """Return why tiles do not fill a box that starts at zero; cached for equal tiles."""
         order = np.lexsort(_rows(tiles).T) if tiles.size else np.arange(len(tiles))
         key = extents.tobytes(), tiles[order].tobytes()
         if key in self.proved:
@@ -175,7 +174,7 @@ class _Cover:
 
     @property
     def _numbers(self) -> int:
-        """How many numbers a piece may have, none among them."""
+        """The number of possible piece numbers, including none."""
         return 1 if self.exchange.cut is None else self.exchange.cut.pieces + 1
 
     def _keys(self, sender: Integers | int, receiver: Integers | int, number: Integers) -> Integers:
@@ -196,7 +195,7 @@ class _Cover:
 
 
 def _boxes(side: Any) -> Integers:
-    """Return the boxes of a side's shards; what an empty one has of a range is no width."""
+    """Return the boxes of a side's shards; empty ranges get zero width."""
     boxes = np.array([side.box(position) for position in range(len(side.ids))], dtype=np.int64)
     boxes = boxes.reshape(len(side.ids), -1, 2)
     boxes[..., 1] = np.maximum(boxes[..., 1], boxes[..., 0])
@@ -214,7 +213,7 @@ def _rows(tiles: Integers) -> Integers:
 
 
 def _peers(listed: Iterable[Any]) -> tuple[Integers, Integers]:
-    """Return positions, and the number of the piece of each, -1 for a whole tile."""
+    """Return positions, and the piece number of each, -1 for a whole tile."""
     peers = list(listed)
     if any(isinstance(each, tuple) for each in peers):
         pairs = [each if isinstance(each, tuple) else (each, None) for each in peers]
@@ -225,5 +224,5 @@ def _peers(listed: Iterable[Any]) -> tuple[Integers, Integers]:
 
 @cache
 def _some(count: int) -> frozenset[int]:
-    """Return some positions, the ends among them."""
+    """Return a sample of positions that includes the ends."""
     return frozenset({*range(0, count, max(count // LISTED, 1)), count - 1})

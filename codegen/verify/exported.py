@@ -1,4 +1,4 @@
-"""Whether checks exercise every function that a module exports. In a worker only."""
+"""Whether checks exercise every function that a module exports. Used in workers only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shardwright.codegen.verify.compare import MismatchError, named
 
 
 class Exported:
-    """The names that a module exports, each to be exercised by the check that `table` has for it.
+    """The names that a module exports, each with the check in `table` that must exercise it.
 
-    Raises MismatchError for a name that the module, or the table, lacks.
+    Raises MismatchError for a name missing from the module or the table.
     """
 
     def __init__(self, module: ModuleType, table: Mapping[str, str]) -> None:
@@ -35,8 +35,8 @@ class Exported:
         return call
 
     def exercised(self, module: ModuleType, checks: Collection[str]) -> None:
-        """Raise MismatchError if a check of the table was not made, or has not called the
-        function that it is to exercise."""
+        """Raise MismatchError if a check of the table was not made, or did not call its
+        function."""
         for name in self._names:
             if self._table[name] not in checks:
                 raise MismatchError(f"exports {name}: {self._table[name]!r} was not checked")

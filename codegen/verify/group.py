@@ -1,4 +1,4 @@
-"""The module of a group: run as it is, or, if its tensors are too large, with twins of them."""
+"""A group's module: run as it is or, if its tensors are too large, with twins of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report_group(
     runner: Runner,
     folder: Path,
 ) -> Report:
-    """Return the verdict on a backend's module of a group in `root`; twins may be written into
+    """Return the verdict on a backend's group module in `root`; twins may be written into
     `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
     listed = read_manifest(root)
@@ -66,7 +66,7 @@ def _case(
     root: Path,
     folders: Mapping[str, str],
 ) -> GroupCase:
-    """Return what is to be run below a root; `folders`: those of members by name."""
+    """Return the case below a root; `folders`: those of members by name."""
     members = tuple(
         Case.of(reshard, name, backend, root / folders[name] / f"{backend}.py")
         for name, reshard in reshards.items()
@@ -79,7 +79,7 @@ def _not_as_it_is(
 ) -> Report:
     """Return the report on the text at full size, then on the module of a group of twins."""
     backend, folders = case.backend, {each.name: each.module.parent.name for each in case.members}
-    # Members that share a bundle are alike, and so are their twins.
+    # Members that share a bundle are equal, and so are their twins.
     kinds = {folders[each.name]: each for each in descriptions}
     text = _text(group, kinds, backend, folders)
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
@@ -112,7 +112,7 @@ def _not_as_it_is(
 
 
 def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
-    """Return some members of every kind: kinds are folders, and members of one kind are alike."""
+    """Return some members of every kind, which is a folder; members of a kind are equal."""
     if len(members) <= MOST_MEMBERS:
         return tuple(members)
     taken: Counter[str] = Counter()
@@ -125,7 +125,7 @@ def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _said(run: GroupCase, case: GroupCase) -> str:
-    """Return what is run in place of a group."""
+    """Return in words what runs in place of a group."""
     some = "its" if len(run.members) == len(case.members) else f"{len(run.members)} of its"
     fewer = len(run.devices()) < len(case.devices())
     return f"twins of {some} tensors" + f" on {len(run.devices())} devices" * fewer

@@ -1,4 +1,4 @@
-"""Run an emitted JAX module on forced CPU devices: what the workers of its backends share.
+"""Run an emitted JAX module on forced CPU devices: shared by its backends' workers.
 
 `JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` must be set before the import.
 """
@@ -42,17 +42,16 @@ class Execution:
         self.function = self._function()
 
     def options(self) -> dict[str, Any]:
-        """Return what `reshard` is called with beside the meshes."""
+        """Return the arguments of `reshard` besides arrays and meshes."""
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Let the module run, inside, as `run` says, and make a MismatchError of what goes
-        wrong."""
-        del run  # on plain devices it makes no difference
+        """Run the module inside, as `run` says, and turn its failures into MismatchError."""
+        del run  # no difference on plain devices
         return nullcontext()
 
     def passed(self) -> tuple[str, ...]:
-        """Execute the module on every bit plane; the names of the checks passed."""
+        """Execute the module on every bit plane; return the names of the checks passed."""
         for each in runs(self.case, as_bits):
             result = self.once(each)
         self.pad_and_unpad(each, result)
@@ -71,7 +70,7 @@ class Execution:
         return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
 
     def started(self, run: Run) -> tuple[str, ...]:
-        """Execute the module by its start and its end, if it has these; the name of the check."""
+        """Execute the module by its start and its end, if it has these; return the check's name."""
         if "reshard_start" not in self.module.__all__:
             return ()
         module, options = self.module, self.options()
@@ -98,8 +97,8 @@ class Execution:
         return jax.jit(reshard, out_shardings=wanted) if same_order else reshard
 
     def once(self, run: Run, function: Any = None) -> Any:
-        """Execute, compare every device's shard with the oracle, and return the result; `function`:
-        another one that reshards."""
+        """Execute, compare every device's shard with the oracle, and return the result; `function`
+        replaces `reshard`."""
         x, given = self.given(run), self._padded(run)
         with self.observed(run):
             y = jax.block_until_ready((function or self.function)(x))
@@ -118,8 +117,8 @@ class Execution:
         return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def bounded(self) -> tuple[str, ...]:
-        """Check sums that are rounded, where there are any: how far off they are, and that all that
-        have one have the same. XLA may round after each addition, as it does float16 on CPU."""
+        """Check rounded sums, if any: their error, and that replicas are equal. XLA may round after
+        each addition, as it does for float16 on CPU."""
         case = self.case
         if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:
             return ()
@@ -141,7 +140,7 @@ class Execution:
         return ("sums within bounds",)
 
     def transpose(self, run: Run) -> None:
-        """Move a cotangent, its padding poisoned, back to the source."""
+        """Move a cotangent with poisoned padding back to the source."""
         given = oracle.padded(self.case.target_array, run.tensor, run.fill)
         wanted = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
@@ -154,7 +153,7 @@ class Execution:
             self._compare(of, back, wanted, self.case.source_array)
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
-        """Compare what a device has of `y`, with the padding zero, with the oracle."""
+        """Compare each device's part of `y`, with zero padding, with the oracle."""
         compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         if not y.sharding.is_equivalent_to(wanted, y.ndim):
             raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")
@@ -172,12 +171,13 @@ class Execution:
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
-        """Check that pad(x) puts every element into its slot and unpad(y) is the logical tensor."""
+        """Check that pad(x) puts every element into its slot and unpad(y) returns the logical
+        tensor."""
         given = to_jax(run.given, self.case.dtype)
         self.padded(run, self.module.pad(given), self.module.unpad(y))
 
     def padded(self, run: Run, pad: Any, unpad: Any) -> None:
-        """Check what a module makes of a logical tensor, and of the padded result."""
+        """Check the module's padding of a logical tensor, and its unpadding of the result."""
         padded = to_bits(pad)
         shape = oracle.padded(self.case.source_array, run.given, 0).shape
         compare.expect("shape of pad(x)", padded.shape, shape)
@@ -187,14 +187,13 @@ class Execution:
 
 
 def _corner(padded: Bits, shard: Bits) -> Bits:
-    """Return what a padded shard has of a shard."""
     inside: Bits = np.ascontiguousarray(padded[tuple(map(slice, shard.shape))])
     return inside
 
 
 @contextmanager
 def wide_types(dtype: str) -> Iterator[None]:
-    """Let JAX keep 64-bit types for a dtype that has them, and for no other."""
+    """Enable 64-bit types in JAX only for a dtype that needs them."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", dtype in ("int64", "float64"))
     try:

@@ -1,4 +1,4 @@
-"""Run an emitted JAX module of a group on forced CPU devices: what its backends' workers share."""
+"""Run an emitted JAX module of a group on forced CPU devices: shared by its backends' workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Watch = Callable[[Run], AbstractContextManager[None]]
 
 
 def unwatched(run: Run) -> AbstractContextManager[None]:
-    """Let a module run as it is."""
+    """Run a module without a watchdog."""
     del run
     return nullcontext()
 
@@ -32,11 +32,11 @@ def unwatched(run: Run) -> AbstractContextManager[None]:
 def executed(
     module: ModuleType, group: GroupCase, watch: Watch = unwatched, **options: Any
 ) -> tuple[str, ...]:
-    """Execute the module on every bit plane of every member; the names of the checks passed.
-    `watch`: what it runs in; `options`: what `reshard` is called with beside the meshes."""
+    """Execute the module on every bit plane of every member; return the names of the checks passed.
+    `watch`: the context it runs in; `options`: arguments of `reshard` besides arrays and meshes."""
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     wide = {case.dtype for case in group.members} & {"int64", "float64"}
-    if not wide:  # a program of narrow types must run where others have wide ones too
+    if not wide:  # a program of narrow types must also run where other arrays are wide
         with wide_types("int64"):
             _execute(module, group, watch, options, most=1)
     with wide_types(next(iter(wide), "float32")):
@@ -51,7 +51,7 @@ def _execute(
     options: dict[str, Any],
     most: int | None = None,
 ) -> None:
-    """Execute the module on every bit plane of every member, or on the first ones."""
+    """Execute the module on every bit plane of every member, or on the first `most`."""
     of = {case.name: _Member(module, case) for case in group.members}
     planes = dict(zip(of, compare.runs_of_each(group.members), strict=True))
     for number in range(most or max(map(len, planes.values()))):
@@ -64,13 +64,13 @@ def _execute(
 
 
 class _Member(Execution):
-    """One tensor of a group: its arrays before and after."""
+    """One tensor of a group, with its arrays before and after."""
 
     def _function(self) -> Any:
         """Return nothing: the group moves it."""
 
     def given(self, run: Run) -> Any:
-        """Return the padded source array as numpy has it."""
+        """Return the padded source array as a numpy array."""
         return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def judge(self, run: Run, result: Any, wanted: Any) -> None:
@@ -94,7 +94,7 @@ def _pad_and_unpad(
 def _moved(
     module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return arrays, and what the module makes of them."""
+    """Return arrays, and the module's results for them."""
     first = next(iter(of.values()))
     placed = module.source_sharding(first.source_mesh)
     arrays = {

@@ -16,7 +16,7 @@ from shardwright.codegen.verify.oracle.definition import Bits
 
 
 def executed(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Move the model on the first devices; the names of the checks passed."""
+    """Move the model on the first devices; return the names of the checks passed."""
     ids, dtypes = case.devices(), {each.name: each.dtype for each in case.before}
     devices = jax.devices()[: len(ids)]
     with wide_types("uint64"):
@@ -45,7 +45,7 @@ def _array(
     dtype: str,
     ids: tuple[int, ...],
 ) -> Any:
-    """Return the array of a buffer, ones in the padding beyond what a device stores."""
+    """Return the array of a buffer, with ones in the padding of each device's part."""
     shape, places = struct.sharding.shard_shape(struct.shape), jax.devices()
     shards = []
     for device in struct.sharding.mesh.devices.flat:

@@ -19,7 +19,7 @@ Watch = Callable[[int], AbstractContextManager[None]]
 
 
 def unwatched_run(number: int) -> AbstractContextManager[None]:
-    """Let a module run as it is."""
+    """Run a module without a watchdog."""
     del number
     return nullcontext()
 
@@ -27,8 +27,8 @@ def unwatched_run(number: int) -> AbstractContextManager[None]:
 def executed(
     module: ModuleType, case: RelayoutCase, watch: Watch = unwatched_run, **options: Any
 ) -> tuple[str, ...]:
-    """Execute the module; the names of the checks passed. `watch`: what it runs in; `options`: what
-    `reshard` is called with beside the meshes."""
+    """Execute the module; return the names of the checks passed. `watch`: the context it runs in;
+    `options`: arguments of `reshard` besides arrays and meshes."""
     ids = case.devices()
     meshes = [_mesh(side, ids) for side in (case.source, case.target)]
     with wide_types(case.dtype):
@@ -56,7 +56,7 @@ def _mesh(side: StoredSaid, ids: tuple[int, ...]) -> jax.sharding.Mesh:
 def _arrays(
     module: ModuleType, case: RelayoutCase, given: Held, mesh: jax.sharding.Mesh
 ) -> dict[str, Any]:
-    """Return the arrays of buffers, ones in the padding beyond a buffer."""
+    """Return the arrays of buffers, with ones in their padding."""
     found = {}
     for name, sharding in module.source_sharding(mesh).items():
         shape = module.SOURCE[name][1][0]
@@ -80,7 +80,7 @@ def _arrays(
 
 
 def _held(array: Any, ids: tuple[int, ...]) -> dict[int, Any]:
-    """Return what each device has of an array, as bits."""
+    """Return each device's part of an array, as bits."""
     places = {device: number for number, device in enumerate(jax.devices())}
     return {
         ids[places[shard.device]]: np.asarray(to_bits(shard.data))

@@ -1,4 +1,4 @@
-"""Emitted modules, imported by their paths."""
+"""Imports of emitted modules by path."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _numbers = count()
 
 
 class _Uncached(SourceFileLoader):
-    """A loader that compiles the text there is.
+    """A loader that always compiles the current text.
 
-    Cached bytecode counts as current if size and time of a file agree to the second, which those
-    of a module that was emitted anew can.
+    Cached bytecode counts as current if a file's size and time agree to the second, which can
+    happen to a module that was just emitted again.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -26,9 +26,9 @@ class _Uncached(SourceFileLoader):
 
 
 def load(path: Path) -> ModuleType:
-    """Import a module by its path, in packages of its own that its folder and the one above are.
+    """Import a module by path, in fresh packages for its folder and the one above.
 
-    Raises MismatchError for none.
+    Raises MismatchError if it is missing.
     """
     if not path.is_file():
         raise MismatchError(f"the module is missing: {path}")
@@ -39,7 +39,7 @@ def load(path: Path) -> ModuleType:
     name = f"{home}.{path.stem}"
     loader = _Uncached(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None  # None is for a path that no loader is known for.
+    assert spec is not None  # None for a path without a known loader.
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
@@ -47,7 +47,7 @@ def load(path: Path) -> ModuleType:
 
 
 def _package(name: str, folder: Path) -> None:
-    """Let a folder be a package of this name, whatever is in it."""
+    """Register a folder as a package of this name, whatever its contents."""
     package = ModuleType(name)
     package.__path__ = [str(folder)]
     sys.modules[name] = package

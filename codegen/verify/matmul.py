@@ -1,8 +1,8 @@
-"""The module of a matmul: run as it is, or, if it is too large, that of a smaller twin.
+"""The module of a matmul: run as it is or, if it is too large, as a smaller twin.
 
 A twin has extents that are congruent to those of the matmul modulo all counts of parts, and
-multiplies where the matmul does; it is run in full, while the module itself is compared with what
-would be emitted now, and its index functions with the oracle at full size.
+multiplies at the same place; it is run in full, while the module itself is compared with a new
+emission, and its index functions with the oracle at full size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_ELEMENTS = 1 << 18
 def report_matmul(
     description: MatmulDescription, module: Path, runner: Runner, folder: Path
 ) -> Report:
-    """Return the verdict on a module; `folder` is where that of a twin may be written."""
+    """Return the verdict on a module; a twin's module may be written into `folder`."""
     backend = module.stem
     case = MatmulCase.of(description.matmul(), description.name, backend, module)
     case = dataclasses.replace(case, derivative=description.gradient)
@@ -82,7 +82,7 @@ def _with_twin(
 def _twin_case(
     description: MatmulDescription, small: MatmulPlan, case: MatmulCase, folder: Path
 ) -> MatmulCase:
-    """Return the case of a twin, whose module is written into the folder."""
+    """Return a twin's case, with its module written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     write_support(folder / case.backend, description.supported, case.module.parent.parent)
@@ -99,7 +99,7 @@ def _twin_case(
 
 
 def twin(plan: MatmulPlan) -> MatmulPlan:
-    """Return the plan of a smaller matmul that is split alike and multiplies at the same place."""
+    """Return the plan of a smaller, equally split matmul that multiplies at the same place."""
     matmul = plan.matmul
     extents = [_smaller(plan, factor) for factor in range(len(matmul.extents))]
     lhs, rhs = (
@@ -112,8 +112,8 @@ def twin(plan: MatmulPlan) -> MatmulPlan:
 
 
 def _smaller(plan: MatmulPlan, factor: int) -> int:
-    """Return a small extent that is congruent to that of a factor modulo all counts of parts, twice
-    over, since a loop may halve parts."""
+    """Return a small extent congruent to a factor's modulo all counts of parts, doubled because a
+    loop may halve parts."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     size = matmul.mesh.full_size
     counts = [math.prod(map(size, product.axes[factor]))]

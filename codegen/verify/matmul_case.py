@@ -1,4 +1,4 @@
-"""A module of a matmul to verify, as plain data that goes to a worker as a line of JSON."""
+"""A matmul module to verify, as plain data that is sent to a worker as a line of JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.verify.case import placement, placement_from
 from shardwright.codegen.verify.oracle.definition import Placement
 
-if TYPE_CHECKING:  # a worker knows plain data only
+if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.matmul import Matmul
 
 SIDES = ("lhs", "rhs", "out")
@@ -19,10 +19,11 @@ SIDES = ("lhs", "rhs", "out")
 
 @dataclass(frozen=True)
 class MatmulCase:
-    """An emitted module and what it claims to be: shapes and placements of lhs, rhs and result.
+    """An emitted module and the matmul that it claims to perform: shapes and placements of lhs, rhs
+    and result.
 
-    `texts` are the values its text constants must have. Without `execute` nothing is multiplied.
-    `derivative` asks for the module's gradients too.
+    `texts` are the required values of its text constants. Without `execute` nothing is multiplied.
+    `derivative`: also check the module's gradients.
     """
 
     name: str
@@ -57,7 +58,7 @@ class MatmulCase:
         return tuple(sorted(self.placements[0].device_ids))
 
     def to_json(self) -> str:
-        """Return one line of JSON; `from_data` reads what it holds."""
+        """Return one line of JSON; `from_data` reads its contents."""
         data = dataclasses.asdict(self)
         data["module"] = str(self.module)
         for place in data["placements"]:
@@ -66,7 +67,7 @@ class MatmulCase:
 
     @staticmethod
     def from_data(data: dict[str, Any]) -> MatmulCase:
-        """Return the case of what such a line holds."""
+        """Return the case in parsed JSON."""
         data["module"] = Path(data["module"])
         data["shapes"] = tuple(map(tuple, data["shapes"]))
         data["placements"] = tuple(map(placement_from, data["placements"]))

@@ -1,4 +1,4 @@
-"""What emitted matmuls are compared with, whatever the backend. In a worker only."""
+"""Comparisons of emitted matmuls, for every backend. Used in workers only."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def constants(module: ModuleType, case: MatmulCase) -> None:
 
 
 def wide_numbers(values: Numbers) -> Numbers:
-    """Return numbers as numpy adds them: floats as float64."""
+    """Return numbers in the dtype of numpy's sums: floats as float64."""
     is_integer = np.issubdtype(values.dtype, np.integer)
     return values if is_integer else values.astype(np.float64)
 
 
 def same_product(found: Numbers, product: Product, dtype: str) -> None:
-    """Raise MismatchError if values differ by more than they may."""
+    """Raise MismatchError if values differ by more than allowed."""
     wanted = product.result
     if product.within is not None:
         near = np.abs(found - wanted) <= product.within

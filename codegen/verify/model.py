@@ -1,4 +1,4 @@
-"""The module of a model: the data that it reads is proved, and a small model is moved."""
+"""The module of a model: its data is proved, and a small model is moved."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_ELEMENTS = 1 << 22
 def report_model(
     description: ModelDescription, backend: str, folder: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module: whether the data that it reads is proved, and, if the model
-    is small, whether it moves every element as the oracle says. Between processes it is not run."""
+    """Return the verdict on a module: whether its data is proved and, for a small model, whether it
+    moves every element like the oracle. Modules between processes are not run."""
     plan = plan_described(description)
     given = description.name, backend, len(plan.devices)
     try:

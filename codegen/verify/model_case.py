@@ -1,4 +1,4 @@
-"""The module of a model as a case: plain data, and values as the oracle has them."""
+"""The module of a model as a case: plain data, and values from the oracle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.codegen.verify.oracle.definition import Bits
 from shardwright.codegen.verify.relayout_case import Held, StoredSaid, filled_held, stored_from
 from shardwright.ir.dtypes import itemsize
 
-if TYPE_CHECKING:  # a worker knows plain data only
+if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.model import Model
     from shardwright.ir.model_plan import ModelPlan
     from shardwright.ir.rules import PlacedBuffer
@@ -32,7 +32,7 @@ class BufferCase:
     name: str
     dtype: str
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
-    stored: StoredSaid  # of tensors by number
+    stored: StoredSaid  # tensors by number
 
     @staticmethod
     def of(placed: PlacedBuffer, model: Model) -> BufferCase:
@@ -44,12 +44,11 @@ class BufferCase:
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> BufferCase:
-        """Return the case of what a line of JSON holds."""
         tensors = tuple((name, tuple(shape)) for name, shape in data["tensors"])
         return BufferCase(data["name"], data["dtype"], tensors, stored_from(data["stored"]))
 
     def held(self, bits: Mapping[str, Bits], random: np.random.Generator | None = None) -> Held:
-        """Return what devices store of tensors; padding is zero, or random."""
+        """Return the parts of tensors that devices store; padding is zero, or random."""
         shapes = {str(number): shape for number, (_, shape) in enumerate(self.tensors)}
         values = np.concatenate([bits[name].reshape(-1) for name, _ in self.tensors])
         return filled_held(self.stored.numbers(shapes), values, random, radix_of(self.dtype))
@@ -80,18 +79,18 @@ class ModelCase:
         return tuple(sorted({device for ids in every for device in ids}))
 
     def to_json(self) -> str:
-        """Return one line of JSON; `from_data` reads what it holds."""
+        """Return one line of JSON; `from_data` reads its contents."""
         return json.dumps({**dataclasses.asdict(self), "module": str(self.module)})
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> ModelCase:
-        """Return the case of what such a line holds."""
+        """Return the case in parsed JSON."""
         ends = (tuple(map(BufferCase.from_data, data[end])) for end in ("before", "after"))
         return ModelCase(data["name"], data["backend"], Path(data["module"]), *ends)
 
     def runs(self) -> Iterator[tuple[dict[int, dict[str, Bits]], dict[int, dict[str, Bits]]]]:
-        """Yield what devices store before, and what they must have afterwards, as bits, by device
-        and buffer. All bits are random; padding before is too, and zero afterwards."""
+        """Yield the devices' buffers before and the expected ones after, as bits, by device and
+        name. All bits are random; padding is random before and zero after."""
         shapes = {name: (each.dtype, shape) for each in self.after for name, shape in each.tensors}
         most = max(math.prod(shape) for _, shape in shapes.values())
         narrowest = min(math.log2(radix_of(dtype)) for dtype, _ in shapes.values())
@@ -105,7 +104,7 @@ class ModelCase:
 
 
 def radix_of(dtype: str) -> int:
-    """Return how many values an element may have."""
+    """Return the number of bit patterns of an element."""
     return 2 if dtype == "bool" else 1 << 8 * itemsize(dtype)
 
 

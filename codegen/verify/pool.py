@@ -1,4 +1,4 @@
-"""Run cases of one backend in a worker with the environment that its runtime needs."""
+"""Runs cases of one backend in a worker with the environment that its runtime needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIME_LIMIT = 300.0
 
 
 def missing(backend: str) -> str:
-    """Return why a backend cannot run here, or the empty string."""
+    """Return why a backend cannot run here, or ""."""
     needs = registry.runtime(backend)
     absent = [module for module in needs.packages if find_spec(module) is None]
     if not absent:
@@ -33,10 +33,10 @@ def missing(backend: str) -> str:
 
 
 class Runner:
-    """Runs cases of one backend, one after another, in a worker that is replaced when it fails.
+    """Runs cases of one backend in sequence, in a worker that is replaced when it fails.
 
-    `devices`: the most devices that any case has. `close` may be called from another thread; a
-    case under way then ends as failed.
+    `devices`: the most devices of any case. `close` may be called from another thread; a running
+    case then ends as failed.
     """
 
     def __init__(self, backend: str, devices: int, time_limit: float = TIME_LIMIT) -> None:
@@ -99,7 +99,7 @@ def run_batch(
 
 
 def failure(case: AnyCase, detail: str) -> Report:
-    """Return the report on a case that failed without being run."""
+    """Return the report on a case that failed before it ran."""
     return _report(case, {"verdict": "failed", "detail": detail})
 
 

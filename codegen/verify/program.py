@@ -1,4 +1,5 @@
-"""The module of a program: its values beside one device's, its bytes beside those of its HLO."""
+"""The module of a program: its values compared with one device's, its bytes with those of its
+HLO."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ WORKER = f"{__package__}.program_worker"
 def report_program(
     description: ProgramDescription, folder: Path, home: Path, time_limit: float
 ) -> Report:
-    """Return the verdict on the module in a folder; `home` is where the user's module is."""
+    """Return the verdict on the module in a folder; the user's module is in `home`."""
     devices, start = Mesh.parse(description.mesh).size, time.monotonic()
 
     def report(verdict: Verdict, detail: str, checks: tuple[str, ...] = ()) -> Report:
@@ -37,7 +38,8 @@ def report_program(
         "home": str(home.absolute()),
         "module": str((folder / PROGRAM_FILE).absolute()),
     }
-    forced = devices + bool(description.kernels)  # without one more, interpreted kernels may wait
+    # with no spare thread, interpreted kernels may wait
+    forced = devices + bool(description.kernels)
     flags = f"--xla_force_host_platform_device_count={forced} {AS_WRITTEN}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     try:

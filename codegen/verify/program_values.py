@@ -1,4 +1,4 @@
-"""What an emitted program computes and receives, beside the function on one device."""
+"""The values and bytes of an emitted program, compared with the function on one device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPSILONS = 4
 
 
 def arguments(avals: Any, seed: int = 0) -> Any:
-    """Return arrays for avals: floats of about one, small integers, keys, truth values."""
+    """Return arrays for avals: floats around one, small integers, keys, booleans."""
     rng = np.random.default_rng(seed)
 
     def made(aval: Any) -> Any:
@@ -38,12 +38,12 @@ def arguments(avals: Any, seed: int = 0) -> Any:
 
 
 def is_unsigned(dtype: Any) -> bool:
-    """Return whether a float has no negative numbers, as float8_e8m0fnu."""
+    """Return whether a float type has no negative numbers, as float8_e8m0fnu."""
     return bool(jnp.finfo(dtype).min > 0) if jnp.issubdtype(dtype, jnp.floating) else False
 
 
 def in_float64(fn: Callable[..., Any], given: Any) -> Any:
-    """Return what a function gives on one device, its floats as wide as they get."""
+    """Return a function's results on one device, with the widest floats."""
     with jax.enable_x64(True):
         return jax.tree.map(lambda x: _wide(np.asarray(x)), fn(*jax.tree.map(_wide, given)))
 
@@ -58,13 +58,13 @@ def _wide(x: Any) -> Any:
 
 
 def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str:
-    """Return what is wrong with what a program computes; the empty string if nothing is. Every
-    device's part of every result is compared, replicas too."""
+    """Return the first wrong result of a program, or "". Every device's part of every result is
+    compared, replicas too."""
     given = arguments(avals)
     one, exact = jax.tree.map(np.asarray, fn(*given)), in_float64(fn, given)
     try:
         ours = jax.block_until_ready(program(*given))
-    except Exception as error:  # whatever the module raises
+    except Exception as error:  # the module may raise anything
         return f"{type(error).__name__}: {error}"[:500]
     if jax.tree.structure(one) != jax.tree.structure(ours):
         return "another tree of results"
@@ -85,8 +85,9 @@ def _largest(exact: Any) -> float:
 
 
 def _of_result(one: Any, exact: Any, ours: Any, largest: float) -> str:
-    """Return how what devices hold of a result differs from one device's. `largest`: of any result;
-    what cancels to nothing, as the gradient of a constant, is rounded as that is."""
+    """Return how the devices' parts of a result differ from one device's. `largest`: the largest
+    magnitude of any result; values that cancel to zero, like the gradient of a constant, get a
+    tolerance relative to it."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     allowed = allowance(one, exact)
@@ -100,12 +101,12 @@ def _of_result(one: Any, exact: Any, ours: Any, largest: float) -> str:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Return whether numbers of a dtype are rounded, bfloat16 among them."""
+    """Return whether numbers of a dtype are rounded, bfloat16 included."""
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
 def allowance(one: Any, exact: Any) -> float:
-    """Return how far a float may be off: by some of what one device is, and by rounding."""
+    """Return the tolerance of a float: a fraction of one device's error, plus rounding."""
     if not is_inexact(one.dtype):
         return 0.0
     known = np.isfinite(exact) & np.isfinite(one)
@@ -118,8 +119,8 @@ def allowance(one: Any, exact: Any) -> float:
 
 
 def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) -> str:
-    """Return how a result differs from one device's: integers bitwise, floats by more than is
-    allowed of the exact one."""
+    """Return how a result differs from one device's: integers bitwise, floats by more than
+    `allowed` from the exact one."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     if not is_inexact(one.dtype):
@@ -133,7 +134,7 @@ def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) ->
 
 
 def received(avals: Any, program: Any, devices: int) -> int:
-    """Return the bytes that the busiest device receives by the HLO of a program, for CPUs; loops
-    count as often as they turn."""
+    """Return the bytes that the busiest device receives according to the program's HLO for CPUs;
+    collectives in loops count once per iteration."""
     compiled = program.lower(*avals).compile()
     return max(received_in_all(compiled.as_text(), devices))

@@ -1,4 +1,4 @@
-"""Runs the module of a program in a process of its own, with as many CPU devices as it has."""
+"""Runs a program's module in a separate process, with as many CPU devices as it needs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from shardwright.ir.errors import InputError
 
 
 def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
-    """Return how the bytes that `plan.json` reports differ from those read in the HLO; the empty
-    string if they do not. Floats of 16 bits are moved as float32 by CPUs, so that these may be up
-    to twice as many."""
+    """Return how the bytes in `plan.json` differ from those read in the HLO, or "". CPUs move
+    16-bit floats as float32, so those may be up to twice as many."""
     said = sum(row["bytes"] for row in rows)
     narrow = sum(row["bytes"] for row in rows if row["shape"].startswith(("bf16[", "f16[")))
     if said <= read <= said + narrow:
@@ -32,7 +31,7 @@ def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
 
 
 def main() -> None:
-    """Read a question from standard input; print what is wrong, or which checks were made."""
+    """Read a question from standard input; print the fault, or the checks made."""
     question = json.loads(sys.stdin.read())
     description = describe_program(question["description"])
     with contextlib.chdir(question["home"]):
@@ -46,13 +45,13 @@ def main() -> None:
         devices = np.array(jax.devices()[: given.mesh.size])
         sizes = [size for _, size in given.mesh.axes]
         mesh = jax.sharding.Mesh(devices.reshape(sizes), given.mesh.names)
-        has_kernels = "RingMatmul" in text  # what these receive is not in the HLO
+        has_kernels = "RingMatmul" in text  # their bytes are not in the HLO
         options: dict[str, Any] = {"interpret": True} if has_kernels else {}
         if "template" in inspect.signature(module.program).parameters:
             options["template"] = jax.eval_shape(given.function, *given.avals)
         program = module.program(mesh, **options)
         detail, checks = fault(given.function, given.avals, program), ["values"]
-        unknown = "lax.while_loop" in text  # nobody knows how often it turns
+        unknown = "lax.while_loop" in text  # its iteration count is unknown
         if not detail and not unknown and not has_kernels:
             read = received(given.avals, program, given.mesh.size)
             checks.append("bytes")

@@ -1,4 +1,4 @@
-"""The module of a relayout, run as it is, or that of its twin where it is too large."""
+"""The module of a relayout, run as it is, or that of its twin if it is too large."""
 
 from __future__ import annotations
 

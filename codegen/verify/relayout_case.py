@@ -1,4 +1,4 @@
-"""The module of a relayout as a case: plain data, and values as the oracle has them."""
+"""The module of a relayout as a case: plain data, and values from the oracle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.codegen.verify.oracle.layouts import (
 )
 from shardwright.ir.dtypes import itemsize
 
-if TYPE_CHECKING:  # a worker knows plain data only
+if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.dim_cuts import DimCut
     from shardwright.ir.parts import BufferLayout, TensorPart
     from shardwright.ir.relayout import Relayout
@@ -36,7 +36,7 @@ Held = Mapping[str, Mapping[int, Bits]]
 
 @dataclass(frozen=True)
 class StoredSaid:
-    """A stored layout as the oracle takes it."""
+    """A stored layout in the oracle's form."""
 
     axes: tuple[tuple[str, int], ...]
     device_ids: tuple[int, ...]
@@ -88,21 +88,21 @@ class RelayoutCase:
         return tuple(sorted({*self.source.device_ids, *self.target.device_ids}))
 
     def to_json(self) -> str:
-        """Return one line of JSON; `from_data` reads what it holds."""
+        """Return one line of JSON; `from_data` reads its contents."""
         return json.dumps({**dataclasses.asdict(self), "module": str(self.module)})
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> RelayoutCase:
-        """Return the case of what such a line holds."""
+        """Return the case in parsed JSON."""
         tensors = tuple((name, tuple(shape)) for name, shape in data["tensors"])
         sides = stored_from(data["source"]), stored_from(data["target"])
         given = data["name"], data["backend"], Path(data["module"]), data["dtype"]
         return RelayoutCase(*given, tensors, *sides, data["execute"])
 
     def runs(self) -> Iterator[tuple[Held, Held]]:
-        """Yield what devices store before, and what they must have afterwards, as bits: for each
-        digit of the elements' numbers in the width of the dtype, then at random. Padding of the
-        source is random, that of the target zero."""
+        """Yield the devices' buffers before and the expected ones after, as bits: for each digit of
+        the elements' numbers in the width of the dtype, then random. Source padding is random,
+        target padding zero."""
         shapes, width = dict(self.tensors), 8 * itemsize(self.dtype)
         count = sum(math.prod(shape) for shape in shapes.values())
         bits = np.dtype(f"uint{width}")
@@ -127,7 +127,7 @@ class RelayoutCase:
         return max(lacked, default=0) * itemsize(self.dtype)
 
     def padding(self) -> dict[str, dict[int, np.ndarray]]:
-        """Return where buffers of the target have no element, by name and device."""
+        """Return where target buffers have no element, by name and device."""
         numbers = self.target.numbers(dict(self.tensors))
         return {n: {d: held == PADDING for d, held in each.items()} for n, each in numbers.items()}
 
@@ -163,12 +163,12 @@ def filled_held(
 
 
 def compare_held(got: Held, expected: Held) -> None:
-    """Raise MismatchError if devices have other bits; what is beyond a buffer must be zero."""
+    """Raise MismatchError if devices have other bits; values beyond a buffer must be zero."""
     for name, each in expected.items():
         for device, wanted in each.items():
             found = got[name][device]
             padded = np.zeros(found.shape, found.dtype)
-            if wanted.size:  # buffers without elements have no certain shape
+            if wanted.size:  # the shape of a buffer without elements is arbitrary
                 padded[tuple(map(slice, wanted.shape))] = wanted
             same_bits(f"device {device}, buffer {name}", found, padded, wanted)
 
@@ -199,7 +199,7 @@ def _cut_said(cut: DimCut) -> CutSaid:
 
 
 def stored_from(data: Mapping[str, Any]) -> StoredSaid:
-    """Return the stored layout that a line of JSON holds."""
+    """Return the stored layout in parsed JSON."""
     buffers = tuple((name, _buffer_from(each)) for name, each in data["buffers"])
     return StoredSaid(_tuples(data["axes"]), tuple(data["device_ids"]), buffers)
 

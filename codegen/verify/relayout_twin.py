@@ -1,9 +1,9 @@
-"""A smaller relayout that is cut in the same way, for one too large to run here.
+"""A smaller, equally cut relayout, in place of one too large to run here.
 
-A dimension that nothing cuts becomes short. One that is cut, or along which parts are stacked, is
-divided by what all its boundaries have in common, in source and target, so that every cut falls
-where it did. Dimensions of several factors stay. A twin serves only if it moves the same boxes
-between the same buffers.
+An uncut dimension becomes short. One that is cut, or along which parts are stacked, is divided by
+the common divisor of all its boundaries, in source and target, so the pattern of cuts stays.
+Dimensions of several factors stay. A twin is valid only if it moves the same boxes between the same
+buffers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Units = dict[Axis, int]
 
 
 class Use(NamedTuple):
-    """How a part stores a logical dimension: as one stored dimension, or `at` is None."""
+    """How a part stores a logical dimension: as stored dimension `at`, or split into factors
+    (None)."""
 
     tensor: str
     dim: int
@@ -41,7 +42,7 @@ class Use(NamedTuple):
 
 
 def twin(relayout: Relayout) -> Relayout | None:
-    """Return the twin of a relayout; None if there is no smaller one that moves the same boxes."""
+    """Return the twin of a relayout; None if no smaller one moves the same boxes."""
     sides = relayout.source.in_bytes, relayout.target.in_bytes
     uses = [use for side in sides for use in _uses(side)]
     fixed = {(use.tensor, use.dim) for use in uses if use.at is None}
@@ -67,7 +68,7 @@ def twin(relayout: Relayout) -> Relayout | None:
 
 
 def _boxes(relayout: Relayout) -> list[tuple[object, ...]]:
-    """Return what moves between which buffers, without places and lengths."""
+    """Return the moves between buffers, without offsets and lengths."""
     return [
         (
             *(relay.tensor, relay.sender, relay.receiver, relay.source.buffer),
@@ -93,7 +94,7 @@ def _uses(side: Stored) -> Iterator[Use]:
 
 
 def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
-    """Return the stored dimension that each logical one is, None for one of several factors."""
+    """Return the stored dimension of each logical one, None for one of several factors."""
     if part.factors is None:
         return list(range(rank))
     alone = {group[0]: at for at, group in enumerate(part.factors.after) if len(group) == 1}
@@ -102,7 +103,7 @@ def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
 
 
 def _units(sides: tuple[Stored, Stored], uses: list[Use]) -> Units:
-    """Return what the boundaries of dimensions have in common; those of one stack share it."""
+    """Return the common divisor of the boundaries of dimensions; those of one stack share it."""
     found: Units = {}
     for use in uses:
         assert use.cut is not None
@@ -121,7 +122,7 @@ def _units(sides: tuple[Stored, Stored], uses: list[Use]) -> Units:
 
 
 def _stacked(side: Stored) -> Iterator[tuple[int, list[Axis]]]:
-    """Yield the dimensions that parts of a buffer store as one, and what it is padded to."""
+    """Yield the dimensions that parts of a buffer store as one, with its padding."""
     for name, layout in side.buffers.items():
         parts = layout.parts if isinstance(layout, Stack) else (layout,)
         places = [_stored_as(part, len(side.tensors[part.tensor])) for part in parts]
@@ -168,7 +169,7 @@ def _part(part: TensorPart, shapes: Shapes, units: Units) -> TensorPart:
 
 
 def _cut(cut: DimCut, unit: int) -> DimCut:
-    """Return how a dimension is cut whose pieces are shorter."""
+    """Return the cut of a dimension with shorter pieces."""
     window = cut.window and (_divided(cut.window[0], unit), _divided(cut.window[1], unit))
     kept = cut.numbers[:1] if cut.rule == "cover" else ()
     divided = (_divided(number, unit) for number in cut.numbers[len(kept) :])

@@ -13,9 +13,9 @@ Verdict = Literal["ok", "failed", "skipped"]
 class Report:
     """The verdict on one emitted module.
 
-    `skipped` means only that something is not installed; `detail` names it. `failed` says in
-    `detail` what is wrong; `ok` says there what was run, if it was not simply the module itself.
-    `checks` are the names of the checks that were made and passed, in order.
+    `skipped` means that a package named in `detail` is not installed. For `failed`, `detail` states
+    the fault; for `ok`, what was run if not simply the module. `checks` are the names of the checks
+    that passed, in order.
     """
 
     name: str

@@ -1,8 +1,9 @@
-"""Which tiles a module's own index functions send where, against the plan's. In a worker only.
+"""The tiles that a module's own index functions send, compared with the plan's. Used in workers
+only.
 
-Every emitted module derives its transfers twice, as each end does it alone: a receiver goes through
-`senders`, a sender through `receivers`. Both enumerations are made here, for every device, and both
-must be the plan's transfers.
+Every emitted module derives its transfers twice, once for each end: a receiver enumerates
+`senders`, a sender `receivers`. Both enumerations are made here, for every device, and both must
+equal the plan's transfers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from shardwright.codegen.verify.oracle import sums as oracle_terms
 
 
 def says_what_moves(module: ModuleType) -> bool:
-    """Return whether a module says what moves, by exchanges: one that is collectives, or steps, has
-    nothing to compare."""
+    """Return whether a module describes its moves as exchanges; one made of collectives or steps
+    has nothing to compare."""
     return named(named(module, "_HOST"), "exchange") is not None
 
 
 def phases_agree(hosts: Iterable[Any]) -> None:
-    """Raise MismatchError unless both ends of each exchange know the same pieces, and these make up
-    what the receiver wants."""
+    """Raise MismatchError unless both ends of each exchange list the same pieces, and these make up
+    the receiver's shard."""
     for host in hosts:
         fault = host.exchange.fault()
         if fault:
@@ -36,8 +37,8 @@ def phases_agree(hosts: Iterable[Any]) -> None:
 
 
 def routes(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError unless both ends know exactly the plan's transfers; unless both know the
-    same, where the module lists holders of its own choice."""
+    """Raise MismatchError unless both ends list exactly the plan's transfers or, if the module
+    chooses its own holders, the same transfers."""
     if not module._HOST.exchange.by_plan:
         fault = module._HOST.exchange.fault()
         if fault:
@@ -55,8 +56,8 @@ def routes(module: ModuleType, case: Case) -> None:
 
 
 def exchanged(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError unless both ends know the same pieces, and these are of what the sender
-    holds and make up what the receiver wants."""
+    """Raise MismatchError unless both ends list the same pieces, and these come from the sender's
+    shard and make up the receiver's."""
     hosted = _Hosted(module, case)
     received, sent = Counter(hosted.incoming()), Counter(hosted.outgoing())
     for transfer in (received - sent) + (sent - received):
@@ -89,19 +90,19 @@ def exchanged(module: ModuleType, case: Case) -> None:
 
 
 class _Hosted:
-    """What a module's host, which exchanges pieces, takes for those of each end."""
+    """The pieces of each end according to a module's host."""
 
     def __init__(self, module: ModuleType, case: Case) -> None:
         self._exchange, self._rank = module._HOST.exchange, len(case.shape)
         self._sources, self._targets = case.source.device_ids, case.target.device_ids
 
     def incoming(self) -> Iterator[Transfer]:
-        """Yield what every target position takes, in the order of the positions."""
+        """Yield the pieces of every target position, in position order."""
         for receiver in range(len(self._targets)):
             yield from map(self._transfer, self._exchange.incoming(receiver))
 
     def outgoing(self) -> Iterator[Transfer]:
-        """Yield what every source position sends, and what it keeps."""
+        """Yield the pieces that every source position sends or keeps."""
         for sender in range(len(self._sources)):
             yield from map(self._transfer, self._exchange.outgoing(sender))
 

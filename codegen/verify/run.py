@@ -1,4 +1,4 @@
-"""Verify bundles on disk: what to run for each module, and one report for it at the end."""
+"""Verify bundles on disk: the runs of each module, and one report for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from shardwright.codegen.verify.report import Progress, Report
 
 @dataclass(frozen=True)
 class BundleJob:
-    """One module of one bundle: what a report is about."""
+    """One module of one bundle: the subject of a report."""
 
     description: Description
     backend: str
@@ -42,7 +42,6 @@ class BundleJob:
 
     @property
     def descriptions(self) -> tuple[Description, ...]:
-        """What is moved."""
         return (self.description,)
 
     def report(self, runner: Runner, folder: Path) -> Report:
@@ -67,7 +66,7 @@ class MatmulJob:
 
 @dataclass(frozen=True)
 class GroupJob:
-    """The module of a group, and what its members were emitted from."""
+    """The module of a group, and the descriptions of its members."""
 
     group: Group
     descriptions: tuple[Description, ...]
@@ -111,7 +110,7 @@ class ModelJob:
 
 @dataclass(frozen=True)
 class ProgramJob:
-    """The module of a program, which runs beside the function that it was made of."""
+    """The module of a program, which is compared with its function."""
 
     description: ProgramDescription
     root: Path
@@ -133,7 +132,7 @@ def verify_bundles(
     progress: Progress | None,
     time_limit: float,
 ) -> tuple[Report, ...]:
-    """Return `verify`, whose docstring says what it does."""
+    """Implement `verify`, which has the documentation."""
     every = [paths] if isinstance(paths, str | Path) else list(paths)
     jobs, programs = _jobs(every, backends), _programs(every, backends)
     count = len(jobs) + len(programs)
@@ -185,7 +184,7 @@ def _job(
     backend: str,
     root: Path,
 ) -> Job:
-    """Return what a report on the module of a bundle is about."""
+    """Return the job for a bundle's module."""
     if isinstance(described, ModelDescription):
         return ModelJob(described, backend, root)
     if isinstance(described, RelayoutDescription):
@@ -231,7 +230,7 @@ def _serve(
 
 
 def _devices(job: Job) -> int:
-    """Return how many devices a job's worker needs; of meshes that are too large it runs smaller
+    """Return how many devices a job's worker needs; meshes that are too large run on smaller
     ones."""
     if isinstance(job, MatmulJob):
         size = job.description.matmul().mesh.size

@@ -1,6 +1,5 @@
-"""The modules of one backend of a bundle: run as they are, or, if the tensor is too large, those
-of a smaller twin. Where there is a backward, it is verified too, and the derivative that takes it.
-"""
+"""The modules of one backend of a bundle: run as they are or, if the tensor is too large, as a
+smaller twin. A backward module is verified too, with the derivative that uses it."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ MOST_MESHES = 48
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
-    """Return the verdict on a backend's module and its backward beside it; `folder` is where the
-    modules of a twin may be written."""
+    """Return the verdict on a backend's module and its backward; a twin's modules may be written
+    into `folder`."""
     try:
         cases = _cases(description, module)
     except InputError as error:
@@ -58,8 +57,8 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
 
 
 def _cases(description: Description, module: Path) -> tuple[Case, ...]:
-    """Return the case of a module, which is to have its derivative if there is a backward, and
-    of that."""
+    """Return the case of a module, with its derivative if there is a backward, and the backward's
+    case."""
     backend, name = module.stem, description.name
     made = planned(description)
     case = Case.of(made.reshard, name, backend, module)
@@ -72,7 +71,8 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
 
 
 def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
-    """Return one report on a module and its backward: that first, since the derivative needs it."""
+    """Return one report on a module and its backward; the backward runs first, since the derivative
+    needs it."""
     if len(cases) == 1:
         return run(cases[0])
     own, beside = cases
@@ -88,7 +88,7 @@ def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
 def _not_as_they_are(
     description: Description, cases: Sequence[Case], runner: Runner, folder: Path
 ) -> Report:
-    """Return the modules at full size without moving anything, then their twins in full."""
+    """Check the modules at full size without moving anything, then run their twins in full."""
     try:
         emitted = emitted_now(description, cases[0].backend)
     except InputError as error:
@@ -120,11 +120,11 @@ Twin = tuple[Reshard, tuple[Part, ...]]
 def twins_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
-    """Return the twins of reshards that are on the same devices, whose modules are those emitted;
-    None if there are none that can run here.
+    """Return the twins of reshards on the same devices, whose modules are `emitted`; None if no
+    twin can run here.
 
     A twin is the smallest tensor whose modules have the forms of those emitted, else the smallest.
-    Of more devices than can be run it is on fewer, and on those on which modules differ least.
+    If there are too many devices to run, it is on fewer, chosen so that modules differ least.
     """
     reshards = [description.reshard() for description in descriptions]
     if _count(reshards[0]) <= MAX_DEVICES:
@@ -149,7 +149,7 @@ def twins_of(
 def _all_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
-    """Return a tensor of each that can run here, None if one has none."""
+    """Return a runnable tensor for each reshard, None if one has none."""
     twins: list[Twin] = []
     for description, modules in zip(descriptions, emitted, strict=True):
         found = _twin_of(description, backend, modules)
@@ -160,7 +160,7 @@ def _all_of(
 
 
 def _differing(some: Sequence[Part], others: Sequence[Part]) -> int:
-    """Return how many lines of the forms of modules differ."""
+    """Return the number of lines in which the forms of modules differ."""
     one, other = (
         Counter(line for part in parts for line in form(part.text).splitlines())
         for parts in (some, others)
@@ -169,14 +169,13 @@ def _differing(some: Sequence[Part], others: Sequence[Part]) -> int:
 
 
 def no_twin(case: Case | GroupCase) -> str:
-    """Return why there is no twin of what a case is about."""
+    """Return why a case has no twin."""
     if len(case.devices()) > MAX_DEVICES:
         return f"more than {MAX_DEVICES} devices, and there are no smaller meshes of its form"
     return "its smallest twin is too large too"
 
 
 def on(description: Description, small: Reshard) -> Description:
-    """Return the description of a smaller reshard."""
     source, target = small.source, small.target
     return dataclasses.replace(
         description,
@@ -190,7 +189,7 @@ def on(description: Description, small: Reshard) -> Description:
 
 def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) -> Twin | None:
     """Return the smallest tensor whose modules have the forms of those emitted, else the smallest;
-    the one that is given if it is small."""
+    the given one if it is small."""
     smallest, reshard = None, description.reshard()
     if not is_too_large(reshard.shape):
         return reshard, tuple(emitted)
@@ -207,12 +206,12 @@ def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) ->
 
 
 def _count(reshard: Reshard) -> int:
-    """Return how many devices a reshard is on."""
+    """Return the number of devices of a reshard."""
     return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
 
 
 def _smaller(small: Reshard, case: Case) -> str:
-    """Return on how many devices a twin is, where these are fewer."""
+    """Return the number of a twin's devices in words, if smaller."""
     count = _count(small)
     return f" on {count} devices" if count < len(case.devices()) else ""
 
@@ -233,7 +232,7 @@ def _checked(full: Report, case: Case) -> str:
 
 
 def proof(full: Report, what: str = "", *, terms: bool = False) -> str:
-    """Return what an exact cover at full size proves, in a sentence."""
+    """Return in a sentence what an exact cover at full size proves."""
     once = "is written exactly once, from the source element of its index"
     if terms:
         once = "gets each of its terms exactly once, from source elements of its index"
@@ -241,8 +240,8 @@ def proof(full: Report, what: str = "", *, terms: bool = False) -> str:
 
 
 def _full_size(part: Part, case: Case, runner: Runner) -> Report:
-    """Return constants, index functions and transfers of a module; its text against what is
-    emitted."""
+    """Return the constants, index functions and transfers of a module, and its text compared with a
+    new emission."""
     transfers: tuple[Transfer, ...] = ()
     if isinstance(part.plan, DirectPlan) and _transfers(part.plan) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
@@ -262,7 +261,7 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
 
 
 def _transfers(plan: DirectPlan) -> int:
-    """Return how many transfers a plan has, at most."""
+    """Return the largest number of transfers of a plan."""
     exchange = plan.exchange
     tiles = math.prod(len(dim.pairs.source) for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
@@ -271,7 +270,7 @@ def _transfers(plan: DirectPlan) -> int:
 def _twin_cases(
     case: Case, small: Description, emitted: Sequence[Part], folder: Path
 ) -> tuple[Case, ...]:
-    """Return the cases of a twin, whose modules are written into the folder."""
+    """Return a twin's cases, with its modules written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     write_support(folder / case.backend, small.supported, case.module.parent.parent)
@@ -283,8 +282,8 @@ def _twin_cases(
 def emitted_now(
     description: Description, backend: str, like: Sequence[Part] = ()
 ) -> tuple[Part, ...]:
-    """Return a backend's modules as they would be emitted now; `like`: in the form of these,
-    where the backend has several and chooses by size."""
+    """Return a backend's modules as emitted now; `like`: in the form of these, if the backend
+    chooses among several by size."""
     made = emit_described(description)
     return parts(
         made.plan,
@@ -299,17 +298,16 @@ def emitted_now(
 
 
 def support_fault(description: Operation, root: Path) -> str:
-    """Return what is wrong with the support modules of a bundle below a root, if anything."""
+    """Return the fault in the support modules of a bundle below a root, if any."""
     return read_manifest(root).support.fault(root) if description.supported else ""
 
 
 def write_support(
     root: Path, backends: Sequence[str], beside: Path, *, grouped: bool = False
 ) -> None:
-    """Write the support modules of these backends below a root; those of matmuls among them;
-    `grouped`: those of groups too. Each is as it is `beside`, below the root of the modules that a
-    twin stands for, whose support modules are to be run; as it would be emitted where it is not
-    there."""
+    """Write the support modules of these backends below a root, including those of matmuls;
+    `grouped`: those of groups too. Each is copied from `beside`, below the root of the original
+    modules, which is what runs; or emitted if it is missing there."""
     home = root / SUPPORT
     for name, text in support_files(backends, grouped=grouped, multiplied=True).items():
         home.mkdir(parents=True, exist_ok=True)

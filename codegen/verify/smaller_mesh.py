@@ -1,12 +1,12 @@
-"""The same reshards on fewer devices, for meshes of more devices than can be run here.
+"""The same reshards on fewer devices, for meshes too large to run here.
 
 Every mesh is cut where any of its shardings cuts it, and each piece of an axis gets a smaller size,
-so that the order of axes and of cuts stays. The devices that stay are those of the first
-coordinates; where a later mesh has the devices of an earlier one, in whatever order, it keeps the
-same devices. Device ids keep their order. An extent shrinks with its counts of parts and stays cut
-in the same way: evenly or not, with empty shards or without.
+so that the order of axes and cuts stays. The kept devices are those of the first coordinates; a
+later mesh with the devices of an earlier one, in any order, keeps the same devices. Device ids keep
+their order. An extent shrinks with its counts of parts and stays cut in the same way: evenly or
+not, with or without empty shards.
 
-A smaller reshard serves only if its module has the same form; that is for the caller to compare.
+A smaller reshard is valid only if its module has the same form, which the caller checks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ENOUGH = 8
 
 
 def smaller_meshes(reshards: Sequence[Reshard], most: int) -> Iterator[tuple[Reshard, ...]]:
-    """Yield the reshards, all of them on the same devices, on at most `most` devices; at last those
-    whose extents cannot be cut in the same way."""
+    """Yield the reshards, all on the same devices, on at most `most` devices; last those whose
+    extents cannot be cut in the same way."""
     sides = [side for each in reshards for side in (each.source, each.target)]
     cuts = [_Cut.of(mesh, sides) for mesh in dict.fromkeys(side.mesh for side in sides)]
     first = min(1, *(int(cut.ids.min()) for cut in cuts))
@@ -60,8 +60,8 @@ class _Cut:
 
     @staticmethod
     def of(mesh: Mesh, sides: Iterable[Sharding]) -> _Cut:
-        """Return a mesh cut where shardings on it are; an axis that two of them cut so that the
-        cuts cannot coexist stays whole."""
+        """Return a mesh cut where its shardings are; an axis whose cuts cannot coexist stays
+        whole."""
         refs = [ref for side in sides if side.mesh == mesh for ref in _refs(side)]
         pieces: list[AxisRef] = []
         for name, size in mesh.axes:
@@ -82,7 +82,7 @@ class _Cut:
         return ids_of(self.mesh).reshape(self.sizes)
 
     def choices(self, most: int) -> Iterator[tuple[int, ...]]:
-        """Yield sizes of the pieces, of at most this many devices in all."""
+        """Yield sizes of the pieces, for at most this many devices in all."""
         found: list[tuple[int, ...]] = [()]
         for size in self.sizes:
             found = [
@@ -98,14 +98,14 @@ class _Cut:
         return self.ids[tuple(slice(0, size) for size in sizes)]
 
     def among(self, kept: Integers) -> Integers | None:
-        """Return the ids that are kept, by coordinates; None if they are no grid."""
+        """Return the kept ids by coordinates; None if they do not form a grid."""
         places = [np.unique(along) for along in np.nonzero(np.isin(self.ids, kept))]
         if any(len(p) < min(size, 2) for p, size in zip(places, self.sizes, strict=True)):
             return None
         return self.ids[np.ix_(*places)] if math.prod(map(len, places)) == kept.size else None
 
     def shrunk(self, ids: Integers, numbers: dict[int, int]) -> _Shrunk:
-        """Return the mesh with these devices, by their new numbers."""
+        """Return the mesh of these devices, with their new numbers."""
         sizes = dict(zip(self.pieces, ids.shape, strict=True))
         axes = [
             (name, math.prod(size for piece, size in sizes.items() if piece.name == name))
@@ -117,7 +117,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Shrunk:
-    """A mesh, a smaller one, and the size that each piece of its axes has there."""
+    """A mesh, a smaller one, and the size of each piece of its axes there."""
 
     whole: Mesh
     mesh: Mesh
@@ -152,33 +152,33 @@ class _Shrunk:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The ids that stay of each mesh, by coordinates."""
+    """The kept ids of each mesh, by coordinates."""
 
     cuts: tuple[_Cut, ...]
     chosen: tuple[Integers, ...]
 
     @property
     def ids(self) -> Integers:
-        """All ids that stay, ascending."""
+        """All kept ids, ascending."""
         return np.unique(np.concatenate([ids.reshape(-1) for ids in self.chosen]))
 
     def numbers(self, first: int) -> dict[int, int]:
-        """Return consecutive numbers of the ids, from `first` on, in their order."""
+        """Return consecutive numbers for the ids, from `first` on, in order."""
         return {each: number for number, each in enumerate(self.ids.tolist(), first)}
 
     def pairs(self) -> Iterator[tuple[_Cut, Integers]]:
-        """Yield each mesh and what stays of it."""
+        """Yield each mesh and its kept ids."""
         return zip(self.cuts, self.chosen, strict=True)
 
 
 def _order(kept: _Kept) -> tuple[bool, int]:
-    """Return the place of a choice among all: the fewest devices first, but for too few."""
+    """Return the sort key of a choice: fewest devices first, except for too few."""
     count = len(kept.ids)
     return count < ENOUGH, count
 
 
 def _kept(cuts: Sequence[_Cut], most: int) -> Iterator[_Kept]:
-    """Yield what may stay of meshes that share with one another what they share now."""
+    """Yield choices for meshes that preserve what they share with one another."""
     found: list[tuple[Integers, ...]] = [()]
     for number, cut in enumerate(cuts):
         twin = next((n for n in range(number) if _shares(cuts[n].ids, cut.ids) == "all"), None)
@@ -204,7 +204,7 @@ def _options(cut: _Cut, kept: Integers | None, most: int) -> Iterator[Integers]:
 
 
 def _shares(one: Integers, other: Integers) -> str:
-    """Return what the devices of two meshes have in common."""
+    """Return what two meshes' devices share."""
     common = int(np.isin(one, other).sum())
     if common in (one.size, other.size):
         return {
@@ -216,8 +216,8 @@ def _shares(one: Integers, other: Integers) -> str:
 
 
 def _sizes(size: int) -> list[int]:
-    """Return what may become of a size: its divisors, and three, by which sizes that are powers of
-    two differ in one factor; of a prime small numbers."""
+    """Return smaller candidates for a size: its divisors, and three, which distinguishes factors of
+    powers of two; small numbers for a prime."""
     divisors = [less for less in range(2, size) if size % less == 0]
     return sorted({*(divisors or range(2, min(size, 5))), min(size, 3), size})
 
@@ -250,7 +250,7 @@ def _is_cut_alike(large: Reshard, small: Reshard) -> bool:
 
 
 def _sides(reshard: Reshard, dim: int) -> tuple[_Side, _Side]:
-    """Return how source and target cut a dimension."""
+    """Return the cuts of a dimension in source and target."""
     source, target = (
         tuple(digit.size for digit in side.digits(dim)) for side in (reshard.source, reshard.target)
     )
@@ -258,8 +258,7 @@ def _sides(reshard: Reshard, dim: int) -> tuple[_Side, _Side]:
 
 
 def _extent(extent: int, before: Sequence[_Side], after: Sequence[_Side]) -> int:
-    """Return an extent whose shards after are about as large as shards of `extent` were before, cut
-    in the same way."""
+    """Return an extent with shards of about the same size as before, cut in the same way."""
     wanted, counts = _cut(extent, before), [math.prod(sizes) for sizes, _ in after]
     pairs = zip(counts, (math.prod(sizes) for sizes, _ in before), strict=True)
     sizes = [-(-extent * less // count) for less, count in pairs if count > 1]
@@ -269,8 +268,8 @@ def _extent(extent: int, before: Sequence[_Side], after: Sequence[_Side]) -> int
 
 
 def _cut(extent: int, sides: Sequence[_Side]) -> tuple[object, ...]:
-    """Return how sides cut an extent: which of them evenly, with empty shards, into single
-    elements; and whether the shards of one are made of those of the other."""
+    """Return how sides cut an extent: which of them evenly, with empty shards, or into single
+    elements; and whether the shards of one nest in those of the other."""
     found: list[object] = []
     for sizes, split in sides:
         widths = [len(shard) for shard in oracle.shard_indices(extent, sizes, split)]

@@ -1,4 +1,4 @@
-"""What a module is run on where there are terms: those whose values are known bit by bit."""
+"""The values to run a module on if there are terms: those whose results are known bit by bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BitsOf = Callable[[Numbers, str], Bits]
 
 
 def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:
-    """Yield every bit plane, as `compare.runs`; where terms are reduced, those whose sums are
+    """Yield every bit plane, like `compare.runs`; for reduced terms, planes whose sums are
     exact."""
     if not case.source.unreduced and not case.target.unreduced:
         yield from compare.runs(case)
@@ -32,33 +32,32 @@ def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:
 
 
 def reduces(case: Case) -> bool:
-    """Return whether a value of the target is made of several terms."""
+    """Return whether a target value is a reduction of several terms."""
     return max(map(len, made_of(case))) > 1
 
 
 def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
-    """Return, for every term of the target, the terms of the source it is made of, none if it is
-    empty."""
+    """Return, for every target term, the source terms that form it, none if it is empty."""
     return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
 
 
 def without_value(case: Case) -> frozenset[int]:
-    """Return the devices whose term of the target is made of none of the source's."""
+    """Return the devices whose target term comes from no source term."""
     made, held = made_of(case), oracle_terms.terms_held(case.target)
     return frozenset(device for device, term in held.items() if not made[term])
 
 
 def cotangent_back(case: Case, cotangent: Bits) -> Bits:
-    """Return the cotangent of the source: for each of its terms that of the term of the target
-    that it is a part of."""
+    """Return the cotangent of the source: for each of its terms, that of the target term it
+    contributes to."""
     terms = oracle_terms.target_of_terms(case.source, case.target)
     back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
     return back.reshape(case.source_shape)
 
 
 def own_terms(side: Placement, array: Placement, tensor: Bits) -> dict[int, Bits]:
-    """Return every device's shard of a tensor, or of the array of its terms: of that in the form of
-    a shard of the tensor."""
+    """Return every device's shard of a tensor, or of the array of its terms in the form of a
+    tensor's shard."""
     found = oracle.shards(array, tensor)
     if not side.unreduced:
         return found
@@ -66,7 +65,7 @@ def own_terms(side: Placement, array: Placement, tensor: Bits) -> dict[int, Bits
 
 
 def _moved(case: Case, bits_of: BitsOf) -> Iterator[Run]:
-    """Yield planes of what is given; every term of the target is one of them, or empty."""
+    """Yield planes of inputs; every target term is one of their terms, or empty."""
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
         given = run.tensor.reshape(-1, *case.shape)
         made = [given[of[0]] if of else _empty(case, bits_of) for of in made_of(case)]
@@ -89,14 +88,14 @@ def _reduced(case: Case, bits_of: BitsOf) -> Iterator[Run]:
 
 
 def _empty(case: Case, bits_of: BitsOf) -> Bits:
-    """Return what a term without a value holds."""
+    """Return the value of a missing term."""
     identity = oracle_terms.identity(case.dtype, case.target.operator)
     return bits_of(np.full(case.shape, identity), case.dtype)
 
 
 def random_terms(case: Case) -> Numbers:
-    """Return random terms of a floating dtype, an array of them as the source has it: of both
-    signs, some far larger than others, none whose sum overflows."""
+    """Return random terms of a floating dtype, as an array in source form: of both signs, with
+    widely varying magnitudes, and no overflowing sum."""
     rng = np.random.default_rng(zlib.crc32(repr((case.shape, case.source, case.target)).encode()))
     scale = 2.0 ** rng.integers(-4, 3, (oracle_terms.terms_of(case.source), *case.shape))
     terms: Numbers = (rng.uniform(-1, 1, scale.shape) * scale).reshape(case.source_shape)
@@ -104,8 +103,8 @@ def random_terms(case: Case) -> Numbers:
 
 
 def added_in_order(case: Case, terms: Numbers) -> Numbers:
-    """Return the array of sums of terms as floats of a width, added one after another in the order
-    of their numbers; `terms`: the array of them."""
+    """Return the array of sums of terms as floats of a width, added in the order of their numbers;
+    `terms`: the array of terms."""
     stacked = terms.reshape(-1, *case.shape)
     sums = []
     for of in made_of(case):
@@ -124,9 +123,9 @@ def added_in_order(case: Case, terms: Numbers) -> Numbers:
 def sums_within_bound(
     case: Case, terms: Numbers, got: Mapping[int, Numbers], *, rounds_each: bool = False
 ) -> None:
-    """Raise MismatchError unless what devices have of sums is within the bound of their length, and
-    the same on all that have the same; `terms`: the array of them, as float64; `rounds_each`:
-    whether narrow floats may be rounded after each addition."""
+    """Raise MismatchError unless the devices' sums are within the error bound and equal on
+    replicas; `terms`: the array of terms, as float64; `rounds_each`: whether narrow floats may be
+    rounded after each addition."""
     stacked = terms.reshape(-1, *case.shape).astype(np.longdouble)
     made = [stacked[list(of)] for of in made_of(case)]
     sums = np.stack([each.sum(axis=0) for each in made])
@@ -139,7 +138,7 @@ def sums_within_bound(
         here = np.ix_(*indices) if indices else ()
         exact, most = sums[held[device]][here], bounds[held[device]][here]
         if not made_of(case)[held[device]]:
-            continue  # a term without a value, which exact numbers have been compared for
+            continue  # a missing term, which the exact runs have compared
         wrong = np.argwhere(~(np.abs(got[device] - exact) <= most))
         if len(wrong):
             at = tuple(wrong[0])

@@ -1,4 +1,4 @@
-"""What the worker that times modules is told and answers, as plain data."""
+"""Questions and answers of the worker that times modules, as plain data."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ begins."""
 
 @dataclass(frozen=True)
 class Hardware:
-    """The devices that modules of a backend run on here: `kind` as their runtime names it, `cpu` of
-    a processor's."""
+    """The devices for a backend's modules here: `kind` as named by their runtime, `cpu` of a
+    CPU's."""
 
     kind: str
     count: int
 
 
 class CannotTimeError(Exception):
-    """A module cannot be timed here; the text says why, in one line."""
+    """A module cannot be timed here; the text gives the reason in one line."""
 
 
 def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:
-    """Yield all arrays of a case as they are placed, with their shapes."""
+    """Yield all arrays of a case by placement, with their shapes."""
     if isinstance(case, MatmulCase):
         for place, shape in zip(case.placements, case.shapes, strict=True):
             yield array_of(place), array_shape(place, shape)
@@ -46,7 +46,7 @@ def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int
 
 
 def check_memory(arrays: Iterable[tuple[Placement, Sequence[int]]], itemsize: int) -> None:
-    """Raise CannotTimeError where the shards of arrays are too large to be compared here."""
+    """Raise CannotTimeError if the shards of arrays are too large to compare here."""
     nbytes = sum(
         len(place.device_ids) * math.prod(oracle.largest(place, shape)) * itemsize
         for place, shape in arrays

@@ -1,4 +1,4 @@
-"""Whether a plan's transfers give every device exactly what the definition says it holds."""
+"""Whether a plan's transfers give every device exactly its shard by definition."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def disagreement(
     *,
     transposed: bool = False,
 ) -> str:
-    """Return what is wrong with the transfers, or the empty string.
+    """Return the fault in the transfers, or "".
 
-    Senders hold what they send, local ranges are the tensor's, and the tiles that a device
-    receives, of each term that its values are made of, are disjoint and cover its target shard.
+    Senders must hold the elements they send, local ranges must match the tensor's, and a device's
+    received tiles, for each term of its values, must be disjoint and cover its target shard.
     """
     sides = (
         ("sender", transfers.sender, transfers.source, source),
@@ -66,7 +66,7 @@ def disagreement(
 
 
 def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
-    """Return sender, receiver, then low and high along each dimension, of every transfer."""
+    """Return sender, receiver, then low and high along each dimension of every transfer."""
     count = len(transfers.sender)
     ends = transfers.tensor.reshape(count, -1)
     columns = (transfers.sender[:, None], transfers.receiver[:, None], ends)
@@ -74,7 +74,7 @@ def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
 
 
 def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
-    """Return, for every device, the half-open range it holds along each dimension, [rank, 2]."""
+    """Return, for every device, its half-open range along each dimension, [rank, 2]."""
     result = {}
     for device, held in oracle.holdings(placement, shape).items():
         ends = [(along.start, along.stop) for along in held if isinstance(along, range)]
@@ -83,7 +83,7 @@ def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
 
 
 def partition_fault(tiles: Ranges, box: Ranges) -> str:
-    """Return why tiles inside a box are not a partition of it, or the empty string."""
+    """Return why tiles inside a box do not partition it, or ""."""
     for first in range(0, len(tiles), _AT_ONCE):
         some = tiles[first : first + _AT_ONCE]
         low = np.maximum(some[:, None, :, 0], tiles[None, :, :, 0])

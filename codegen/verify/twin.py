@@ -1,12 +1,12 @@
-"""A smaller tensor that is cut in the same way, for a tensor too large to run here.
+"""A smaller, equally cut tensor, in place of one too large to run here.
 
 Along a dimension of extent K, with L the least common multiple of both part counts, the twin has
 the smallest K' congruent to K modulo L for which all cuts of source and target fall in the same
 order, the same ones coincide, the same shards are empty, and a tile that is wider than one element
-stays so (a kernel with a wrong stride must not hide in tiles of width one). Within one residue
-class modulo L every cut is linear in K once K is large enough, so such a K' exists; K is one.
+stays so (tiles of width one could hide a wrong stride). Within one residue class modulo L every cut
+is linear in K for large K, so such a K' exists; K itself is one.
 
-A twin serves only if its module has the same form: the same code but for the numbers in it.
+A twin is valid only if its module has the same form: the same code except for numbers.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def is_too_large(shape: Sequence[int]) -> bool:
 
 
 def twins(reshard: Reshard, source: Placement, target: Placement) -> Iterator[Reshard]:
-    """Yield twins of a reshard with these sides that can run: first the smallest; then the
-    smallest whose shards keep their alignment to the tilings of TPU memory; then ever larger
-    ones."""
+    """Yield runnable twins of a reshard with these sides: the smallest; then the smallest whose
+    shards keep their alignment to TPU memory tiles; then ever larger ones."""
     tilings = [(1, 1), *((rows, LANES) for rows in SUBLANES)]
     growing = [2**power for power in range(3, MAX_ELEMENTS.bit_length())]
     tried = set()
@@ -60,7 +59,8 @@ def _shape(
     at_least: int,
     tiling: tuple[int, int],
 ) -> tuple[int, ...]:
-    """Return every dimension's twin; the last two keep their residue modulo the tiling too."""
+    """Return the twin of every dimension; the last two also keep their residue modulo the
+    tiling."""
     moduli = [1] * len(shape) + list(tiling)
     return tuple(
         twin_extent(extent, side(source, dim), side(target, dim), at_least, moduli[dim + 2])
@@ -69,7 +69,7 @@ def _shape(
 
 
 def form(text: str) -> str:
-    """Return a module's code without its numbers and texts, and without the length of lists of
+    """Return a module's code without numbers and texts, and without the lengths of lists of
     numbers; equal for modules that do the same."""
     with _PARSING:
         tree = ast.parse(text)
@@ -77,7 +77,7 @@ def form(text: str) -> str:
 
 
 # Python 3.11 counts the depth of a tree being built per interpreter, not per thread: two parsers at
-# once end in `SystemError: AST constructor recursion depth mismatch`. Backends have threads.
+# once fail with `SystemError: AST constructor recursion depth mismatch`. Backends have threads.
 _PARSING = threading.Lock()
 
 
@@ -99,7 +99,7 @@ class _Form(ast.NodeTransformer):
 
 
 def _short(node: ast.AST, elements: list[ast.expr]) -> ast.expr:
-    """Return a list of numbers, or of such lists, without those that are alike."""
+    """Return a list of numbers, or of such lists, without duplicates."""
     assert isinstance(node, ast.Tuple | ast.List)
     if all(isinstance(each, ast.Constant | ast.Tuple | ast.List) for each in elements):
         node.elts = list({ast.dump(each): each for each in elements}.values())
@@ -111,15 +111,15 @@ Side = tuple[tuple[int, ...], str]
 
 
 def side(placement: Placement, dim: int) -> Side:
-    """Return how a placement cuts a dimension."""
+    """Return a placement's cut of a dimension."""
     return tuple(placement.ref_size(ref) for ref in placement.dims[dim]), placement.split
 
 
 def twin_extent(
     extent: int, source: Side, target: Side, at_least: int = 1, modulus: int = 1
 ) -> int:
-    """Return the smallest extent from `at_least` that is cut in the same pattern, all cuts keeping
-    their residue modulo `modulus`; `extent` itself if it is the smallest.
+    """Return the smallest extent from `at_least` with the same pattern of cuts, all keeping their
+    residue modulo `modulus`; `extent` itself if it is the smallest.
 
     >>> twin_extent(128256, ((8,), "flat"), ((), "flat"))
     16

@@ -1,4 +1,4 @@
-"""The process that runs emitted modules: a case a line, what is right and wrong with its module.
+"""The process that runs emitted modules: one case a line in, the verdict on its module out.
 
 Started with the argument BACKEND and the environment that the backend needs.
 """
@@ -53,8 +53,8 @@ def _runner(backend: str) -> ModuleType:
 
 
 def _unfit(backend: str) -> str:
-    """Return why nothing can be checked with what is installed, or the empty string: what a
-    backend's checks stand on is gone, or a fault that is planted in every process is not found."""
+    """Return why nothing can be checked with the installed packages, or "": an interface that a
+    backend's checks depend on is missing, or the fault planted in every process is not found."""
     try:
         missed = "; ".join(_runner(backend).missed())
     except Exception as error:
@@ -67,7 +67,7 @@ def _unfit(backend: str) -> str:
 
 
 def plain_case(line: str) -> AnyCase:
-    """Return the case of a line."""
+    """Return the case in a line."""
     data = json.loads(line)
     if "before" in data:
         return ModelCase.from_data(data)
@@ -81,7 +81,7 @@ def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
 
 
 def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
-    """Run one case. `fresh` asks for a new process: after an exception state is unknown."""
+    """Run one case. `fresh` requests a new process: after an exception its state is unknown."""
     try:
         checks = _passed(runner, case)
     except MismatchError as error:
@@ -93,7 +93,7 @@ def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
 
 
 def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
-    """Return the names of the checks that a module passes, which exercise all that it exports,
+    """Return the names of the checks that a module passes; they exercise everything it exports,
     unless nothing is executed. Raises MismatchError."""
     module, contract = load(case.module), registry.contract(case.backend)
     compare.names(module, ("__all__",))
@@ -127,7 +127,7 @@ def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return what a bundle's module passes; a MismatchError for what it does not."""
+    """Return the checks that a bundle's module passes; MismatchError for a failed one."""
     contract = registry.contract(case.backend)
     compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
@@ -150,8 +150,8 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
 def brief(error: Exception) -> str:
     """Return an exception in one line.
 
-    The runtimes put the traceback of a callback into the message of the error they raise; what
-    happened is its last line, or the code above that if the last line is but a name.
+    Runtimes put the traceback of a callback into their error's message; its last line is the cause,
+    or the code above it if that line is only a name.
     """
     lines = [line.strip(" ^~") for line in str(error).splitlines()]
     lines = [line for line in lines if line]

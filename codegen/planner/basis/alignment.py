@@ -1,12 +1,12 @@
-"""A sharding compared with the target: per dimension, shared, excess and missing digits.
+"""A sharding compared with the target: shared, excess and missing digits of each dimension.
 
-    shared   the major-most digits of a dimension that are those of the target
-    excess   its digits after these: they have to go
-    missing  the target's digits after these: they have to come
+    shared   the major-most digits of a dimension that equal the target's
+    excess   its digits after these, which must leave
+    missing  the target's digits after these, which must arrive
 
-`Arrangements` are the shardings worth a permute: every dimension begins with digits of the target,
-and ends with those that other dimensions miss, so that one all-to-all takes them there; between
-stand digits that the target does not have, to be gathered last.
+`Arrangements` are the shardings worth a permute: every dimension starts with digits of the target
+and ends with digits that other dimensions miss, so one all-to-all moves them there; in between are
+digits that the target lacks, to be gathered last.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shardwright.codegen.planner.basis.digits import (
     primes,
 )
 
-# Arrangements of one number of parts a dimension that are looked at.
+# Most arrangements tried for one number of parts per dimension.
 MOST_ARRANGED = 96
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """One dimension beside the target's."""
+    """One dimension compared with the target's."""
 
     shared: Digits
     excess: Digits
@@ -41,7 +41,7 @@ class Alignment:
 
 @functools.cache
 def aligned(held: Digits, wanted: Digits) -> Alignment:
-    """Return what a dimension's digits share with the target's, major to minor.
+    """Compare a dimension's digits with the target's, major to minor.
 
     >>> aligned(((4, 2), (1, 2)), ((2, 4),))
     Alignment(shared=((4, 2),), excess=((1, 2),), missing=((2, 2),))
@@ -59,8 +59,8 @@ def aligned(held: Digits, wanted: Digits) -> Alignment:
 
 
 def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
-    """Return the major-most digits that split into a divisor of `count`, as large as goes digit by
-    digit; the digits after them; and what is left of `count`.
+    """Return the major-most digits that split into the largest divisor of `count` reachable digit
+    by digit; the digits after them; and the remaining factor of `count`.
 
     >>> major_parts(((4, 6), (1, 2)), 4)
     (((12, 2),), ((4, 3), (1, 2)), 2)
@@ -79,7 +79,7 @@ def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
 
 @dataclass(frozen=True)
 class Vacancy:
-    """What is still to be filled of a dimension: a number of parts after the target's digits."""
+    """A dimension's open part: the number of parts still to fill after the target's digits."""
 
     head: Digits
     count: int
@@ -87,10 +87,10 @@ class Vacancy:
 
 @dataclass(frozen=True)
 class Arrangements:
-    """Shardings of this many parts a dimension that begin with digits of the target.
+    """Shardings with this many parts per dimension that start with digits of the target.
 
-    `runs`: ways in which slots take what others miss, by slot and by the dimension that misses it.
-    `filled`: with these, and with the digits that nobody has, whatever was there before.
+    `runs`: ways for slots to take digits that other dimensions miss, by slot and missing dimension.
+    `filled`: the same, completed with unused digits, regardless of the previous sharding.
     """
 
     slots: tuple[Vacancy, ...]
@@ -99,8 +99,7 @@ class Arrangements:
 
     @staticmethod
     def of(wanted: tuple[Digits, ...], parts: tuple[int, ...], free: Digits) -> Arrangements:
-        """Return those nearest to the target; `wanted`: its digits, `free`: those that may be used
-        at all."""
+        """Return those nearest to the target. `wanted`: its digits; `free`: the usable digits."""
         cut = [major_parts(digits, count) for digits, count in zip(wanted, parts, strict=True)]
         slots = tuple(Vacancy(head, count) for head, _, count in cut)
         every = _runs(slots, tuple(rest for _, rest, _ in cut))
@@ -109,8 +108,8 @@ class Arrangements:
         return Arrangements(slots, runs, tuple(dims for dims in filled if dims is not None))
 
     def dims(self, held: tuple[Digits, ...] | None, free: Digits) -> Iterator[tuple[Digits, ...]]:
-        """Yield the digits of every dimension, each sharding once; `held`: the digits before, which
-        change places where they have to and stay where they may; `free`: those unused before."""
+        """Yield the digits of every dimension, each sharding once. `held`: the previous digits,
+        which move only where necessary; `free`: previously unused digits."""
         found = dict.fromkeys(self.filled)
         for run in self.runs if held is not None else ():
             dims = _swapped(self.slots, run, (*(held or ()), free))
@@ -122,8 +121,8 @@ class Arrangements:
 def _runs(
     slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
-    """Yield for every slot what it takes of the digits that each dimension misses, as much as
-    goes first."""
+    """Yield for every slot the digits it takes from each dimension's missing ones, as many as
+    fit."""
 
     def fill(dim: int, lacking: tuple[Digits, ...]) -> Iterator[tuple[tuple[Digits, ...], ...]]:
         if dim == len(slots):
@@ -139,7 +138,8 @@ def _runs(
 def _of_slot(
     dim: int, count: int, lacking: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
-    """Yield what one slot takes of each dimension's missing digits, and what these miss then."""
+    """Yield one slot's share of each dimension's missing digits, and the digits then still
+    missing."""
 
     def take(other: int, count: int) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
         if other == len(lacking):
@@ -158,8 +158,8 @@ def _of_slot(
 def _filled(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
-    """Return the dimensions with what their slots lack made of digits that nobody has, those of low
-    or of high strides first; None if these do not fit."""
+    """Return the dimensions with slots completed by unused digits, low or high strides first; None
+    if these do not fit."""
     for slot, own in zip(slots, runs, strict=True):
         left = minus(left, (*slot.head, *itertools.chain.from_iterable(own)))
     dims = []
@@ -181,9 +181,9 @@ def _filled(
 def _swapped(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
 ) -> tuple[Digits, ...] | None:
-    """Return the digits that dimensions have before, and last those that are free, after the
-    least exchanges of prime digits that bring the target's to the front and those that others miss
-    to the end; None if these are of other dimensions and not of one size."""
+    """Return the dimensions' previous digits, and then the free ones, after the fewest exchanges of
+    prime digits that bring the target's digits to the front and those that others miss to the end;
+    None if the digits belong to different dimensions and differ in size."""
     before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
         head = primes_of(slot.head)
@@ -208,7 +208,7 @@ def _swapped(
 
 @functools.cache
 def primes_of(digits: Digits) -> Digits:
-    """Return digits cut into prime factors, major to minor, the small factors minor."""
+    """Return digits cut into prime factors, major to minor, small factors last."""
     found: list[tuple[int, int]] = []
     for stride, size in reversed(digits):
         for factor in primes(size):

@@ -1,7 +1,7 @@
-"""What a step of the basis costs, and the least that is still to come: what a search adds up.
+"""Costs of basis steps, and lower bounds on the remaining cost: the terms of a search.
 
-Lower bounds are of an ideal tensor that every digit divides evenly; prices are of the largest
-shards, which are no smaller.
+Lower bounds assume an ideal tensor that every digit divides evenly; prices use the largest shards,
+which are no smaller.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
-# Hosts with at most this many devices get the bound by pairs of devices.
+# Hosts with at most this many devices use the pairwise bound.
 LARGEST_HOST = 64
 
 
 @dataclass
 class Estimates:
-    """Seconds of steps, and of what remains, of one reshard on one network."""
+    """Seconds of steps, and of the rest of a path, for one reshard on one network."""
 
     basis: Basis
     network: Network
@@ -52,7 +52,7 @@ class Estimates:
         return self.bytes_of(product_of(state))
 
     def bytes_of(self, parts: Parts) -> float:
-        """Return the bytes of the largest shard of this many parts of each dimension."""
+        """Return the bytes of the largest shard with this many parts per dimension."""
         found = self._bytes.get(parts)
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
@@ -61,7 +61,7 @@ class Estimates:
         return found
 
     def seconds(self, state: State, move: Move) -> float:
-        """Return the seconds of a step that is no permute."""
+        """Return the seconds of a step other than a permute."""
         if move.op == "slice":
             return 0.0
         parts = product_of(state)
@@ -72,8 +72,8 @@ class Estimates:
         return self.price_of(move.op, state.layer, move.digits, nbytes)
 
     def padded_bytes(self, parts: Parts, after: Parts) -> float:
-        """Return the bytes of the largest shard of this many parts, dimensions that are to be cut
-        into more padded to as long as the new parts together."""
+        """Return the bytes of the largest shard with this many parts; dimensions to be cut further
+        are padded to the total length of the new parts."""
         key = parts, after
         if key not in self._padded:
             sizes = (
@@ -84,12 +84,12 @@ class Estimates:
         return self._padded[key]
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
-        """Return the price of a collective over digits of a layer, of shards that are one of so
-        many parts."""
+        """Return the price of a collective over digits of a layer, on shards with this many
+        parts."""
         return self.price_of(op, layer, digits, self.bytes_of(parts))
 
     def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
-        """Return the price of a collective over digits of a layer, of shards of this many bytes."""
+        """Return the price of a collective over digits of a layer, on shards of this many bytes."""
         key = (op, layer, digits, nbytes)
         found = self._prices.get(key)
         if found is None:
@@ -97,8 +97,8 @@ class Estimates:
         return found
 
     def least_permute(self, state: State) -> float:
-        """Return the least that a permute within one order of devices costs: some device
-        receives a whole shard, from one other."""
+        """Return a lower bound on a permute within one order of devices: some device receives a
+        whole shard from one other."""
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
@@ -110,14 +110,14 @@ class Estimates:
         return self.remaining.so_far(state)
 
     def ahead(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target: what is lacking, and
-        what `relaxation` says."""
+        """Return a lower bound on the seconds from a state to the target, from `lacking` and
+        `relaxation`."""
         return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
-        """Return a cheap lower bound: a device must receive all that it lacks of its target
-        shard, in a message at least, and no faster than over all its links together; and so must
-        a host."""
+        """Return a cheap lower bound: a device must receive everything it lacks of its target
+        shard, in at least one message, and at most at the rate of all its links together; the same
+        holds for a host."""
         found = self._lacks.get(state)
         if found is None:
             self.foresee([state])
@@ -125,7 +125,7 @@ class Estimates:
         return found
 
     def foresee(self, states: Iterable[State]) -> None:
-        """Find what `lacking` returns of several states: together, which is quicker."""
+        """Compute `lacking` of several states together, which is faster."""
         new = [state for state in states if state not in self._lacks]
         for layer in range(self.basis.layers):
             some = [state for state in new if state.layer == layer]
@@ -133,16 +133,16 @@ class Estimates:
                 self._lacks.update(zip(some, self._all_lacking(layer, some), strict=True))
 
     def _all_lacking(self, layer: int, states: list[State]) -> Iterator[float]:
-        """Yield what `lacking` returns of states of one layer."""
+        """Yield `lacking` of states of one layer."""
         for state, nbytes, seconds in zip(states, *self._received(layer, states), strict=True):
-            moves = nbytes >= 0.5  # less than a byte is rounding
+            moves = nbytes >= 0.5  # below one byte is rounding
             alone = self._latency + seconds if moves else 0.0
             hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
             yield max(alone, hosts.seconds(state)) if hosts else alone
 
     @cached_property
     def _hosts(self) -> Hosts | None:
-        """The hosts of the topology, where there are several."""
+        """The hosts of the topology, if there are several."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
             return None
@@ -151,8 +151,8 @@ class Estimates:
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
-        """Return a lower bound on the seconds from a state to the target if a permute is next;
-        not `whole`: without what `relaxation` says."""
+        """Return a lower bound on the seconds from a state to the target if a permute comes next;
+        without `whole`, ignoring `relaxation`."""
         if not whole and self.basis.layers > 1:  # it may move nothing
             return self.lacking(state)
         is_told = whole and state.unreduced == self.basis.kept
@@ -161,16 +161,16 @@ class Estimates:
         return self.least_permute(state) + self._after_permute(product_of(state), is_told)
 
     def soon_with_permute(self, state: State) -> float:
-        """Return a lower bound as `with_permute` does, of a permute over all links of a device at
-        once: by it the led search looks at permutes sooner than by a higher one, and finds more."""
+        """Return a lower bound like `with_permute`, with the permute using all links of a device at
+        once: this lets the guided search try permutes sooner, and find more."""
         if self.basis.layers > 1:
             return self.lacking(state)
         parts = product_of(state)
         return self.at_least(self.bytes_of(parts)) + self._after_permute(parts, False)
 
     def _after_permute(self, parts: Parts, is_told: bool) -> float:
-        """Return a lower bound on the seconds to the target from any state of this many parts;
-        `is_told`: with what `relaxation` says."""
+        """Return a lower bound on the seconds to the target from any state with this many parts;
+        `is_told`: with `relaxation`."""
         key = parts, is_told
         if key not in self._after:
             pairs = zip(parts, self._goal_parts, strict=True)
@@ -182,12 +182,12 @@ class Estimates:
 
     @cached_property
     def remaining(self) -> Remaining:
-        """What is left to pay, of states with less told of them."""
+        """The remaining cost between relaxed states."""
         return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
     def at_least(self, nbytes: float) -> float:
-        """Return the least seconds in which a device receives this many bytes."""
-        if nbytes < 0.5:  # less than a byte is rounding
+        """Return a lower bound on the seconds in which a device receives this many bytes."""
+        if nbytes < 0.5:  # below one byte is rounding
             return 0.0
         return self._latency + nbytes / self._ingest
 
@@ -221,9 +221,9 @@ class Estimates:
         return 1.0 / math.prod(self._goal_parts)
 
     def _received(self, layer: int, states: list[State]) -> tuple[list[float], list[float]]:
-        """Return the most bytes that a device lacks of its target shard in each state, and the
-        seconds of the device that they take longest to reach. Where sums are to be made, no device
-        has any of it yet."""
+        """Return the most bytes that a device lacks of its target shard in each state, and the time
+        of the device that takes longest to receive them. If sums are pending, no device has any of
+        it."""
         held = np.ones((len(states), self.basis.size))
         for dim in range(self.basis.reshard.rank):
             held *= [self._overlap(layer, dim, state.dims[dim]) for state in states]
@@ -233,13 +233,13 @@ class Estimates:
 
     @cached_property
     def _per_byte(self) -> tuple[Floats, ...]:
-        """Seconds a byte takes to reach the device at every position, by layer."""
+        """Seconds per byte received, by layer and position."""
         topology = self.network.topology
         return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
-        """Return, for each position, the share of a dimension that a device holds and shall
-        hold."""
+        """Return, for each position, the fraction of a dimension that its device both holds and
+        needs."""
         key = (layer, dim, digits)
         if key not in self._overlaps:
             length = 1.0 / parts_of(digits)
@@ -252,8 +252,8 @@ class Estimates:
 
     @cached_property
     def _wanted(self) -> tuple[tuple[tuple[Floats, Floats], ...], ...]:
-        """By layer and dimension, where what each position shall hold begins and ends, as parts of
-        the dimension."""
+        """By layer and dimension, the start and end of each position's target range, as fractions
+        of the dimension."""
         found = []
         for positions in self._goal_positions:
             ends = []
@@ -266,7 +266,7 @@ class Estimates:
 
     @cached_property
     def _goal_positions(self) -> tuple[Integers, ...]:
-        """By layer, the position in the target's order of the device at every position."""
+        """By layer, the target position of the device at every position."""
         own = np.arange(self.basis.size, dtype=np.int64)
         if self.basis.layers == 1:
             return (own,)

@@ -1,9 +1,9 @@
-"""Steps whose shards do not fit into one another, and what they take.
+"""Steps whose shards do not nest, and their cost.
 
-A step is one collective of padded shards where small shards lie at multiples of their size in the
-larger ones: 10 elements are 5 and 5 in two parts, but 3, 3, 3 and 1 in four, so that a gather of
-pairs is none. Such a step goes box by box, in rounds of boxes of one shape: no device sends two in
-a round, or receives two, and boxes are taken in the order of the distance from sender to receiver.
+A step is one collective on padded shards if small shards lie at multiples of their size in the
+larger ones: 10 elements are 5 and 5 in two parts, but 3, 3, 3 and 1 in four, so a gather of pairs
+is not one. Such a step moves boxes, in rounds of boxes of one shape: in a round no device sends or
+receives two, and boxes are ordered by the distance from sender to receiver.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Box = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class BoxRound:
-    """Boxes of one shape that travel at once, those that stay on their device too: the receiver of
-    each sender, both as places among the ids of `rounds_of`."""
+    """Boxes of one shape that move at once, local ones included: the receiver of each sender, both
+    as indices into the ids of `rounds_of`."""
 
     shape: tuple[int, ...]
     sent: dict[int, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class BoxRound:
 
     @property
     def away(self) -> list[list[int]]:
-        """Who sends to another, and to whom."""
+        """The senders to other devices, and their receivers."""
         return [[sender, receiver] for sender, receiver in self.sent.items() if sender != receiver]
 
     @property
@@ -44,7 +44,7 @@ class BoxRound:
         return math.prod(self.shape)
 
     def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
-        """Add a box of this shape if there is room for it; return whether there is."""
+        """Add a box of this shape if there is room, and return whether there was."""
         if sender in self.sent or receiver in self.taken:
             return False
         self.sent[sender] = receiver
@@ -60,14 +60,14 @@ def layouts_of(step: Step) -> tuple[Layout, Layout]:
 
 
 def fits(step: Step) -> bool:
-    """Return whether shards before and after a step fit into one another, padded."""
+    """Return whether padded shards before and after a step nest."""
     before, after = layouts_of(step)
     sides = before.dims[before.hidden :], after.dims[after.hidden :]
     return all(dims_fit(old, new) for old, new in zip(*sides, strict=True))
 
 
 def dims_fit(before: DimLayout, after: DimLayout) -> bool:
-    """Return whether the shards of one dimension fit into one another."""
+    """Return whether the shards of one dimension nest."""
     small, large = sorted((before, after), key=lambda dim: -dim.parts)
     if small.parts == large.parts:
         ends = zip(before.intervals, after.intervals, strict=True)
@@ -77,8 +77,8 @@ def dims_fit(before: DimLayout, after: DimLayout) -> bool:
 
 
 def sizes_fit(extent: int, few: int, many: int) -> bool:
-    """Return whether shards of `many` parts lie at multiples of their size in those of `few`, which
-    divides it; in the one part of a whole dimension they always do, if it is padded.
+    """Return whether shards of `many` parts lie at multiples of their size in those of `few`, a
+    divisor; in a whole dimension they always do, after padding.
 
     >>> sizes_fit(10, 2, 4), sizes_fit(9, 2, 4), sizes_fit(12, 2, 4), sizes_fit(10, 1, 4)
     (False, False, True, True)
@@ -87,7 +87,7 @@ def sizes_fit(extent: int, few: int, many: int) -> bool:
 
 
 def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
-    """Yield the rounds of each phase of a step; `ids`: the devices, in the order of their ranks."""
+    """Yield the rounds of each phase of a step; `ids`: the devices in rank order."""
     place = {device: rank for rank, device in enumerate(ids.tolist())}
     for phase in step.phases():
         moved = phase.transfers
@@ -103,7 +103,7 @@ def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
 
 
 def seconds_of(step: Step, ids: Integers, network: Network, itemsize: int) -> float:
-    """Return what the rounds of a step take, one after another."""
+    """Return the seconds of a step's rounds in sequence."""
     phases = itertools.chain.from_iterable(rounds_of(step, ids))
     return sum(_seconds(each, ids, network, itemsize) for each in phases if each.away)
 

@@ -1,4 +1,4 @@
-"""Digits of a mesh position as pairs (stride, size): what the search computes with."""
+"""Digits of a mesh position as pairs (stride, size), used by the search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Digits = tuple[Pair, ...]
 
 @functools.cache
 def merged(digits: Digits) -> Digits:
-    """Return digits with contiguous neighbours (major to minor) as one."""
+    """Merge contiguous neighbouring digits (major to minor)."""
     joined: list[Pair] = []
     for stride, size in digits:
         if size == 1:
@@ -28,26 +28,25 @@ def merged(digits: Digits) -> Digits:
 
 @functools.cache
 def ordered(digits: Digits) -> Digits:
-    """Return digits by stride, major first, contiguous ones as one."""
+    """Return digits sorted by stride, major first, with contiguous ones merged."""
     return merged(tuple(sorted(digits, reverse=True)))
 
 
 @functools.cache
 def parts_of(digits: Digits) -> int:
-    """Return into how many parts digits split."""
+    """Return the number of parts that digits make."""
     return math.prod(size for _, size in digits)
 
 
 @functools.cache
 def divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 @functools.cache
 def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the ways to write a number as a product of this many factors, in order.
+    """Return all ordered factorings of a number into this many factors.
 
     >>> factorings(4, 2)
     ((1, 4), (2, 2), (4, 1))
@@ -62,7 +61,7 @@ def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def primes(number: int) -> tuple[int, ...]:
-    """Return the prime factors, ascending, as often as they divide."""
+    """Return the prime factors with multiplicity, ascending."""
     found, divisor = [], 2
     while divisor * divisor <= number:
         while number % divisor == 0:
@@ -74,7 +73,7 @@ def primes(number: int) -> tuple[int, ...]:
 
 @functools.cache
 def minus(digits: Digits, taken: Digits) -> Digits:
-    """Return what is left of digits when parts of them are taken out."""
+    """Return digits with parts of them removed."""
     left = []
     for stride, size in digits:
         at, top = stride, stride * size
@@ -89,7 +88,7 @@ def minus(digits: Digits, taken: Digits) -> Digits:
 
 
 def tail(digits: Digits, major: Digits) -> Digits | None:
-    """Return what digits have after the major-most ones; None if they do not begin with those.
+    """Return the digits after the major-most ones; None if `digits` does not start with those.
 
     >>> tail(((1, 6),), ((2, 3),))
     ((1, 2),)

@@ -1,10 +1,10 @@
 """The basis of reshardings as a graph: normalised shardings, and the collectives between them.
 
-A state is a sharding in digits of the mesh position, (stride, size), so that sub-axes of either
-mesh, and of two meshes over one order of devices, are one language. Contiguous neighbours are one
-digit: `"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of either mesh.
+A state is a sharding in digits of the mesh position, (stride, size), which expresses sub-axes of
+either mesh, and of two meshes over one device order. Contiguous neighbours are one digit:
+`"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of either mesh.
 
-    slice           a dimension is split further over digits that are free; nothing moves
+    slice           a dimension is split further over free digits; nothing moves
     all_gather      the minor-most digits of a dimension, or of several at once, become free
     all_to_all      the minor-most digits of a dimension become those of another; of several, each
                     at once those of another that keeps its own
@@ -12,8 +12,8 @@ digit: `"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of eith
     reduce_scatter  unreduced digits become the minor-most of a dimension
     all_reduce      unreduced digits become free
 
-`layer` says in which order of devices the digits are read: 0 the source's, 1 the target's where
-that is another; only a permute goes from one to the other.
+`layer` is the device order of the digits: 0 the source's, 1 the target's if it differs; only a
+permute changes it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# On meshes of up to this many prime factors, and up to this many shardings, all are looked at if
-# need be.
+# Exact search is limited to meshes with this many prime factors, and this many shardings.
 EXACT_FACTORS = 4
 EXACT = 4000
 
@@ -61,7 +60,7 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A step of the basis but a permute: what it is called, over which digits, where it ends."""
+    """A basis step other than a permute: its op, its digits, and its end state."""
 
     op: str
     digits: Digits
@@ -69,7 +68,7 @@ class Move(NamedTuple):
 
 
 def product_of(state: State) -> tuple[int, ...]:
-    """Return into how many parts each dimension is split."""
+    """Return the number of parts of each dimension."""
     return _product_of(state.dims)
 
 
@@ -80,10 +79,10 @@ def _product_of(dims: tuple[Digits, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Basis:
-    """The states and moves of a reshard whose meshes have the same devices.
+    """The states and moves of a reshard between meshes of the same devices.
 
-    `long_slices`: slices over any digits are one move, as a limit on what a step holds needs it;
-    otherwise over one atom, and the search joins them.
+    `long_slices`: a slice over any digits is one move, as needed under a memory limit; otherwise
+    slices are over one atom, and the search joins them.
     """
 
     reshard: Reshard
@@ -91,37 +90,35 @@ class Basis:
 
     @cached_property
     def layers(self) -> int:
-        """How many orders of devices there are."""
+        """The number of device orders."""
         return 1 if same_devices(self.reshard.source.mesh, self.reshard.target.mesh) else 2
 
     @cached_property
     def size(self) -> int:
-        """How many devices."""
+        """The number of devices."""
         return self.reshard.source.mesh.size
 
     @cached_property
     def start(self) -> State:
-        """The source."""
         return state_of(self.reshard.source, 0)
 
     @cached_property
     def goal(self) -> State:
-        """The target."""
         return state_of(self.reshard.target, self.layers - 1)
 
     @cached_property
     def kept(self) -> Digits:
-        """The unreduced digits of the target, which no step changes."""
+        """The unreduced digits of the target, which steps never change."""
         return self.goal.unreduced
 
     def meshes(self, layer: int) -> tuple[Mesh, ...]:
-        """Return the meshes whose axes name the digits of a layer."""
+        """Return the meshes whose axes can name the digits of a layer."""
         both = (self.reshard.source.mesh, self.reshard.target.mesh)
         return tuple(dict.fromkeys(both)) if self.layers == 1 else (both[layer],)
 
     @cached_property
     def borders(self) -> tuple[frozenset[int], ...]:
-        """Per layer where digits may be cut: at the borders of all sub-axes."""
+        """By layer, where digits may be cut: at the borders of all sub-axes."""
         return tuple(
             frozenset(
                 stride * cut
@@ -134,7 +131,7 @@ class Basis:
 
     @cached_property
     def coarse_borders(self) -> tuple[frozenset[int], ...]:
-        """Per layer the borders of the axes, and of what the source and the target have."""
+        """By layer, the borders of the axes, the source and the target."""
         return tuple(
             frozenset(
                 end
@@ -148,14 +145,14 @@ class Basis:
         )
 
     def _cuts(self, layer: int) -> Iterator[Digits]:
-        """Yield the digits of the sides that are of a layer."""
+        """Yield the sides' digits in a layer."""
         for side in (self.start, self.goal):
             if side.layer == layer:
                 yield from (*side.dims, side.unreduced)
 
     @cached_property
     def atoms(self) -> tuple[Digits, ...]:
-        """Per layer the digits between two borders that have none between them."""
+        """By layer, the digits between neighbouring borders."""
         return tuple(
             tuple(
                 (low, high // low)
@@ -170,7 +167,7 @@ class Basis:
 
     @cached_property
     def chain(self) -> int:
-        """The most atoms that stand beside each other: prime factors, or what is left of them."""
+        """The largest number of atoms side by side: prime factors, or their remainders."""
         longest = 0
         for layer in range(self.layers):
             length = {1: 0}
@@ -182,7 +179,7 @@ class Basis:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether a search looks at every sharding if need be: there are few."""
+        """Whether there are few enough shardings for an exact search."""
         if len(primes(self.size)) > EXACT_FACTORS:
             return False
         atoms, rank = self.chain, self.reshard.rank
@@ -197,7 +194,7 @@ class Basis:
         return {}
 
     def index(self, digits: Digits) -> Integers:
-        """Return the number that digits (major to minor) make of every position; remembered."""
+        """Return the number formed by digits (major to minor) at every position; cached."""
         if digits not in self._indices:
             positions = np.arange(self.size, dtype=np.int64)
             index = np.zeros_like(positions)
@@ -207,7 +204,7 @@ class Basis:
         return self._indices[digits]
 
     def free(self, used: Digits) -> Digits:
-        """Return the maximal digits that are not used, minor to major."""
+        """Return the maximal unused digits, minor to major."""
         gaps, at = [], 1
         for stride, size in sorted(used):
             if stride > at:
@@ -218,7 +215,7 @@ class Basis:
         return tuple(gaps)
 
     def pieces(self, layer: int, spaces: Digits) -> Digits:
-        """Return digits cut where an axis, the source or the target is cut, minor to major."""
+        """Return digits cut at borders of axes, source and target, minor to major."""
         found = []
         for stride, size in spaces:
             at, top = stride, stride * size
@@ -229,7 +226,7 @@ class Basis:
         return tuple(found)
 
     def within(self, layer: int, spaces: Digits) -> Iterator[Pair]:
-        """Yield the atoms inside any of the given digits."""
+        """Yield the atoms inside the given digits."""
         for stride, size in spaces:
             for atom in self.atoms[layer]:
                 top = atom[0] * atom[1]
@@ -237,18 +234,18 @@ class Basis:
                     yield atom
 
     def fits(self, dim: int, parts: int, others: int) -> bool:
-        """Return whether shards of this many parts of a dimension and of this many others fit into
-        one another, so that a step between them is a collective of padded shards."""
+        """Return whether shards of a dimension with this many parts and with this many others nest,
+        so that a step between them is a collective on padded shards."""
         return parts == others or self._fit(dim, min(parts, others), max(parts, others))
 
     def fit(self, state: State, after: State) -> bool:
-        """Return whether the shards of two states fit into one another."""
+        """Return whether the shards of two states nest."""
         pairs = zip(product_of(state), product_of(after), strict=True)
         return all(self.fits(dim, *parts) for dim, parts in enumerate(pairs))
 
     @cached_property
     def is_even(self) -> bool:
-        """Whether every extent divides, however the mesh is cut."""
+        """Whether every extent divides for any cut of the mesh."""
         return all(extent % self.size == 0 for extent in self.reshard.shape)
 
     @cached_property
@@ -262,7 +259,7 @@ class Basis:
         return sizes_fit(extent, few, many)
 
     def free_of(self, state: State) -> Digits:
-        """Return the maximal digits that a state does not use, minor to major."""
+        """Return a state's maximal unused digits, minor to major."""
         return self.free((*itertools.chain.from_iterable(state.dims), *state.unreduced))
 
     def slices(self, state: State) -> Iterator[Move]:
@@ -283,7 +280,7 @@ class Basis:
                     yield ahead[-1]
 
     def moves(self, state: State) -> Iterator[Move]:
-        """Yield all steps from a state but permutes."""
+        """Yield all steps from a state except permutes."""
         yield from self._all_slices(state) if self.long_slices else self.slices(state)
         yield from self._gathers(state)
         yield from self._exchanges(state)
@@ -314,7 +311,7 @@ class Basis:
         yield from found.values()
 
     def narrowings(self, state: State, dim: int) -> Iterator[Move]:
-        """Yield the all-gathers of one dimension's digits, and the all-to-alls from there to
+        """Yield the all-gathers of one dimension's digits, and the all-to-alls from it to
         another."""
         for kept, moved in self.tails(state, dim):
             yield Move("all_gather", moved, with_dim(state, dim, kept))
@@ -323,8 +320,7 @@ class Basis:
                     yield Move("all_to_all", moved, exchanged(state, dim, kept, other, moved))
 
     def tails(self, state: State, dim: int) -> tuple[tuple[Digits, Digits], ...]:
-        """Return the ways to cut a dimension's digits in two: what stays, and the minor-most
-        ones."""
+        """Return the ways to cut a dimension's digits into kept and minor-most moved ones."""
         key = state.layer, state.dims[dim]
         if key not in self._tails:
             self._tails[key] = tuple(self._cut_in_two(*key))
@@ -343,7 +339,7 @@ class Basis:
                     yield (*digits[:i], *rest), ((stride, cut), *minor)
 
     def reductions(self, state: State) -> Iterator[Move]:
-        """Yield the steps that make sums of terms that the target does not have."""
+        """Yield the steps that reduce terms absent from the target."""
         sums = self.outside_kept(state.unreduced)
         if not sums:
             return
@@ -357,7 +353,7 @@ class Basis:
                 yield Move("reduce_scatter", digits, appended(reduced, dim, digits))
 
     def outside_kept(self, unreduced: Digits) -> Digits:
-        """Return the unreduced digits that the target does not have."""
+        """Return the unreduced digits absent from the target."""
         return minus(unreduced, self.kept)
 
 
@@ -368,7 +364,7 @@ def _axes(mesh: Mesh) -> Digits:
 
 
 def state_of(sharding: Sharding, layer: int) -> State:
-    """Return a sharding in digits; `layer`: the order of devices that they are read in."""
+    """Return a sharding in digits; `layer`: their device order."""
     mesh = sharding.mesh
     dims = tuple(
         merged(tuple((d.stride, d.size) for d in sharding.digits(dim)))
@@ -379,24 +375,24 @@ def state_of(sharding: Sharding, layer: int) -> State:
 
 
 def with_dim(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with other digits in one dimension."""
+    """Return a state with the digits of one dimension replaced."""
     return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
 
 
 def appended(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with more digits in one dimension, the minor-most."""
+    """Return a state with digits appended to one dimension as the minor-most."""
     return with_dim(state, dim, merged((*state.dims[dim], *digits)))
 
 
 def exchanged(state: State, dim: int, kept: Digits, other: int, moved: Digits) -> State:
-    """Return a state after an all-to-all: of one dimension some digits are kept, the others become
-    the minor-most of another."""
+    """Return a state after an all-to-all: a dimension keeps some digits, the others become the
+    minor-most of another dimension."""
     dims = list(state.dims)
     dims[dim], dims[other] = kept, merged(dims[other] + moved)
     return State(state.layer, tuple(dims), state.unreduced)
 
 
 def _orders(size: int) -> int:
-    """Return in how many orders an axis can be cut into prime factors."""
+    """Return the number of orders in which an axis can be cut into prime factors."""
     found = Counter(primes(size))
     return math.factorial(found.total()) // math.prod(map(math.factorial, found.values()))

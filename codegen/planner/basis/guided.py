@@ -1,19 +1,18 @@
-"""A search for basis steps that is led by the target, for as many devices as there are.
+"""A guided search for basis steps, for any number of devices.
 
-It looks on from few shardings, and from each only at steps that bring a sharding nearer to the
-target (`alignment.py`):
+It expands few shardings, each only by steps that approach the target (`alignment.py`):
 
-    slice        digits that a dimension misses next are free: nothing else is tried then. Else free
-                 digits anywhere, before the first step that moves
-    all_gather   what is too much, of one dimension or of several at once
-    all_to_all   the minor-most digits to where they are missed, several at once; or one dimension's
-                 minor-most to any other
-    permute      to the target's arrangement of as many parts
-    all_reduce, reduce_scatter  as the basis has them
+    slice        if the digits that a dimension misses next are free, only this is tried. Else free
+                 digits anywhere, before the first step that moves data
+    all_gather   excess digits, of one dimension or of several at once
+    all_to_all   the minor-most digits to dimensions that miss them, several at once; or one
+                 dimension's minor-most to any other
+    permute      to the target's arrangement with as many parts
+    all_reduce, reduce_scatter  all that the basis has
 
-Cheapest first by cost and GREED times `Estimates.lacking`, a lower bound, up to this many shardings
-(`Effort`). From the best of those that are reached at once it goes straight on to the target, so
-that there soon is a path, and what takes longer than that is left out.
+Cheapest first by cost plus GREED times `Estimates.lacking`, a lower bound, up to a number of
+shardings (`Effort`). From the best of those reached in one step it continues straight to the
+target, so that a path exists early and costlier ones can be pruned.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ from shardwright.codegen.planner.basis.slicing import Place, next_slice, slices
 
 @dataclass(frozen=True)
 class Effort:
-    """Shardings that are looked on from at most, and after how many more without a better path a
-    search ends."""
+    """Most shardings to expand, and how many without a better path end a search."""
 
     expansions: int
     patience: int
@@ -59,22 +57,22 @@ class Effort:
 
 BEFORE_EXACT = Effort(60, 20)  # an exact search follows
 POWERS_OF_TWO = Effort(300, 80)
-MIXED = Effort(500, 250)  # where digits of several primes fit less
-LONGEST = 4000  # looked on from at most, where no path is found
+MIXED = Effort(500, 250)  # if digits of several primes fit less often
+LONGEST = 4000  # most expansions if no path is found
 GREED = 2.0
-# Of the shardings that are reached at once, this many of the cheapest are gone on from to the
-# target; of those that are reached from the source, all.
+# From this many of the cheapest shardings reached in one expansion the search continues to the
+# target; from the source's expansion, all.
 COMPLETED = 4
-# Of two paths whose seconds differ by less than this part of them, the one of fewer steps is taken.
+# If two paths differ by less than this fraction of their seconds, the one with fewer steps wins.
 ALIKE = 1e-3
 
 
 class _Candidate(NamedTuple):
-    """A sharding reached at `cost`, or all permutes from there; no path by it takes less than
-    `least`. `is_told`: whether that is all that is known."""
+    """A sharding reached at `cost`, or all permutes from there; no path through it costs less than
+    `least`. `is_told`: whether `least` is final."""
 
     key: float
-    number: int  # the order of entering breaks ties, so that a search is always the same
+    number: int  # insertion order breaks ties, which makes a search deterministic
     cost: float
     least: float
     state: State
@@ -84,8 +82,8 @@ class _Candidate(NamedTuple):
 
 @dataclass
 class Guided:
-    """One led search; `allowed` says whether a step fits in memory. `must_find`: whether it goes on
-    until there is a path; else it ends where one of no better path would."""
+    """One guided search; `allowed` tells whether a step fits in memory. `must_find`: whether to
+    continue until there is a path, rather than stop where one would without a better path."""
 
     basis: Basis
     estimates: Estimates
@@ -99,16 +97,16 @@ class Guided:
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
     _found: float = math.inf  # the cost of the best path
-    _improved: int | None = None  # how many were looked on from when it was found
+    _improved: int | None = None  # number of expansions when it was found
     _sliced: set[State] = field(default_factory=set)
 
     @cached_property
     def _tie(self) -> float:
-        """What a step counts beyond its seconds."""
+        """The cost of a step beyond its seconds."""
         return ALIKE * self.estimates.lacking(self.basis.start)
 
     def run(self) -> Path | None:
-        """Return the cheapest path that is found; None if none fits in memory."""
+        """Return the cheapest path found; None if none fits in memory."""
         self._reach(self.basis.start, 0.0, None)
         while self._queue and (self._seeks or self.expanded < self._last):
             entry = heapq.heappop(self._queue)
@@ -130,13 +128,13 @@ class Guided:
 
     @property
     def _last(self) -> int:
-        """How many shardings are looked on from at most."""
+        """The most shardings to expand."""
         effort = MIXED if self.basis.size.bit_count() > 1 else POWERS_OF_TWO
         effort = BEFORE_EXACT if self.basis.is_exact else effort
         return min(effort.expansions, (self._improved or 0) + effort.patience)
 
     def _least(self, state: State) -> float:
-        """Return what no path by a state takes less than."""
+        """Return a lower bound on paths through a state."""
         return self._best[state] + self.estimates.lacking(state)
 
     def _may_improve(self, state: State, cost: float) -> bool:
@@ -144,8 +142,8 @@ class Guided:
         return cost + self.estimates.lacking(state) < self._found
 
     def _is_done(self, entry: _Candidate) -> bool:
-        """Return whether there is nothing to find ahead, or less soon than the entry says; then it
-        enters again."""
+        """Return whether an entry leads nowhere, or later than it says; in the latter case it is
+        queued again."""
         state, cost = entry.state, entry.cost
         if state == self.basis.goal or entry.least >= self._found:
             return True
@@ -166,7 +164,8 @@ class Guided:
             heapq.heappush(self._queue, entry)
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
-        """Note a path to a state, if it is cheaper than others, and than a path to the target."""
+        """Record a path to a state if it is cheaper than known ones, and than a path to the
+        target."""
         if cost >= self._most(state):
             return False
         self._best[state] = cost
@@ -178,12 +177,12 @@ class Guided:
         return True
 
     def _most(self, state: State) -> float:
-        """Return what a path to a state has to take less than."""
+        """Return the cost that a path to a state must undercut."""
         best = self._best.get(state, math.inf)
         return min(best, self._found)
 
     def _step(self, state: State, cost: float) -> list[State]:
-        """Take every step but permutes."""
+        """Expand by every step except permutes."""
         reached, least = list[State](), cost + self._tie
         for move in self._moves(state):
             if least < self._most(move.after) and self.allowed(state, move.after):
@@ -195,7 +194,7 @@ class Guided:
         return reached
 
     def _permute(self, state: State, cost: float) -> list[State]:
-        """Take every permute."""
+        """Expand by every permute."""
         if cost + self.estimates.with_permute(state, False) >= self._found:
             return []
         choice, reached = self._choice(state), list[State]()
@@ -217,8 +216,8 @@ class Guided:
         return reached
 
     def _complete(self, state: State) -> None:
-        """Go on to the target: what is free and missing is sliced, what others miss goes there,
-        the rest is gathered."""
+        """Continue straight to the target: slice free missing digits, exchange digits that others
+        miss, gather the rest."""
         cost, layer = self._best[state], self.basis.goal.layer
         while state != self.basis.goal and state.layer == layer:
             if state.unreduced != self.basis.kept:
@@ -242,8 +241,8 @@ class Guided:
         return self._gathered(state, place, over)
 
     def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
-        """Return the all-gather of what is too much of some dimensions; of all of a dimension where
-        shards of the rest would not fit."""
+        """Return the all-gather of the excess digits of some dimensions, or of all digits of a
+        dimension whose remaining shards would not nest."""
         dims, gone = list(state.dims), list[tuple[int, int]]()
         for dim in over:
             found = place.dims[dim]
@@ -299,7 +298,7 @@ class Guided:
                 yield Move("all_gather", moved, with_dim(state, dim, kept))
 
     def _tails(self, state: State, place: Place, dim: int) -> list[tuple[Digits, Digits]]:
-        """Return the ways to cut a dimension's digits in two within what is too much."""
+        """Return the ways to cut a dimension's digits in two within the excess ones."""
         most = parts_of(place.dims[dim].excess)
         return [cut for cut in self.basis.tails(state, dim) if parts_of(cut[1]) <= most]
 
@@ -321,8 +320,8 @@ class Guided:
         lost: frozenset[int],
         gained: frozenset[int],
     ) -> Iterator[Move]:
-        """Yield all-to-alls that bring digits to where they are missed next: one, and more of them
-        at once."""
+        """Yield all-to-alls that move digits to dimensions that miss them next: one, or several at
+        once."""
         for dim, found in enumerate(place.dims):
             if not found.excess or dim in gained or dim in lost:
                 continue
@@ -341,8 +340,8 @@ class Guided:
                     )
 
     def _choice(self, state: State) -> Choice | None:
-        """Return where permutes lead; None while sums are still to be made, and where terms stay
-        that keep to their order of devices."""
+        """Return the targets of permutes; None while sums are pending, or if remaining terms are
+        tied to their device order."""
         layer, parts = self.basis.goal.layer, product_of(state)
         if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
             return None

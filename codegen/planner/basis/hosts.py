@@ -1,4 +1,5 @@
-"""What the hosts of a hierarchical topology lack, all devices of a host together."""
+"""Lower bounds from the data that the hosts of a hierarchical topology lack, all devices of a host
+together."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts that devices are on; `ids`: by layer, the device at every position."""
+    """The hosts of the devices; `ids`: by layer, the device at every position."""
 
     basis: Basis
     topology: Hierarchical
@@ -26,17 +27,16 @@ class Hosts:
     _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
 
     def seconds(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target: what a host lacks of the
-        target shards of its devices has to come over its one link, once.
+        """Return a lower bound on the seconds from a state to the target: the part of its devices'
+        target shards that a host lacks must come over its one link, once.
 
-        A step takes at least as long as that link is busy, so that this is no more than what a
-        step brings and what is left after it.
+        A step takes at least as long as that link is busy, so the bound is consistent.
         """
         shared = self._wanted[:, :, None] * self._weight(state)[:, None, :]
         for dim, digits in enumerate(state.dims):
             shared *= self._overlap(state.layer, dim, digits)
         lacking = (self._needed - shared.sum(axis=(1, 2))).max() * self._nbytes
-        if lacking < 0.5:  # less than a byte is rounding
+        if lacking < 0.5:  # below one byte is rounding
             return 0.0
         return self.topology.between_latency + float(lacking) / self.topology.between_bandwidth
 
@@ -50,7 +50,7 @@ class Hosts:
 
     @cached_property
     def _needed(self) -> Floats:
-        """What the devices of each host shall hold together, as a part of the tensor."""
+        """The fraction of the tensor that each host's devices need together."""
         share = math.prod(1.0 / parts_of(digits) for digits in self.basis.goal.dims)
         needed: Floats = self._wanted.sum(axis=1) * share
         return needed
@@ -67,8 +67,8 @@ class Hosts:
         return tuple(found)
 
     def _weight(self, state: State) -> Floats:
-        """Return one over how many devices of its host have the same shard as each device, 0 where
-        there is none: [hosts, devices]."""
+        """Return the reciprocal of the number of devices in the host with the same shard as each
+        device, 0 without a device: [hosts, devices]."""
         key = state.layer, ordered(tuple(itertools.chain.from_iterable(state.dims)))
         if key not in self._weights:
             place, there = self._places[state.layer]
@@ -78,8 +78,8 @@ class Hosts:
         return self._weights[key]
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
-        """Return the part of a dimension that a device shall hold and another has: [hosts, devices,
-        devices]."""
+        """Return the fraction of a dimension that one device needs and another holds: [hosts,
+        devices, devices]."""
         key = layer, dim, digits
         if key not in self._overlaps:
             low, end = (
@@ -91,6 +91,6 @@ class Hosts:
         return self._overlaps[key]
 
     def _ends(self, layer: int, digits: Digits) -> tuple[Floats, Floats]:
-        """Return where the part of a dimension on every device of every host begins and ends."""
+        """Return the start and end of the range of a dimension on every device of every host."""
         low = self.basis.index(digits)[self._places[layer][0]] / parts_of(digits)
         return low, low + 1.0 / parts_of(digits)

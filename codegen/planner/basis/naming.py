@@ -1,4 +1,4 @@
-"""From states of the basis to named shardings, and from a path to the steps of a plan."""
+"""Names for states of the basis, and the plan steps of a path."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Naming:
         return tuple(found)
 
     def _is_cut_otherwise(self, source: Named) -> bool:
-        """Return whether the target has other shards, though its digits make the same state: a
-        nested split goes axis by axis, which may be others."""
+        """Return whether the target's shards differ although its digits make the same state: a
+        nested split depends on the order of axes."""
         goal: Named = (self.basis.goal, self.basis.reshard.target, source[2])
         pairs = zip(self._layout(source).dims, self._layout(goal).dims, strict=True)
         return any(
@@ -77,12 +77,12 @@ class Naming:
 
     @property
     def _operator(self) -> Operator:
-        """What makes one value of the terms of the source, on the way too."""
+        """The operator that reduces the terms of the source, also in intermediate steps."""
         return self.basis.reshard.source.operator
 
     def _layout(self, named: Named) -> Layout:
-        """Return the layout of a state under the digits of its sharding: a nested split goes by
-        them."""
+        """Return the layout of a state under its sharding's digits, on which a nested split
+        depends."""
         state, sharding, split = named
         hidden = tuple(DimLayout(digit.size, (digit,)) for digit in _places(state.unreduced))
         dims = tuple(
@@ -94,7 +94,7 @@ class Naming:
         return Layout(sharding.mesh, hidden + dims, free, len(hidden))
 
     def sharding(self, state: State) -> Sharding:
-        """Return a state on the first mesh whose sub-axes it is made of."""
+        """Return a state as a sharding on the first mesh that can express it."""
         for mesh in self._meshes(state.layer):
             found = [refs_of(mesh, digits) for digits in (*state.dims, state.unreduced)]
             named = [refs for refs in found if refs is not None]
@@ -104,8 +104,7 @@ class Naming:
         raise AssertionError("a mesh of one axis names every state")
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:
-        """Return the sub-axes that a step is about, on the mesh of its sharding where that has
-        them."""
+        """Return a step's sub-axes, on its sharding's mesh if that can express them."""
         for candidate in (mesh, *self._meshes(layer)):
             refs = refs_of(candidate, digits)
             if refs is not None:
@@ -123,5 +122,5 @@ def _places(digits: Digits) -> tuple[Digit, ...]:
 
 
 def split_of(text: str) -> Split:
-    """Return the split of a name that a reshard has."""
+    """Return the split of this name."""
     return "nested" if text == "nested" else "flat"

@@ -1,7 +1,7 @@
-"""Permutes: from a sharding to any other with as many parts of every dimension.
+"""Permutes: from a sharding to any other with as many parts in every dimension.
 
-Every shard moves as a whole: a device that shall hold what it holds keeps it, and of the others
-each holder sends it to one that shall hold it, in the order of their ranks.
+Every shard moves whole: a device that needs the shard it holds keeps it; the remaining holders and
+receivers of a shard are paired in rank order.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Choice:
-    """States that a permute may lead to, the layer of each, and who is to receive each shard then:
-    device ids [states, devices], by the number of the shard that they hold, and by position."""
+    """States reachable by a permute, the layer of each, and the receivers of each shard: device ids
+    [states, devices], by the number of the shard and by position."""
 
     states: tuple[State, ...]
     layers: Integers
@@ -43,7 +43,7 @@ class Permutes:
     _receivers: dict[State, Integers] = field(default_factory=dict)
 
     def all_of(self, state: State) -> Choice:
-        """Return every state that a permute leads to, this one too."""
+        """Return every state reachable by a permute, including this one."""
         parts, layers = product_of(state), self._layers(state)
         key = parts, state.unreduced, layers
         if key not in self._choices:
@@ -52,7 +52,7 @@ class Permutes:
         return self._choices[key]
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
-        """Return what permutes from a state cost, by the receivers [k, devices] of each."""
+        """Return the cost of permutes from a state, given the receivers [k, devices] of each."""
         have, senders = self._by_shard(state)
         held = np.zeros(int(senders.max()) + 1, dtype=np.int64)
         held[senders] = have
@@ -72,26 +72,25 @@ class Permutes:
         return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
     def least(self, state: State, choice: Choice) -> Floats:
-        """Return a lower bound on what each permute costs: to another order of devices, it may move
+        """Return a lower bound on the cost of each permute: one to another device order may move
         nothing."""
         least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
         return least
 
     def _by_shard(self, state: State) -> tuple[Integers, Integers]:
-        """Return the numbers of shards, ascending, and the ids of the devices that hold them, in
-        the order of their ranks."""
+        """Return shard numbers in ascending order, and the ids of their holders in rank order."""
         number, rank = self._number(state), self._by_rank[state.layer]
         order = rank[np.argsort(number[rank], kind="stable")]
         return number[order], self.estimates.prices[state.layer].ids[order]
 
     @cached_property
     def _by_rank(self) -> Integers:
-        """By layer, the positions in the order of the ranks of their devices."""
+        """By layer, the positions in rank order of their devices."""
         found = [np.argsort(prices.ids) for prices in self.estimates.prices]
         return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
-        """Return states of as many parts with their receivers, which are remembered."""
+        """Return states with as many parts, with their receivers; cached."""
         found = tuple(states)
         layers = np.array([state.layer for state in found], dtype=np.int64)
         new = tuple(state for state in found if state not in self._receivers)
@@ -101,7 +100,7 @@ class Permutes:
         return Choice(found, layers, np.array(rows, np.int64).reshape(-1, self.basis.size))
 
     def _received(self, states: tuple[State, ...]) -> Integers:
-        """Return who is to receive each shard of each state, as a choice has it."""
+        """Return the receivers of each shard in each state, as in a choice."""
         layers = np.array([state.layer for state in states], dtype=np.int64)
         numbers = np.stack([self._number(state) for state in states])
         rank = self._by_rank[layers]
@@ -126,14 +125,13 @@ class Permutes:
         )  # fmt: skip
 
     def _layers(self, state: State) -> range:
-        """Return where permutes lead: values that are still sums stay in their order of devices."""
+        """Return the layers that permutes may lead to: pending sums stay in their device order."""
         if state.unreduced:
             return range(state.layer, state.layer + 1)
         return range(self.basis.layers)
 
     def _states(self, layer: int, unreduced: Digits, parts: Parts) -> list[State]:
-        """Return all states of a layer with this many parts of each dimension, for the exact
-        search."""
+        """Return all states of a layer with this many parts per dimension, for the exact search."""
         found: list[tuple[tuple[Digits, ...], Digits]] = [((), self.basis.free(unreduced))]
         for count in parts:
             found = [
@@ -144,8 +142,8 @@ class Permutes:
         return sorted(State(layer, dims, unreduced) for dims, _ in found)
 
     def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
-        """Return all digits, in any order, that are made of atoms within free ones and this many
-        parts."""
+        """Return all sequences of digits, in any order, made of atoms within free ones and with
+        this many parts."""
         if count == 1:
             return ((),)
         key = (layer, free, count)
@@ -160,7 +158,7 @@ class Permutes:
         return self._arranged[key]
 
     def _number(self, state: State) -> Integers:
-        """Return a number of the shard, and of the sum, at every position."""
+        """Return the number of the shard, and of the sum, at every position."""
         number = self.basis.index(state.unreduced)
         for digits in state.dims:
             number = number * parts_of(digits) + self.basis.index(digits)
@@ -182,7 +180,7 @@ class Permutes:
 
 
 def permuted(have: list[int], want: list[int]) -> list[list[int]]:
-    """Return the permute [sender, receiver] of ranks that hold and want shards of these numbers, as
+    """Return the permute [sender, receiver] of ranks that hold and need shards of these numbers, as
     modules make it.
 
     >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
@@ -196,7 +194,7 @@ def permuted(have: list[int], want: list[int]) -> list[list[int]]:
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:
-    """Return whether digits do not overlap, so that they name sub-axes side by side."""
+    """Return whether digits are disjoint, so that they name distinct sub-axes."""
     at = 1
     for stride, size in sorted(digits):
         if stride < at or stride % at:

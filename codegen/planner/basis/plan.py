@@ -28,8 +28,8 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 from shardwright.ir.unreduced import Fate
 
-# Shards of up to this many bytes may be held on the way, however small source and target are: what
-# they take does not matter, and one gather of a small tensor takes least.
+# Intermediate shards up to this many bytes are always allowed: their memory does not matter, and
+# one gather is fastest for a small tensor.
 SMALL_BYTES = 1 << 20
 # Boxes of a step are listed on meshes of up to this many devices.
 MOST_LISTED = 512
@@ -38,11 +38,10 @@ MOST_LISTED = 512
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
-    No shard in between is larger than the larger one of source and target, but for such as are
-    within SMALL_BYTES, or, with a limit, no step holds more before and after than that. Where the
-    default cannot be met, the plan says why.
-    Raises InputError for meshes of different devices, sums of booleans, and a limit that leaves no
-    sequence.
+    With a limit, no step holds more than that before and after. By default, no intermediate shard
+    exceeds the larger of source, target and SMALL_BYTES; if that is impossible, the plan says why.
+    Raises InputError for meshes of different devices, sums of booleans, and a limit that no
+    sequence meets.
     """
     _check_devices(reshard)
     if reshard.reads_one or not _keeps_terms(reshard):
@@ -74,7 +73,7 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
         found = _cheaper(found, fitting, estimates)
     traffic = traffic_of(reshard, found.steps)
     bound = found.path.bound
-    if not basis.is_even:  # box by box a step may take less than padded
+    if not basis.is_even:  # boxes may be cheaper than padding
         bound = min(bound, estimates.at_least(traffic.bound_received_max))
     said = Prediction(
         str(network.topology), sum(found.costs), found.costs, bound, found.peak(estimates),
@@ -85,7 +84,7 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
 
 @dataclass(frozen=True)
 class _Found:
-    """A path as named steps, the seconds of each as emitted, and whether all are collectives of
+    """A path as named steps, the seconds of each as emitted, and whether all are collectives on
     padded shards."""
 
     path: Path
@@ -95,10 +94,10 @@ class _Found:
 
     @staticmethod
     def of(path: Path, estimates: Estimates) -> _Found:
-        """Return a path with its steps; of those whose shards do not fit, what all transfers at
-        once take."""
+        """Return a path with its steps; steps whose shards do not nest are priced with all
+        transfers at once."""
         steps = Naming(estimates.basis).steps(path.steps)
-        known = path.costs or (0.0,) * len(steps)  # the same sharding, cut otherwise
+        known = path.costs or (0.0,) * len(steps)  # the same sharding, cut differently
         network, itemsize = estimates.network, estimates.basis.reshard.itemsize
         costs = [
             cost
@@ -109,7 +108,7 @@ class _Found:
         return _Found(path, steps, tuple(costs), all(map(fits, steps)))
 
     def by_boxes(self, estimates: Estimates) -> _Found:
-        """Return the same with steps whose shards do not fit priced box by box."""
+        """Return the same path with non-nesting steps priced as rounds of boxes."""
         reshard = estimates.basis.reshard
         ids = ids_of(reshard.source.mesh)
         if not same_devices(reshard.source.mesh, reshard.target.mesh):
@@ -122,11 +121,11 @@ class _Found:
 
     @property
     def seconds(self) -> float:
-        """What all steps take."""
+        """The seconds of all steps."""
         return sum(self.costs)
 
     def peak(self, estimates: Estimates) -> int:
-        """Return the most bytes of the tensor that a device holds at once."""
+        """Return the most bytes of the tensor on a device at once."""
         basis, moves = estimates.basis, self.path.steps
         states = [basis.start, *(move.after for move in moves)] + [basis.goal] * (not moves)
         held = [int(estimates.shard_bytes(state)) for state in states]
@@ -134,8 +133,8 @@ class _Found:
 
 
 def _cheaper(found: _Found, fitting: Path | None, estimates: Estimates) -> _Found:
-    """Return the cheaper of a path with steps that go box by box, and one without such. On a mesh
-    too large to list boxes these are priced as if all went at once."""
+    """Return the cheaper of a path with steps by boxes and one without. On a mesh too large to list
+    boxes, these are priced as if all moved at once."""
     lists = estimates.basis.size <= MOST_LISTED
     other = None if fitting is None else _Found.of(fitting, estimates)
     if other is None or (other.fits and found.seconds < other.seconds):
@@ -148,7 +147,7 @@ def _whatever(_before: State, _after: State) -> bool:
 
 
 def _fitting(basis: Basis, allowed: Allowed) -> Allowed:
-    """Return whether steps are allowed, and collectives of padded shards."""
+    """Return a filter for allowed steps that are collectives on padded shards."""
     return lambda before, after: basis.fit(before, after) and allowed(before, after)
 
 
@@ -159,9 +158,9 @@ def _of(
 
 
 def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> SteppedPlan:
-    """Return the plan with one step more: along new unreduced axes one holder keeps the value.
+    """Return the plan with a final step: along new unreduced axes one holder keeps the value.
 
-    It comes last: along these axes devices are replicas until then, of which a step moves as much.
+    It comes last: until then devices are replicas along these axes, which steps move at equal cost.
     """
     after, split = reshard.target, split_of(reshard.target_split)
     before = moved.reshard.target
@@ -187,9 +186,9 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
 def _search(
     basis: Basis, estimates: Estimates, allowed: Allowed, must_find: bool = True
 ) -> Path | None:
-    """Return the cheapest path that is found: where there are few shardings the exact one, unless
-    the led search has one as good of fewer steps. `must_find`: whether a long search is worth it.
-    """
+    """Return the cheapest path found: the exact one if there are few shardings, unless the guided
+    search has an equally cheap one with fewer steps. `must_find`: whether a long search is
+    worthwhile."""
     permutes = Permutes(basis, estimates)
     known = Guided(basis, estimates, permutes, allowed, must_find).run()
     if not basis.is_exact:
@@ -202,8 +201,8 @@ def _search(
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
-    """Return whether steps are within a limit; without one, within the larger shard of the two
-    sides, or SMALL_BYTES."""
+    """Return a filter for steps within a limit; without one, within the larger of the two sides'
+    shards and SMALL_BYTES."""
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)
     if memory_limit is None:
@@ -234,8 +233,8 @@ def _check_devices(reshard: Reshard) -> None:
 
 
 def _keeps_terms(reshard: Reshard) -> bool:
-    """Return whether what stays unreduced is the same digits of a device's position on both
-    sides."""
+    """Return whether the remaining unreduced axes are the same digits of a device's position on
+    both sides."""
     sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.fate.kept
     digits = [tuple(map(mesh.digit, kept)) for mesh in sides]
     return not kept or (same_devices(*sides) and digits[0] == digits[1])

@@ -1,12 +1,12 @@
-"""A reshard with less told of its shardings: the least that is still to come in an exact search.
+"""A relaxed reshard that forgets part of a sharding: lower bounds for an exact search.
 
-Of a sharding only this is kept: which digits of the position are in use, and how many parts every
-dimension has; not which digits split which dimension. A gather or an all-to-all over some digits
-then costs what it does, wherever they are; a permute leads to any digits in use, at the least that
-a permute costs. Every path between shardings is one between these, so that the shortest one bounds
-it from below, and there are few of them: 104 for the 685 shardings of rank 3 on 16 devices.
+Only the set of digits in use and the number of parts of every dimension are kept, not which digits
+split which dimension. A gather or an all-to-all over some digits keeps its cost, wherever they are;
+a permute leads to any digits in use, at the minimum cost of a permute. Every path between shardings
+maps to one between relaxed ones, so the shortest relaxed path is a lower bound, and there are few
+relaxed shardings: 104 for the 685 shardings of rank 3 on 16 devices.
 
-Sums that are still to be made are not told of: nothing is said of such shardings.
+Shardings with pending sums have no bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Price = Callable[[str, int, Digits, Parts], float]
 
 
 class Relaxed(NamedTuple):
-    """What is kept of a sharding."""
+    """A relaxed sharding."""
 
     layer: int
     used: Digits
@@ -43,10 +43,10 @@ class Relaxed(NamedTuple):
 
 @dataclass
 class Remaining:
-    """Seconds from what is kept of shardings to what is kept of the target, nearest first.
+    """Seconds from relaxed shardings to the relaxed target, nearest first.
 
-    `price`: seconds of a collective over digits of a layer, by the parts before it; `permute`: the
-    least that moving a shard takes; `nbytes`: of a shard, by the parts.
+    `price`: seconds of a collective over digits of a layer, by the parts before it; `permute`:
+    least seconds to move a shard; `nbytes`: bytes of a shard, by its parts.
     """
 
     basis: Basis
@@ -65,14 +65,13 @@ class Remaining:
         self._reach(self.relaxed(self.basis.goal), 0.0)
 
     def relaxed(self, state: State) -> Relaxed:
-        """Return what is kept of a sharding."""
         if state not in self._kept:
             used = ordered(tuple(itertools.chain.from_iterable(state.dims)))
             self._kept[state] = Relaxed(state.layer, used, product_of(state))
         return self._kept[state]
 
     def seconds(self, state: State) -> float:
-        """Return the least from a state to the target; 0 if sums are still to be made."""
+        """Return a lower bound from a state to the target; 0 if sums are pending."""
         if state.unreduced != self.basis.kept:
             return 0.0
         wanted = self.relaxed(state)
@@ -81,10 +80,10 @@ class Remaining:
         return self._settled[wanted]
 
     def so_far(self, state: State) -> float:
-        """Return what is known of `seconds` without looking further."""
+        """Return the known lower bound on `seconds` without searching further."""
         if state.unreduced != self.basis.kept:
             return 0.0
-        nearest = self._queue[0][0] if self._queue else 0.0  # what is not settled is no nearer
+        nearest = self._queue[0][0] if self._queue else 0.0  # unsettled nodes are no nearer
         return self._settled.get(self.relaxed(state), nearest)
 
     def stays(self, state: State) -> bool:
@@ -92,13 +91,13 @@ class Remaining:
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
 
     def of_parts(self, parts: Parts) -> float:
-        """Return the least from any state with this many parts."""
+        """Return a lower bound from any state with this many parts."""
         while parts not in self._least:
             self._settle()
         return self._least[parts]
 
     def _settle(self) -> None:
-        """Settle the nearest to the target, and the steps that lead to it."""
+        """Settle the nearest node to the target, and relax the steps that lead to it."""
         seconds, node = heapq.heappop(self._queue)
         if node in self._settled:
             return
@@ -119,7 +118,7 @@ class Remaining:
             heapq.heappush(self._queue, (seconds, node))
 
     def _before(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """Yield what one step leads to a node from, and its seconds."""
+        """Yield the nodes from which one step leads to a node, with its seconds."""
         layer, used, parts = node
         for digits, joined in self._outside[layer, used]:
             for before in _multiplied(parts, parts_of(digits)):
@@ -135,14 +134,14 @@ class Remaining:
         yield from self._before_exchange(node)
 
     def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """Yield what `_before` does, of all-to-alls: over whichever digits of a size cost least."""
+        """Yield such nodes for all-to-alls, over the cheapest digits of each size."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
             for before in _exchanged_before(parts, size):
                 yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
-        """Return the least that an all-to-all over some of these digits takes."""
+        """Return the minimum cost of an all-to-all over some of these digits."""
         key = layer, choice, self.nbytes(parts)
         if key not in self._exchanges:
             prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
@@ -151,7 +150,8 @@ class Remaining:
 
     @cached_property
     def _by_size(self) -> dict[Use, tuple[tuple[int, tuple[Digits, ...]], ...]]:
-        """By digits in use: how many parts some of them make, and all that make as many."""
+        """By digits in use: the numbers of parts that subsets make, and all subsets that make as
+        many."""
         found = {}
         for use, cuts in self._inside.items():
             sizes: dict[int, list[Digits]] = {}
@@ -162,7 +162,7 @@ class Remaining:
 
     @cached_property
     def _inside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
-        """By digits in use, some of them and the others."""
+        """By digits in use, each subset and its complement."""
         free = self.basis.free(self.basis.kept)
         return {
             (layer, used): [(some, minus(used, some)) for some in self._within(layer, used) if some]
@@ -171,7 +171,7 @@ class Remaining:
         }
 
     def _within(self, layer: int, space: Digits) -> list[Digits]:
-        """Return all digits, none too, that are made of atoms within the given ones."""
+        """Return all digits, including none, made of atoms within the given ones."""
         found: list[Digits] = [()]
         for some in found:
             for atom in self.basis.within(layer, minus(space, some)):
@@ -182,7 +182,7 @@ class Remaining:
 
     @cached_property
     def _outside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
-        """By digits in use, some that are not, and all together."""
+        """By digits in use, each set of unused ones, and the union."""
         found: dict[Use, list[tuple[Digits, Digits]]] = {use: [] for use in self._inside}
         for (layer, joined), cuts in self._inside.items():
             for some, left in cuts:
@@ -191,7 +191,7 @@ class Remaining:
 
     @cached_property
     def _alike(self) -> dict[int, list[Use]]:
-        """The digits that may be in use, by how many parts they make."""
+        """The possible sets of digits in use, by the number of their parts."""
         found: dict[int, list[Use]] = {}
         for layer, used in self._inside:
             found.setdefault(parts_of(used), []).append((layer, used))
@@ -199,7 +199,7 @@ class Remaining:
 
     @cached_property
     def _same(self) -> dict[Use, list[Use]]:
-        """The digits of another order of devices that put the same devices together."""
+        """The digits of another device order that group the same devices."""
         together: dict[tuple[int, ...], list[Use]] = {}
         for use in self._inside:
             together.setdefault(self._together(*use), []).append(use)
@@ -210,7 +210,7 @@ class Remaining:
         }
 
     def _together(self, layer: int, used: Digits) -> tuple[int, ...]:
-        """Return, for each device, the first one that has the same values of these digits."""
+        """Return, for each device, the first one with the same values of these digits."""
         devices = np.argsort(self.prices[layer].ids)
         _, first, number = np.unique(
             self.basis.index(used)[devices], return_index=True, return_inverse=True
@@ -220,7 +220,7 @@ class Remaining:
 
 @functools.cache
 def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return this many times these parts, in all ways."""
+    """Return all ways to multiply the parts by this size."""
     return tuple(
         tuple(map(operator.mul, parts, factors)) for factors in factorings(size, len(parts))
     )
@@ -228,7 +228,7 @@ def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return from which parts digits of a size that change places make these."""
+    """Return the parts from which an exchange of digits of a size makes these."""
     return tuple(
         tuple(
             count // factor * other
@@ -241,7 +241,7 @@ def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged(size: int, rank: int) -> tuple[tuple[Parts, Parts], ...]:
-    """Return by how much every dimension gains and loses when digits of a size change places."""
+    """Return the gain and loss of every dimension for each exchange of digits of a size."""
     ways = factorings(size, rank)
     return tuple(
         (gained, lost)

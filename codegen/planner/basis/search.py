@@ -1,19 +1,18 @@
 """The cheapest sequence of basis steps: a shortest path, found best first.
 
-Costs are seconds of the cost model. A step counts a TIE more, which is less than the model tells
-apart and more than rounding: of paths as cheap, one of the fewest steps is taken. The estimate of
-what is still to come is a lower bound (`estimate`), so that the first path that reaches the target
-is a cheapest one. The first EARLY shardings are looked on from by a cheap part of it:
-many reshards are done by then. A state enters the queue by the part that is quick to tell.
+Costs are seconds of the cost model. A step costs a TIE more, less than the model's resolution and
+more than rounding, so that among equally cheap paths one with the fewest steps wins. The estimate
+of the rest is a lower bound (`estimate`), so the first path that reaches the target is a cheapest
+one. The first EARLY expansions use a cheap part of the estimate, which suffices for many reshards.
+A state enters the queue by its quick estimate.
 
 Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
 costs, and are priced together when it comes first.
 
-It is for few shardings (`Basis.is_exact`); a path that the led search found (`guided.py`) spares it
-what takes longer. It ends with the cheapest path, or, after MOST_LOOKED looks, with the best that
-it has. `Path.bound` is what no sequence of basis steps can beat, whatever memory it takes: the
-least of the cost, of what the steps that memory does not allow lead to at least, and of what is
-left to be looked at; less what steps count beyond their cost.
+It is for few shardings (`Basis.is_exact`); a path found by the guided search (`guided.py`) prunes
+costlier ones. It ends with the cheapest path or, after MOST_LOOKED expansions, with the best so
+far. `Path.bound` is a lower bound on any sequence of basis steps with unlimited memory: the minimum
+of the cost, of the bounds of steps that memory forbids, and of the open entries, minus the ties.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from shardwright.codegen.planner.basis.graph import Basis, Move, State
 from shardwright.codegen.planner.basis.permutes import Permutes
 
 MOST_LOOKED = 400
-# What a step counts beyond its cost, as a part of the least latency.
+# The tie of a step, as a fraction of the smallest latency.
 TIE = 1e-6
-# What sums of seconds may be off by, as a part of them.
+# Relative error of sums of seconds.
 ROUNDING = 1e-9
-# Shardings that are looked on from before the estimate is told in whole, which takes a while.
+# Shardings expanded before the full estimate, which is slow, is computed.
 EARLY = 12
 
 # Whether a step from one state to another fits in memory.
@@ -45,7 +44,7 @@ Allowed = Callable[[State, State], bool]
 
 @dataclass(frozen=True)
 class Path:
-    """The steps of a path with their seconds, and a lower bound on the seconds of any path."""
+    """The steps of a path with their seconds, and a lower bound for any path."""
 
     steps: tuple[Move, ...]
     costs: tuple[float, ...]
@@ -53,15 +52,15 @@ class Path:
 
     @property
     def seconds(self) -> float:
-        """How long all steps take one after another."""
+        """The seconds of all steps in sequence."""
         return sum(self.costs)
 
 
 class _Entry(NamedTuple):
-    """An entry of the queue: a state reached at `cost`, or all permutes from there."""
+    """A queue entry: a state reached at `cost`, or all permutes from there."""
 
     key: float
-    number: int  # the order of entering breaks ties, so that a search is always the same
+    number: int  # insertion order breaks ties, which makes a search deterministic
     cost: float
     state: State
     permutes: bool
@@ -69,9 +68,9 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Search:
-    """One search over the basis of a reshard; `known`: a path that another search has found.
-    `expanded`: the shardings it looked on from, and the cost at which; `looked`: how often it did,
-    all permutes of a sharding counted once more."""
+    """One search over the basis of a reshard; `known`: a path from another search. `expanded`: the
+    expanded shardings with their costs; `looked`: the number of expansions, where all permutes of a
+    sharding count as one."""
 
     basis: Basis
     estimates: Estimates
@@ -84,7 +83,7 @@ class Search:
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
     _entered: int = 0
-    _refused: float = math.inf  # what no path by a step that memory does not allow can beat
+    _refused: float = math.inf  # lower bound on paths through steps that memory forbids
 
     @cached_property
     def _tie(self) -> float:
@@ -117,7 +116,7 @@ class Search:
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
     def _is_too_soon(self, entry: _Entry) -> bool:
-        """Return whether the whole estimate says more than the entry; then it enters again."""
+        """Return whether the full estimate exceeds the entry's, which is then queued again."""
         ahead = self._ahead(entry.state, entry.permutes)
         if entry.cost + ahead <= entry.key:
             return False
@@ -144,7 +143,7 @@ class Search:
 
     def _every_permute(self, entry: _Entry) -> None:
         state = entry.state
-        if not self.allowed(state, state):  # as large as what any permute leads to
+        if not self.allowed(state, state):  # as large as after any permute
             self._refuse(entry.key)
             return
         choice = self.permutes.all_of(state)
@@ -191,11 +190,11 @@ class Search:
         return max(0.0, (1 - ROUNDING) * min(seconds, proven))
 
     def _most_steps(self, seconds: float) -> float:
-        """Return more steps than any sequence has that takes no longer and comes by no sharding
-        twice.
+        """Return an upper bound on the steps of a sequence that takes no longer and visits no
+        sharding twice.
 
-        All but slices, and permutes to another order of devices, take a latency; slices between
-        two of them are no more than there are atoms.
+        Every step takes a latency except slices and permutes to another device order; between two
+        such steps there are at most as many slices as atoms.
         """
         latency = self.estimates.network.topology.least_latency
         taken = self.basis.layers + (seconds / latency if latency else 0.0)
@@ -205,8 +204,8 @@ class Search:
 def way_to(
     state: State, came: Mapping[State, tuple[State, Move, float]], permutes: Permutes
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps that lead to a state, with their seconds; `came`: for each state but the
-    first the one before it, and the step between them."""
+    """Return the steps that lead to a state, with their seconds; `came`: the predecessor and step
+    of each state but the first."""
     found: list[tuple[Move, float]] = []
     while state in came:
         state, move, seconds = came[state]
@@ -219,7 +218,7 @@ def way_to(
 def _slices_joined(
     found: list[tuple[Move, float]],
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps with slices that follow each other as one."""
+    """Return the steps with consecutive slices joined."""
     joined: list[tuple[Move, float]] = []
     for move, seconds in found:
         if joined and move.op == "slice" == joined[-1][0].op:

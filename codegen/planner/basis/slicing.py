@@ -1,5 +1,5 @@
-"""Slices that a led search tries: what the target misses and is free; and free digits in any
-dimension, so that what moves after that are smaller shards."""
+"""Slices that a guided search tries: free digits that the target misses; and free digits in any
+dimension, which shrink the shards moved afterwards."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from shardwright.codegen.planner.basis.digits import (
 )
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 
-# Ways to spread free digits over dimensions before anything moves.
+# Most ways to spread free digits over dimensions before anything moves.
 MOST_SPREAD = 256
-# Ways to make as many parts as the target has by slices.
+# Most ways to reach the target's number of parts by slices.
 MOST_FACTORED = 24
 
 
 @dataclass(frozen=True)
 class Place:
-    """A sharding beside the target: per dimension, and the digits that are free."""
+    """A sharding compared with the target: by dimension, and the free digits."""
 
     dims: tuple[Alignment, ...]
     free: Digits
 
 
 def next_slice(state: State, place: Place) -> Move | None:
-    """Return the slice over all that dimensions miss next and that is free, if there is."""
+    """Return the slice over all free digits that dimensions miss next, if any."""
     if not place.free:
         return None
     dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()
@@ -54,7 +54,7 @@ def next_slice(state: State, place: Place) -> Move | None:
 
 
 def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
-    """Yield slices over free digits, in any dimensions."""
+    """Yield slices over free digits in any dimensions."""
     yield from _to_parts(basis, state, free)
     rank = len(state.dims)
     cuts = basis.pieces(state.layer, free), free
@@ -71,8 +71,8 @@ def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 
 def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
-    """Yield slices over free digits, major ones first, that make as many parts of each
-    dimension as the target has, or a multiple; and those that make as many in all."""
+    """Yield slices over free digits, major ones first, that give each dimension the target's number
+    of parts or a multiple; and those with the target's total number."""
     held, wanted = product_of(state), product_of(basis.goal)
     pairs = zip(held, wanted, strict=True)
     ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]
@@ -86,8 +86,8 @@ def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 
 def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
-    """Return the slice that multiplies the parts of each dimension, over the major-most digits that
-    are free; None if these do not suffice."""
+    """Return the slice that multiplies the parts of each dimension, over the major-most free
+    digits; None if these do not suffice."""
     dims, taken = list(state.dims), list[tuple[int, int]]()
     for dim, more in enumerate(factors):
         for stride, size in sorted(free, reverse=True):
@@ -103,7 +103,7 @@ def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None
 
 
 def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
-    """Return the largest major part of a digit that is free, or None."""
+    """Return the largest free major part of a digit, or None."""
     stride, size = digit
     for part in reversed(divisors(size)):
         low = stride * size // part

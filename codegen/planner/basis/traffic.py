@@ -1,4 +1,4 @@
-"""What the steps of a plan move, by device, beside the lower bounds of its reshard."""
+"""Bytes that a plan's steps move, by device, beside the lower bounds of its reshard."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from shardwright.ir.steps import ReduceStep, Step
 
 
 def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
-    """Return bytes of all steps together and the bounds, which hold for any plan.
+    """Return the bytes of all steps, and bounds that hold for any plan.
 
-    A sum of T terms for R devices takes T + R - 2 transfers at least: T - 1 until the first of them
-    has it, one more to each other. Some device receives, and some sends, the average.
+    A sum of T terms for R devices takes at least T + R - 2 transfers: T - 1 until the first device
+    has it, one more for each other. The busiest receiver and sender have at least the average.
     """
     ids = np.union1d(ids_of(reshard.source.mesh), ids_of(reshard.target.mesh))
     received, sent = np.zeros(ids.size, dtype=np.int64), np.zeros(ids.size, dtype=np.int64)
@@ -36,7 +36,7 @@ def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
 
 
 def moved(step: Step) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
-    """Return device ids and elements: what each receives from others, what each sends to others."""
+    """Return device ids, the elements that each receives from others, and those that each sends."""
     if isinstance(step, ReduceStep):
         return _reduced(step)
     exchange = step.exchange

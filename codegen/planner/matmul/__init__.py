@@ -1,1 +1,1 @@
-"""Matmuls: where devices multiply, what moves before and after, what that takes."""
+"""Matmuls: where devices multiply, the moves before and after, and their cost."""

@@ -1,8 +1,8 @@
-"""All ways to split the factors of a matmul over a mesh while devices multiply.
+"""All ways to split the factors of a matmul over a mesh during the product.
 
-Every axis goes to one factor, or to none, where devices repeat the product; an axis along which an
-operand is unreduced may stay so. The order of the axes of a factor is one that an operand or the
-result has, axes that it has not being the minor ones, or the mesh's.
+Every axis splits one factor, or none, in which case devices repeat the product; an axis along which
+an operand is unreduced may stay so. The axes of a factor are ordered as in an operand or the
+result, with its missing axes minor-most, or as in the mesh.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _at(place: Place, axes: Refs, places: tuple[Place, ...]) -> Refs:
 
 
 def _places(matmul: Matmul, axes: Refs) -> list[tuple[Place, ...]]:
-    """Return where each axis may go."""
+    """Return the possible places of each axis."""
     stays = [_terms(matmul, axis) for axis in axes]
     every = [factor for factor, extent in enumerate(matmul.extents) if extent > 1]
     wide = [(*every, *terms, None) for terms in stays]
@@ -65,7 +65,7 @@ def _terms(matmul: Matmul, axis: AxisRef) -> tuple[Side, ...]:
 
 
 def _used(matmul: Matmul, axis: AxisRef) -> tuple[int, ...]:
-    """Return the factors that operands or the result split along an axis."""
+    """Return the factors that the axis splits in operands or the result."""
     found = {
         factor
         for side in SIDES
@@ -81,7 +81,7 @@ def _holds(matmul: Matmul, refs: Refs, axis: AxisRef) -> bool:
 
 
 def _orders(matmul: Matmul, factor: int, refs: Refs) -> tuple[Refs, ...]:
-    """Return the orders of the axes of a factor that are looked at."""
+    """Return the orders of a factor's axes to consider."""
     if len(refs) < 2:
         return (refs,)
     found = [refs]

@@ -6,8 +6,8 @@
     4  both split a dimension, but of different factors: each device would have a block of the
        result's diagonal only
 
-An axis along which an operand is unreduced is none of them (0): it stays as it is where the other
-operand has replicas.
+An axis along which an operand is unreduced is case 0: it stays so if the other operand is
+replicated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def cases_of(matmul: Matmul) -> tuple[AxisCase, ...]:
 
 
 def axes_of(matmul: Matmul) -> tuple[AxisRef, ...]:
-    """Return the axes of the mesh, cut into the sub-axes that operands and result use; those of
-    the operands, or of lhs, where sub-axes of one axis cannot coexist."""
+    """Return the axes of the mesh, cut into the sub-axes used by operands and result; only by the
+    operands, or by lhs, if sub-axes of one axis cannot coexist."""
     sides = [matmul.lhs.sharding, matmul.rhs.sharding, matmul.out]
     for count in (3, 2):
         refs = [ref for side in sides[:count] for ref in (*side.used(), *side.unreduced)]
@@ -49,7 +49,7 @@ def _cases(matmul: Matmul) -> Iterator[AxisCase]:
 
 
 def _place(matmul: Matmul, side: Side, axis: AxisRef) -> str:
-    """Return the factor that an axis splits in an operand, `terms` where the operand is unreduced
+    """Return the factor that an axis splits in an operand, `terms` if the operand is unreduced
     along it, "" for none."""
     sharding, sizes = matmul.sharding(side), matmul.mesh.sizes
     for factor, dim in zip(matmul.factors(side), sharding.dims, strict=True):
@@ -68,7 +68,6 @@ def _number(lhs: str, rhs: str) -> int:
 
 
 def _said(place: str) -> str:
-    """Return in words what an operand does with an axis."""
     if place == "terms":
         return "holds terms of a sum along it"
     if place == "j":

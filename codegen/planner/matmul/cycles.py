@@ -1,9 +1,9 @@
-"""The order of devices in a ring: a cycle through a torus in which each step is one link, where
-there is one.
+"""Orders of devices in a ring: a cycle through a torus in which each step is one link, if there is
+one.
 
-A box of devices has such a cycle unless all its extents are odd: rows are gone through forth and
-back, but for their first devices, along which it goes back. Along one dimension without a link
-between its ends it goes up over even places and down over odd ones.
+A box of devices has such a cycle unless all its extents are odd: it traverses rows back and forth,
+skipping their first devices, and returns along those. In one dimension without a wrap-around link
+it goes up over even places and down over odd ones.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Path = list[Cell]
 
 
 def orders(places: Integers) -> Iterator[tuple[int, ...]]:
-    """Yield orders of a ring's devices: those of cycles through the box that they fill, if any.
-    `places`: the coordinates of each, [device, dimension]."""
+    """Yield orders of a ring's devices: cycles through the box that they fill, if any. `places`:
+    the coordinates of each, [device, dimension]."""
     rows: list[list[int]] = places.tolist()
     spans = [sorted(set(along)) for along in zip(*rows, strict=True)]
     if math.prod(map(len, spans)) != len(rows):
@@ -33,7 +33,7 @@ def orders(places: Integers) -> Iterator[tuple[int, ...]]:
 
 
 def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
-    """Yield cycles through a box, each along other dimensions first."""
+    """Yield cycles through a box, each starting with another dimension."""
     wide = [axis for axis, size in enumerate(sizes) if size > 1]
     for last in wide:
         rest = [axis for axis in wide if axis != last]
@@ -47,7 +47,7 @@ def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
 
 
 def _snake(sizes: Sequence[int]) -> Path:
-    """Return a path through a box, each cell beside the one before."""
+    """Return a path through a box in which successive cells are neighbours."""
     found: Path = [()]
     for size in sizes:
         ways = itertools.cycle((range(size), range(size - 1, -1, -1)))

@@ -1,11 +1,11 @@
-"""Rotating loops: the last gather of an operand, or the first scatter of the result, in parts that
-go round a ring while devices multiply.
+"""Overlapped loops: the last gather of an operand, or the first scatter of the result, in parts
+that travel round a ring while devices multiply.
 
-It takes parts of one size: the step changes one dimension, which divides into all its shards. What
-a turn takes is its product or a part's way to the next device, whichever is more. A product takes
-its share of the arithmetic, or what it reads and writes of memory: its share of the tensors that
-parts are of, and again all of one that is not, unless it stays in the device's cache. Of a result
-the sums so far are read too. On a GPU each product is a kernel.
+Parts must have one size: the step changes one dimension, which divides evenly. A turn takes the
+longer of its product and the transfer of a part to the next device. A product takes the longer of
+its share of the arithmetic and its memory traffic: a share of the tensors that are cut into parts,
+and all of the others again, unless they stay in the device's cache. Partial sums of a result are
+read too. On a GPU each product is a kernel.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DIRECTIONS: tuple[Literal[1, 2], ...] = (1, 2)
 
 
 def looped(candidate: MatmulCandidate, network: Network) -> Iterator[MatmulCandidate]:
-    """Yield a candidate with each loop that it can have, priced on a network."""
+    """Yield a candidate with each possible loop, priced on a network."""
     for side in SIDES:
         step = _rotated(candidate, side)
         found = None if step is None else _ring(step)
@@ -52,7 +52,7 @@ def looped(candidate: MatmulCandidate, network: Network) -> Iterator[MatmulCandi
 
 
 def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | None:
-    """Return the step of a side that a loop may take the place of."""
+    """Return the step of a side that a loop may replace."""
     plan = candidate.move(side)
     if not isinstance(plan, SteppedPlan) or not plan.steps:
         return None
@@ -61,8 +61,8 @@ def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | 
 
 
 def _ring(step: Step) -> tuple[int, Digits, int] | None:
-    """Return the one dimension that a step cuts otherwise, the digits along which parts of it are,
-    and the size of a part; None if it is not one, or where parts are not of one size."""
+    """Return the one dimension that a step cuts differently, the digits of its parts, and their
+    size; None if there are several, or parts differ in size."""
     before, after = layouts_of(step)
     pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
     changed = [(axis, *pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]
@@ -83,7 +83,7 @@ def _pairs(dim: DimLayout) -> Digits:
 def _priced(
     candidate: MatmulCandidate, loop: Loop, step: MoveStep | ReduceStep, network: Network
 ) -> MatmulCandidate:
-    """Return a candidate with a loop in the place of a step."""
+    """Return a candidate with a loop in place of a step."""
     number = SIDES.index(loop.side)
     plan, cost = candidate.moves[number], candidate.cost
     assert isinstance(plan, SteppedPlan)
@@ -119,7 +119,7 @@ def _priced(
 
 
 def _touched(candidate: MatmulCandidate, loop: Loop, cache: int) -> int:
-    """Return bytes of memory that the products of all turns read and write."""
+    """Return the memory bytes that the products of all turns read and write."""
     product, total = candidate.multiplication, 0
     matmul = product.matmul
     for side in SIDES:
@@ -131,7 +131,7 @@ def _touched(candidate: MatmulCandidate, loop: Loop, cache: int) -> int:
 
 
 def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[Loop]:
-    """Yield a loop with each order of its ring: on a torus also in cycles through that."""
+    """Yield a loop with each ring order: on a torus also along cycles through it."""
     yield loop
     topology = network.topology
     if isinstance(topology, Torus):

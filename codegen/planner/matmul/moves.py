@@ -1,4 +1,4 @@
-"""The movements of a matmul's operands and result: their plans, and cheap lower bounds."""
+"""Movements of a matmul's operands and result: their plans, and cheap lower bounds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _TURNS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 2, "exchange": 2}
 
 @dataclass(frozen=True)
 class Movement:
-    """A plan, the bytes that it brings to the busiest device, and the seconds that it takes step by
-    step."""
+    """A plan, the bytes received by the busiest device, and the seconds of each step."""
 
     plan: Plan
     received: int
@@ -39,8 +38,7 @@ Key = Callable[[Movement], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Movements:
-    """Plans movements on a network, each once; `by_bytes`: the fewest bytes come first, and not the
-    fewest seconds."""
+    """Plans movements on a network, each once; `by_bytes`: minimise bytes rather than seconds."""
 
     network: Network
     by_bytes: bool
@@ -48,20 +46,20 @@ class Movements:
     bounds: dict[Reshard, int] = field(default_factory=dict)
 
     def of(self, reshard: Reshard) -> Movement:
-        """Return the best plan of a reshard: collectives, or, where no terms are reduced, one
-        exchange box by box."""
+        """Return the best plan of a reshard: collectives or, without reduced terms, one exchange of
+        boxes."""
         if reshard not in self.known:
             self.known[reshard] = self._planned(reshard)
         return self.known[reshard]
 
     def at_least(self, reshard: Reshard) -> int:
-        """Return bytes that any plan brings to the busiest device."""
+        """Return a lower bound on the bytes received by the busiest device."""
         if reshard not in self.bounds:
             self.bounds[reshard] = bound_of(reshard)
         return self.bounds[reshard]
 
     def least_seconds(self, reshard: Reshard) -> float:
-        """Return seconds that any plan takes."""
+        """Return a lower bound on the seconds of any plan."""
         topology, nbytes = self.network.topology, self.at_least(reshard)
         return topology.least_latency + nbytes / topology.ingest if nbytes else 0.0
 
@@ -84,8 +82,8 @@ class Movements:
         return Movement(plan, plan.traffic.received_max, seconds)
 
     def _turning(self, plan: Plan) -> float:
-        """Return the seconds in which a processor copies what collectives take from, or give along,
-        other dimensions than the first (`Blocks.outermost`); other devices do so on the way."""
+        """Return the seconds in which a CPU copies data for collectives along dimensions other than
+        the first (`Blocks.outermost`); other devices do so in transit."""
         if not is_processor(self.network.topology):
             return 0.0
         rate = self.network.topology.memory / 2 or CPU_COPIES  # a copy is read and written
@@ -98,7 +96,7 @@ class Movements:
 
 
 def _turned(step: Step) -> int:
-    """Return the elements that a device puts in another order for a step, and after it."""
+    """Return the elements that a device reorders before and after a step."""
     before, after = layouts_of(step)
     pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
     changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
@@ -108,10 +106,10 @@ def _turned(step: Step) -> int:
 
 
 def bound_of(reshard: Reshard) -> int:
-    """Return bytes that any plan of a reshard brings to the busiest device.
+    """Return a lower bound on the bytes that any plan of a reshard brings to the busiest device.
 
-    Of values: what it lacks of its target shard. Of terms that are reduced: as `traffic_of` has
-    it, all of its target shard, and no less than the average.
+    For values: the part of its target shard that it lacks. For reduced terms, as in `traffic_of`:
+    its whole target shard, and at least the average.
     """
     moving = reshard.moving
     source = Layout.of(moving.source, moving.shape, moving.source_split)
@@ -132,7 +130,7 @@ def bound_of(reshard: Reshard) -> int:
 
 
 def _boxes(layout: Layout) -> np.ndarray:
-    """Return what every device has of the tensor, [devices, dimensions, 2]."""
+    """Return every device's box of the tensor, [devices, dimensions, 2]."""
     return layout.boxes()[:, layout.hidden :]
 
 

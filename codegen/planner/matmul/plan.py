@@ -1,8 +1,8 @@
-"""The choice of a matmul's plan: every candidate is bounded, the promising ones are priced.
+"""The choice of a matmul's plan: every candidate has a lower bound, promising ones are priced.
 
-A candidate takes what its movements and its product take. What a movement takes at least is known
-without a plan of it (`moves.bound_of`), so that candidates are planned in the order of their bounds
-until none that is left can be better.
+A candidate costs its movements plus its product. A movement has a lower bound that needs no plan
+(`moves.bound_of`), so candidates are planned in the order of their bounds until none of the rest
+can be better.
 """
 
 from __future__ import annotations
@@ -53,18 +53,17 @@ def plan_matmul(
     like: MatmulCandidate | None = None,
     listed: int = LISTED,
 ) -> MatmulPlan:
-    """Return the plan of a matmul with the fewest seconds on a topology. Without a topology: the
-    fewest bytes into the busiest device, then the fewest flops.
+    """Return the matmul plan with the fewest seconds on a topology. Without one: the fewest bytes
+    into the busiest device, then the fewest flops.
 
     `loop`: whether parts move while devices multiply: "one" or "both" directions round a ring,
-    "never", or "auto", where that takes less on a topology that is given; "pulled" by a kernel,
-    where that does. `like`: the candidate of another matmul, split alike, to take. `listed`: how
-    many others it lists, besides the chosen one by a kernel that pulls, or without it, where
-    devices read each other's memory.
+    "never", or "auto", if that is faster on a given topology; "pulled" by a kernel. `like`: the
+    candidate of an equally split matmul to copy. `listed`: the number of other candidates listed,
+    besides the chosen one with or without a pulling kernel, if devices read each other's memory.
 
     Raises InputError for a topology that lacks devices, or whose devices cannot multiply such
-    elements, and where no candidate has such a loop, or no kernel can pull.
-    Some candidate always gives the result: all of both operands, multiplied on every device.
+    elements, and if no candidate has such a loop, or no kernel can pull. Some candidate always
+    exists: every device gathers and multiplies both operands.
     """
     check_type(matmul, Matmul, "Matmul(dtype, lhs, rhs, out)", "matmul")
     if loop not in LOOPS:
@@ -89,21 +88,21 @@ def plan_matmul(
 
 @dataclass(frozen=True)
 class _Bounded:
-    """A candidate before its movements are planned: them, and a lower bound of its rank."""
+    """A candidate before its movements are planned, with a lower bound of its rank."""
 
     multiplication: Multiplication
     movements: tuple[Reshard, Reshard, Reshard]
     rank: Rank
 
     def is_like(self, other: MatmulCandidate) -> bool:
-        """Return whether devices multiply where those of a candidate of another matmul do."""
+        """Return whether devices multiply at the same place as in another matmul's candidate."""
         mine, its = self.multiplication, other.multiplication
         return (mine.axes, mine.terms) == (its.axes, its.terms)
 
     @property
     def kind(self) -> tuple[bool, ...]:
-        """What candidates of one kind have in common: which operands move, whether the product is
-        a partial sum, and whether the result moves."""
+        """The kind of a candidate: which operands move, whether the product is a partial sum, and
+        whether the result moves."""
         moves = [each.source != each.target for each in self.movements]
         return (*moves, bool(self.multiplication.shardings["out"].unreduced))
 
@@ -119,7 +118,7 @@ class _Search:
 
     @staticmethod
     def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
-        """Return the search on a topology; by bytes, priced on one switch, if there is none."""
+        """Return the search on a topology, or without one, by bytes with a switch for prices."""
         found = topology if isinstance(topology, Topology) else topology_of(topology or BYTES)
         devices = 1 + max(matmul.mesh.device_ids)
         if matmul.mesh.size > MOST_DEVICES:
@@ -140,7 +139,7 @@ class _Search:
 
     @property
     def overlaps(self) -> bool:
-        """Whether devices are known to move parts while they multiply."""
+        """Whether devices can move parts while they multiply."""
         return not self.by_bytes and not is_processor(self.network.topology)
 
     @property
@@ -149,7 +148,7 @@ class _Search:
         return not self.by_bytes and reads_peers(self.network, self.matmul.mesh)
 
     def check_pulls(self) -> None:
-        """Raise InputError if kernels are to pull, and cannot."""
+        """Raise InputError if pulling kernels are requested but impossible."""
         if self.loop == "pulled" and not self.pulls:
             named = "no topology" if self.by_bytes else f"on {name_of(self.network.topology)}"
             raise InputError(
@@ -160,7 +159,7 @@ class _Search:
             )
 
     def bounded(self) -> Iterator[_Bounded]:
-        """Yield the candidates that exist, with bounds."""
+        """Yield the possible candidates, with bounds."""
         for each in multiplications(self.matmul):
             try:
                 moves = tuple(each.movement(side) for side in SIDES)
@@ -174,7 +173,7 @@ class _Search:
             yield _Bounded(each, (lhs, rhs, out), rank)
 
     def best(self, bounded: list[_Bounded]) -> MatmulCandidate:
-        """Return the candidate of the least rank."""
+        """Return the candidate with the lowest rank."""
         best: tuple[Rank, MatmulCandidate] | None = None
         for each in bounded:
             if best is not None and each.rank >= best[0]:
@@ -188,7 +187,7 @@ class _Search:
         return best[1]
 
     def variants(self, bounded: _Bounded) -> Iterator[MatmulCandidate]:
-        """Yield a candidate as it may be carried out, with and without a loop."""
+        """Yield a candidate with and without a loop."""
         plain = self.priced(bounded)
         if self.loop in ("auto", "never", "pulled"):
             yield plain
@@ -202,7 +201,7 @@ class _Search:
                 yield each
 
     def faster(self, plain: MatmulCandidate) -> Iterator[MatmulCandidate]:
-        """Yield a candidate by a kernel that pulls, where that takes less."""
+        """Yield a candidate with a pulling kernel, if that is faster."""
         found = pulled(plain, self.network)
         if found.cost.seconds < plain.cost.seconds:
             yield found
@@ -210,8 +209,8 @@ class _Search:
     def others(
         self, bounded: list[_Bounded], chosen: MatmulCandidate, count: int
     ) -> tuple[MatmulCandidate, ...]:
-        """Return the most promising candidates of other kinds, and the chosen one with a kernel
-        that pulls, or without it, where such are priced; the best first."""
+        """Return the most promising candidates of other kinds, and the chosen one with or without a
+        pulling kernel if such are priced; best first."""
         taken = {each.kind for each in bounded if each.multiplication == chosen.multiplication}
         found: list[MatmulCandidate] = []
         if self.pulls and count:
@@ -241,7 +240,7 @@ class _Search:
         return MatmulCandidate(product, (lhs.plan, rhs.plan, out.plan), cost)
 
     def rank_of(self, candidate: MatmulCandidate) -> Rank:
-        """Return what a candidate is compared by."""
+        """Return the sort key of a candidate."""
         cost = candidate.cost
         return self._rank(cost.received_max, cost.flops, cost.seconds)
 
@@ -260,7 +259,7 @@ class _Search:
 
 
 def _touched(product: Multiplication) -> int:
-    """Return bytes of memory that the busiest device reads and writes for its product."""
+    """Return the memory bytes that the busiest device reads and writes for its product."""
     return sum(
         math.prod(product.local_shape(side)) * itemsize(product.matmul.dtype_of(side))
         for side in SIDES
@@ -268,7 +267,7 @@ def _touched(product: Multiplication) -> int:
 
 
 def _no_loop(matmul: Matmul, loop: str) -> InputError:
-    """Return the error where a loop is asked for that no candidate has."""
+    """Return the error for a requested loop that no candidate has."""
     return InputError(
         "a loop takes the place of a gather of an operand or of a scatter of the result, along one "
         "dimension that divides into all its shards",

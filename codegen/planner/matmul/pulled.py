@@ -1,11 +1,11 @@
 """Kernels that pull parts of operands, and push partial sums, while devices multiply.
 
-For devices that read each other's memory: those of one switch, or of one host. Such a kernel takes
-the place of all movements of a candidate. A device copies what it offers to memory that its peers
-read; some of its cores pull parts of both operands, the own one first, while the others multiply
-what is there; a tile of a sum goes to the device whose it is as soon as it is made, and who has all
-terms adds them. Links carry parts and sums one after the other; the last part that comes, and the
-first sums that leave, wait for their share of the product.
+For devices that read each other's memory, on one switch or one host. Such a kernel replaces all
+movements of a candidate. A device copies its offers to memory that its peers read; some of its
+cores pull parts of both operands, its own first, while the others multiply available parts; a
+finished tile of a sum goes to its owner at once, and an owner with all terms adds them. Links carry
+parts, then sums; the product's share for the last arriving part, and for the first leaving sums, is
+not overlapped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def reads_peers(network: Network, mesh: Mesh) -> bool:
 
 
 def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
-    """Return a candidate whose movements are those of such a kernel, priced on a network."""
+    """Return a candidate whose movements are done by such a kernel, priced on a network."""
     product, cost = candidate.multiplication, candidate.cost
     flows = {side: flows_of(product, side) for side in SIDES}
     received = [_received(flows[side], product) for side in SIDES]
@@ -60,7 +60,7 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
     meanwhile = max(share, sum(seconds), *behind)
     copies = [_copied(product, side, bool(flows[side].weight.size), network) for side in SIDES]
     moving = [sent + copied for sent, copied in zip(seconds, copies, strict=True)]
-    # One multiplies, one copies what is offered, one adds what was given.
+    # One multiplies, one copies offers, one adds received sums.
     topology, kernels = network.topology, 1 + pulls + bool(flows["out"].weight.size)
     announcing = ANNOUNCING if topology.kernel else 0.0
     made = replace(
@@ -76,7 +76,7 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
 
 
 def flows_of(product: Multiplication, side: Side) -> Flows:
-    """Return what devices take from others of an operand, or are given of the result, in bytes."""
+    """Return the bytes that devices take from others for an operand, or receive for the result."""
     matmul, whole = product.matmul, product_layout(product).boxes()
     used = whole[:, list(matmul.factors(side))]
     layout = Layout.of(matmul.sharding(side), matmul.shape(side), "flat")
@@ -84,7 +84,7 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
     positions = np.arange(len(own), dtype=np.int64)
     term, low, high = np.stack(terms_at(product, side, positions))
     works = _volume(whole) > 0
-    # Of the result the holders are those that multiply, of an operand those that have it.
+    # For the result the holders are the multiplying devices, for an operand its holders.
     wanted, held = (own, used) if side == "out" else (used, own)
     takes, gives = (works | True, works) if side == "out" else (works, works | True)
     shards = np.unique(np.column_stack([held.reshape(len(held), -1), term]), axis=0,
@@ -103,18 +103,18 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
 
 
 def _received(flows: Flows, product: Multiplication) -> int:
-    """Return the bytes into the device that takes the most."""
+    """Return the bytes received by the busiest device."""
     by_device = np.bincount(flows.receiver, flows.weight, product.matmul.mesh.size)
     return int(by_device.max(initial=0))
 
 
 def _parts(flows: Flows) -> int:
-    """Return of how many parts, the own one among them, the product is at the fewest."""
+    """Return the smallest number of parts, the own one included, of a product."""
     return int(np.unique(flows.receiver, return_counts=True)[1].min()) + 1
 
 
 def _copied(product: Multiplication, side: Side, moves: bool, network: Network) -> float:
-    """Return the seconds in which a device copies what it offers, or adds what it was given."""
+    """Return the seconds in which a device copies its offers, or adds received sums."""
     matmul, memory = product.matmul, network.topology.memory
     if not moves or not memory:
         return 0.0
@@ -126,7 +126,7 @@ def _copied(product: Multiplication, side: Side, moves: bool, network: Network) 
 
 
 def _meeting(one: Integers, other: Integers) -> Integers:
-    """Return the ranges that boxes have in common."""
+    """Return the intersections of boxes."""
     low = np.maximum(one[..., 0], other[..., 0])
     return np.stack([low, np.minimum(one[..., 1], other[..., 1])], axis=-1)
 

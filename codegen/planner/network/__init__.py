@@ -1,1 +1,1 @@
-"""Prices: the load of links, and what collectives and exchanges cost on a topology."""
+"""Prices: the load of links, and the cost of collectives and exchanges on a topology."""

@@ -1,21 +1,22 @@
-"""What the collectives of the basis cost on a topology.
+"""The cost of the basis collectives on a topology.
 
 A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
 that differ in some digits of the mesh position gathers as rings: first along one axis of the
 topology, then along the next, each device forwarding what it received (both ways at once, along a
-chain where an axis does not wrap); or in equal parts that take the axes in turn; or one prime
-factor of the group after the other (recursive doubling: fewer messages), whichever is least.
-Where the platform's library takes seconds besides (`Network.protocols`), a collective does once.
-A scatter with addition is the same in reverse, an all-reduce is both, and in an all-to-all every
-device sends to every other directly. On a torus whose axes wrap, of n devices an axis, this is the
-table of the fourth seed for an array of B bytes and a bidirectional bandwidth W of every axis:
+chain where an axis does not wrap); or in equal parts that use the axes in turn; or one prime factor
+of the group after the other (recursive doubling: fewer messages), whichever is cheapest. The
+platform library's fixed seconds (`Network.protocols`) are added once per collective. A
+reduce-scatter is the same in reverse, an all-reduce is both, and in an all-to-all every device
+sends to every other directly. On a torus whose axes wrap, with n devices an axis, this gives the
+table of the fourth source document for an array of B bytes and a bidirectional bandwidth W of every
+axis:
 
-    all-gather       B (n^k - 1)/n^k / (W k)       k axes of the torus; the seed says B / (W k)
+    all-gather       B (n^k - 1)/n^k / (W k)       k axes of the torus; the source says B / (W k)
     reduce-scatter   the same
     all-reduce       twice
     all-to-all       B / (4 W) along one axis (n even): a quarter
 
-Dimensions that do not divide are priced by their largest shard, which is what padded arrays move.
+Uneven dimensions are priced by their largest shard, as padded arrays move it.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
-# Orders of the axes of a group that are tried.
+# Most orders of a group's axes tried.
 MOST_CLASSES = 3
-# Loads of this many links are kept: of more they would take too much memory.
+# Most links whose loads are cached, to bound memory.
 MOST_KEPT = 1 << 13
 
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """Seconds as a function of bytes: the largest of `latency + bytes * rate` over the links."""
+    """Seconds as a function of bytes: the maximum of `latency + bytes * rate` over the links."""
 
     lines: tuple[tuple[float, float], ...]
 
@@ -57,20 +58,21 @@ class PhaseCost:
         return max(latency + nbytes * rate for latency, rate in self.lines)
 
     def scaled(self, factor: float, message: float = 1.0) -> PhaseCost:
-        """Return messages that take `message` times as long, of `factor` times the bytes."""
+        """Return the cost with messages `message` times as slow and `factor` times the bytes."""
         lines = ((latency * message, rate * factor) for latency, rate in self.lines)
         return PhaseCost(tuple(lines))
 
 
 @dataclass(frozen=True)
 class Price:
-    """The cheapest of some ways to do a collective: seconds once, and a sequence of phases."""
+    """The cheapest way to do a collective: fixed seconds, and a sequence of phases."""
 
     ways: tuple[tuple[float, tuple[PhaseCost, ...]], ...]
 
     @staticmethod
     def of(ways: Iterable[tuple[PhaseCost, ...]], network: Network) -> Price:
-        """Return the price of sequences of phases, by any protocol of the platform's library."""
+        """Return the price of the cheapest sequence of phases, under any protocol of the platform's
+        library."""
         return Price(
             tuple(
                 (each.collective, tuple(phase.scaled(each.byte, each.message) for phase in way))
@@ -80,7 +82,7 @@ class Price:
 
     def seconds(self, nbytes: float, times: int = 1) -> float:
         """Return the seconds of a collective in which each device starts with `nbytes`; `times`:
-        how often it goes through its phases."""
+        the number of passes through its phases."""
         return min(
             once + times * sum(phase.seconds(nbytes) for phase in way) for once, way in self.ways
         )
@@ -88,7 +90,7 @@ class Price:
 
 @dataclass
 class Prices:
-    """Prices of collectives over groups of a mesh; remembers what it has routed.
+    """Prices of collectives over groups of a mesh, with cached routes.
 
     `ids[position]` is the device at a position of the mesh, `devices` one above the largest id.
     """
@@ -102,8 +104,7 @@ class Prices:
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return seconds in which every device of a group gets the shards (bytes) of all the
-        others."""
+        """Return seconds in which every device of a group gets the shards (bytes) of all others."""
         return self._gather(ordered(digits)).seconds(shard)
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
@@ -138,7 +139,7 @@ class Prices:
         return Price.of(_cheapest(ways), self.network)
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
-        """Return gathers over some digits after another, of shards that grow."""
+        """Return gathers over one set of digits after another, with growing shards."""
         sizes = [parts_of(part) for part in parts]
         before = itertools.accumulate(sizes, operator.mul, initial=1)
         return tuple(
@@ -146,14 +147,14 @@ class Prices:
         )
 
     def _ring(self, digits: tuple[Pair, ...]) -> PhaseCost:
-        """Return a gather as `_forwarding` has it, for a shard of one byte."""
+        """Return the phases of a gather like `_forwarding`, for a shard of one byte."""
         if digits not in self._rings:
             self._rings[digits] = _phase(self.network, self._forwarding(digits))
         return self._rings[digits]
 
     def _in_turns(self, classes: list[tuple[Pair, ...]]) -> Load:
-        """Return the load of all classes at once: equal parts of a shard, each starting with
-        another."""
+        """Return the load of all classes at once: equal parts of a shard start with different
+        classes."""
         loads = [self._forwarding(part) for part in classes]
         sizes = [parts_of(part) for part in classes]
         count, total = len(loads), self.network.nothing()
@@ -165,14 +166,14 @@ class Prices:
         return total
 
     def _groups(self, digits: tuple[Pair, ...]) -> Integers:
-        """Return device ids, one row a group of devices that differ in these digits only:
+        """Return device ids, one row per group of devices that differ only in these digits:
         [groups, n]."""
         found: Integers = self.ids[positions_of_groups(digits, self.ids.size)]
         return found
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
-        """Return the prime factors of digits, those that move devices along the same axes of the
-        topology together; cut in the order, small or large ones first, that leaves more classes."""
+        """Return the prime factors of digits, grouping those that move devices along the same
+        topology axes; cut small or large first, whichever leaves more classes."""
         cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
         classes = max((self._joined(cut) for cut in cuts), key=len)
         if len(classes) > MOST_CLASSES:
@@ -207,7 +208,7 @@ class Prices:
         return self._kept(self._ring_or_chain, digits)
 
     def _kept(self, route: Callable[[tuple[Pair, ...]], Load], digits: tuple[Pair, ...]) -> Load:
-        """Return the load that a method routes over digits, once where there are few links."""
+        """Return the load of a route over digits, cached if there are few links."""
         key = route.__name__, digits
         if key in self._loads:
             return self._loads[key]
@@ -232,8 +233,8 @@ class Prices:
         return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
 
     def _load_of(self, flows: Iterable[tuple[Any, ...]]) -> Load:
-        """Return the load of flows as (sender, receiver, weight, count of messages), a row a
-        group."""
+        """Return the load of flows given as (sender, receiver, weight, count of messages), one row
+        a group."""
         each = (np.broadcast_arrays(*arrays) for arrays in flows)
         columns = zip(*([array.ravel() for array in arrays] for arrays in each), strict=True)
         sender, receiver, weight, count = map(np.concatenate, columns)
@@ -249,8 +250,8 @@ class Prices:
     def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
         """Return the load of one byte from every device of a group to every other.
 
-        Routes go axis by axis, so that along the axes of one class of digits as much goes as if
-        every device sent to each of its neighbours there once for every value of the other digits.
+        Routes go axis by axis, so the load along the axes of one class of digits is as if every
+        device sent to each of its neighbours there once for every value of the other digits.
         """
         topology = self.network.topology
         if not isinstance(topology, Torus):
@@ -267,7 +268,7 @@ class Prices:
         return total
 
     def _pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """Return what `_all_pairs` does, routed transfer by transfer."""
+        """Return `_all_pairs` routed transfer by transfer."""
         groups = self._groups(digits)
         size, load = groups.shape[1], self.network.nothing()
         rows = max(1, CHUNK // size**2)
@@ -285,7 +286,7 @@ class Prices:
 
 
 def prices_of(network: Network, ids: Integers) -> Prices:
-    """Return the prices of a network for devices in an order, with what has been routed before."""
+    """Return the cached prices of a network for devices in this order."""
     return _prices(network, ids.tobytes())
 
 
@@ -295,13 +296,13 @@ def _prices(network: Network, ids: bytes) -> Prices:
 
 
 def forget_prices() -> None:
-    """Forget what has been routed, for measurements."""
+    """Clear cached routes, for measurements."""
     _prices.cache_clear()
 
 
 def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
-    """Return the positions of a mesh of `count` devices, one row for those that differ in these
-    digits only: [groups, n]."""
+    """Return the positions of a mesh of `count` devices, one row per group that differs only in
+    these digits: [groups, n]."""
     place = tuple(Digit(*pair) for pair in digits)
     positions = np.arange(count, dtype=np.int64)
     bases = positions[read_digits(place, positions) == 0]
@@ -319,8 +320,7 @@ def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
 
 
 def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
-    """Return how many shards each class forwards as one, when classes are gathered in this
-    order."""
+    """Return how many shards each class forwards as one when classes are gathered in this order."""
     found, product = {}, 1
     for c in order:
         found[c] = product
@@ -329,8 +329,8 @@ def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
 
 
 def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, ...], ...]:
-    """Return the ways but for those that another is no dearer than for any number of bytes.
-    Phases of one line each, as on links that are all alike, are one together."""
+    """Return the ways that are cheapest for some number of bytes. Phases with one line each, as on
+    equal links, are merged."""
     lines, others = [], []
     for way in dict.fromkeys(ways):
         if all(len(phase.lines) == 1 for phase in way):
@@ -347,8 +347,8 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 
 def _phase(network: Network, load: Load) -> PhaseCost:
-    """Return the distinct lines of all links that are not below another everywhere."""
-    line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort as pairs do
+    """Return the distinct cost lines of all links that are not below another everywhere."""
+    line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort like pairs
     line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []
     for each in np.unique(line)[::-1].tolist():

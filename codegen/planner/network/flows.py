@@ -1,4 +1,4 @@
-"""The transfers of an exchange as bytes between devices: what is routed, without their ranges."""
+"""Transfers of an exchange as bytes between devices, for routing, without ranges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 
-# A minute of routing.
+# about a minute of routing
 MOST_ROUTED = 1 << 28
 
 
-# Elements that a piece takes along a dimension, of those that it has there.
+# The elements of a piece on the wire along a dimension, given its actual elements.
 Taken = Callable[[int, Integers], Integers]
 
 
@@ -25,8 +25,8 @@ def _exactly(_axis: int, width: Integers) -> Integers:
 
 
 def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterator[Flows]:
-    """Yield the transfers between different devices, in pieces of bounded size; `taken`: what they
-    take on the wire, padding included, a factor a dimension.
+    """Yield the transfers between different devices, in pieces of bounded size; `taken`: their
+    extents on the wire, padding included, one function a dimension.
 
     Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
     Raises InputError for more than MOST_ROUTED transfers.
@@ -61,7 +61,7 @@ def _sent(
     widths: list[Integers],
     taken: Taken,
 ) -> Iterator[Flows]:
-    """Yield every piece of these tiles from its holder, where the receiver is no holder itself."""
+    """Yield the pieces of these tiles with their holders, unless the receiver is a holder."""
     own = exchange.source_position_of(receiver)
     held = own >= 0
     for dim, index in zip(exchange.source.dims, shard, strict=True):

@@ -1,8 +1,8 @@
-"""How long devices take that pass on what comes, in rounds of which none waits for the one before.
+"""The time of forwarding devices, in rounds none of which waits for the previous one.
 
-A device takes its steps in order. Before one it waits until what it sends on has come, and until
-those it sends to have said that the place is free; a link carries what steps send over it in their
-order. So a round begins on links that are idle while the one before is under way on others.
+A device makes its steps in order. Before each it waits for the arrival of the data to forward, and
+for a signal that its destination is free; a link carries the sends of steps in order. So a round
+begins on idle links while the previous one still uses others.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from shardwright.codegen.planner.network.links import Flows, Network
 
 @dataclass(frozen=True)
 class Step:
-    """What all devices send at one of their steps. `come`: the numbers of the steps, of all rounds,
-    that bring what is sent; `left`: of those that empty the places that it comes to; `share`: how
-    much of each message it is, where that goes in chunks: links take one start-up of all."""
+    """All devices' sends in one step. `come`: the steps, numbered over all rounds, that bring the
+    data; `left`: the steps that empty its destination; `share`: the fraction of each message, if
+    messages go in chunks, which share one start-up per link."""
 
     flows: Flows
     come: tuple[int, ...] = ()
@@ -30,8 +30,8 @@ class Step:
 
 @dataclass
 class Forwarding:
-    """Steps as they are made. `ready`: when devices have come to the last; `done`: when each has
-    come to its receivers; `idle`: when each link has carried all; `copied`: bytes of HBM."""
+    """Steps so far. `ready`: when devices reached the last; `done`: when each arrived at its
+    receivers; `idle`: when each link becomes idle; `copied`: bytes of HBM."""
 
     network: Network
     ready: float = 0.0
@@ -43,7 +43,7 @@ class Forwarding:
         self.idle: Floats = np.zeros(self.network.per_byte.size)
 
     def round(self, steps: Iterable[Step], copied: float) -> float:
-        """Make the steps of a round; return how much later all is over than before it."""
+        """Add the steps of a round, and return the delay of the end that it causes."""
         for step in steps:
             self._make(step)
         self.copied += copied

@@ -1,4 +1,4 @@
-"""What the collectives of a compiled program bring to its devices, read from lines of HLO text.
+"""Bytes that the collectives of a compiled program bring to its devices, read from HLO text.
 
 Bytes received by a device, of a result of B bytes and groups of n, on a ring (the least there is):
 
@@ -9,7 +9,8 @@ Bytes received by a device, of a result of B bytes and groups of n, on a ring (t
     collective-permute   B, if another device is its source
     collective-broadcast B, but for the first of a group
 
-What a ragged-all-to-all brings is in its operands, which a program computes: its text does not say.
+The bytes of a ragged-all-to-all depend on operands computed at run time, so they are not in the
+text.
 """
 
 from __future__ import annotations
@@ -41,11 +42,10 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 
 
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
-    """Return bytes that each device receives in one of COLLECTIVES whose result has this many
+    """Return the bytes that each device receives in one of COLLECTIVES with a result of this many
     bytes.
 
-    `line` has its attributes. Raises ValueError for groups in a notation that is not known, and
-    for RAGGED.
+    `line` has its attributes. Raises ValueError for groups in an unknown notation, and for RAGGED.
     """
     if op == RAGGED:
         raise ValueError(f"the text of a {RAGGED} does not say what it moves")
@@ -53,7 +53,7 @@ def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
 
 
 def received_by(op: str, members_of: list[list[int]], nbytes: int, devices: int) -> list[int]:
-    """Return bytes that each device receives, by who takes part (`ends`)."""
+    """Return the bytes that each device receives, given the participants (`ends`)."""
     totals = [0] * devices
     for members in members_of:
         if op == "collective-permute":
@@ -66,7 +66,7 @@ def received_by(op: str, members_of: list[list[int]], nbytes: int, devices: int)
 
 
 def ends(op: str, line: str, devices: int) -> list[list[int]]:
-    """Return who takes part in a collective: the groups, or each sender and receiver of a
+    """Return the participants of a collective: the groups, or (sender, receiver) pairs of a
     permute."""
     return _pairs(line) if op == "collective-permute" else groups(line, devices)
 
@@ -105,7 +105,7 @@ def groups(line: str, devices: int) -> list[list[int]]:
 
 
 def _axis_groups(axes: str, order: str | None, over: str) -> list[list[int]]:
-    """Return devices that differ along some axes, or sub-axes `'x':(m)k`, of a mesh."""
+    """Return groups of devices that differ along some axes, or sub-axes `'x':(m)k`, of a mesh."""
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
     ids = np.arange(math.prod(sizes.values()))
     if order:

@@ -1,4 +1,4 @@
-"""A topology with devices on it: what transfers cost when they are routed."""
+"""A topology with devices on it, and the cost of routed transfers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from shardwright.codegen.hardware.presets import is_processor
 from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.arrays import Integers
 
-# Transfers that are routed at once: bounds the memory, and is far beyond what a call costs.
+# Transfers routed at once: bounds memory, with negligible overhead per call.
 CHUNK = 1 << 21
-# Topologies of up to this many devices have their routes in a table (12 MB at most).
+# Topologies of up to this many devices have a table of routes (12 MB at most).
 TABLED = 64
-# Beyond this many shares of links, routing the transfers anew is quicker than adding up the
-# table's.
+# Beyond this many link shares, routing anew is faster than summing table rows.
 LOOKED_UP = 1 << 18
-# Links of the copies of a topology on which as many steps are routed at once.
+# Links of the topology copies on which several steps are routed at once.
 COPIED = 1 << 17
 
 
 @dataclass(frozen=True)
 class Flows:
-    """Transfers between devices as arrays [n]: device ids and what each carries."""
+    """Transfers between devices as arrays [n]: device ids and amounts."""
 
     sender: Integers
     receiver: Integers
     weight: Floats
 
     def chunks(self) -> Iterator[Flows]:
-        """Yield the same in pieces of bounded size."""
+        """Yield the flows in pieces of bounded size."""
         for start in range(0, self.sender.size, CHUNK):
             part = slice(start, start + CHUNK)
             yield Flows(self.sender[part], self.receiver[part], self.weight[part])
@@ -42,7 +41,7 @@ class Flows:
 
 @dataclass(frozen=True)
 class Load:
-    """What each link carries in one step: messages and bytes."""
+    """The load of each link in one step: messages and bytes."""
 
     messages: Floats
     nbytes: Floats
@@ -51,7 +50,7 @@ class Load:
         return Load(self.messages + other.messages, self.nbytes + other.nbytes)
 
     def scaled(self, factor: float) -> Load:
-        """Return as many messages of `factor` times the bytes."""
+        """Return the load with `factor` times the bytes."""
         return Load(self.messages, self.nbytes * factor)
 
 
@@ -64,47 +63,47 @@ class Network:
 
     @cached_property
     def is_processor(self) -> bool:
-        """Whether devices share a processor."""
+        """Whether devices share a CPU."""
         return is_processor(self.topology)
 
     @cached_property
     def per_message(self) -> Floats:
-        """Seconds a message, of every link."""
+        """Seconds per message on every link."""
         return self.topology.latencies(self.devices)
 
     @cached_property
     def per_byte(self) -> Floats:
-        """Seconds a byte, of every link."""
+        """Seconds per byte on every link."""
         return 1.0 / self.topology.bandwidths(self.devices)
 
     @cached_property
     def routes(self) -> Floats | None:
-        """The routes between few devices, that each transfer need not be routed anew."""
+        """The table of routes, for few devices."""
         size = self.topology.size or self.devices
         return _routes(self.topology, self.devices) if size <= TABLED else None
 
     @cached_property
     def _legs(self) -> Floats:
-        """How many messages a transfer takes, between the devices of the table of routes."""
+        """The number of messages of a transfer, for devices in the table of routes."""
         device = np.arange(self.topology.size or self.devices)
         pairs = np.repeat(device, device.size), np.tile(device, device.size)
         return self.topology.messages(*pairs).reshape(device.size, device.size)
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return how many messages each transfer takes."""
+        """Return the number of messages of each transfer."""
         if self.routes is None:
             return self.topology.messages(sender.ravel(), receiver.ravel()).reshape(sender.shape)
         legs: Floats = self._legs[sender, receiver]
         return legs
 
     def nothing(self) -> Load:
-        """Return idle links."""
+        """Return the load of idle links."""
         return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
 
     def load(self, flows: Flows, messages: Floats | None = None) -> Load:
-        """Return the load of transfers all of which go to another device.
+        """Return the load of transfers, all to other devices.
 
-        `messages` [n]: how many each takes; by default one, or as many as the topology needs.
+        `messages` [n]: the number for each; by default one, or as many as the topology needs.
         """
         if messages is None:
             messages = self.messages(flows.sender, flows.receiver)
@@ -118,7 +117,7 @@ class Network:
         return Load(carried[0], carried[-1])
 
     def total(self, parts: Iterable[Flows]) -> Load:
-        """Return the load of transfers that come in pieces."""
+        """Return the load of transfers given in pieces."""
         load = self.nothing()
         for part in parts:
             for chunk in part.chunks():
@@ -144,8 +143,8 @@ class Network:
         )
 
     def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
-        """Return what steps take by the quickest protocol of each, nothing if nothing moves;
-        `seconds`: what their links take."""
+        """Return the seconds of each step under its fastest protocol, 0 if nothing moves;
+        `seconds`: the time of its links."""
         each = [way.collective + seconds(way) for way in self.protocols]
         least: Floats = np.min(each, axis=0) * moving.any(axis=1)
         return least
@@ -153,8 +152,7 @@ class Network:
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return what `seconds_each` does, each step routed on a copy of the topology of its
-        own."""
+        """Return `seconds_each` with each step routed on its own copy of the topology."""
         size = self.topology.size or self.devices
         topology, copy_of = self.topology.copies(len(sender), self.devices)
         beside = Network(topology, size * len(sender))
@@ -176,19 +174,19 @@ class Network:
         return busy
 
     def seconds(self, load: Load) -> float:
-        """Return how long the busiest link is."""
+        """Return how long the busiest link is busy."""
         return float(self.link_seconds(load).max(initial=0.0))
 
     @cached_property
     def protocols(self) -> tuple[Protocol, ...]:
-        """The ways in which a collective of the platform's library may go: its seconds besides
-        messages, and how many times what a message and a byte take."""
+        """The protocols of the platform's collective library: fixed seconds, and factors for
+        messages and bytes."""
         own = self.topology.collective
         ways = (replace(each, collective=own * each.collective) for each in PROTOCOLS)
         return tuple(ways) if own else (Protocol(0.0, 1.0, 1.0),)
 
     def collective_seconds(self, load: Load) -> float:
-        """Return how long a collective of the platform's library takes."""
+        """Return the seconds of a collective of the platform's library."""
         if not load.messages.any():
             return 0.0
         return min(
@@ -200,5 +198,5 @@ class Network:
 
 @functools.lru_cache(maxsize=2)
 def _routes(topology: Topology, devices: int) -> Floats:
-    """Return a table of routes, that each plan need not make it anew."""
+    """Return a cached table of routes."""
     return topology.routes(devices)

@@ -9,10 +9,10 @@ collective's result is copied once more where it leaves the program. Small float
 views as integers take a pass before and after, unless another pass does it as well. Sums take none,
 and slices one after another take one.
 
-The rules were read from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42), whose bytes they have
-where the last dimension of all shards is a multiple of 128 and the one before it of 8; else they
-are an estimate, mostly too low. `bench/xla_copies.md` has both figures of modules and of reshards
-that XLA makes by itself.
+The rules come from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42). They match its bytes if the
+last dimension of all shards is a multiple of 128 and the one before it of 8; otherwise they are an
+estimate, mostly too low. `bench/xla_copies.md` compares both figures for modules and for XLA's own
+reshards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROWS, LANES = 8, 128
 
 
 class Standing(IntEnum):
-    """Where a dimension stands in memory: nothing before it, something on both sides, or last."""
+    """The place of a dimension in memory: first, in the middle, or last."""
 
     FIRST = 0
     MIDDLE = 1
@@ -41,18 +41,18 @@ class Standing(IntEnum):
 
     @staticmethod
     def of(shape: Sequence[int], axis: int) -> Standing:
-        """Return the place of a dimension of a shape."""
+        """Return the place of a dimension in a shape."""
         if math.prod(shape[:axis]) == 1:
             return Standing.FIRST
         return Standing.LAST if axis == len(shape) - 1 else Standing.MIDDLE
 
 
 class Laid(NamedTuple):
-    """An operation of a program on a TPU: its name, the elements of its result, and of an
-    all-to-all the dimensions that it splits and joins, and its form. `turned`: passes that put in
-    order what was gathered along several dimensions, or what is to be added, or that make tiles of
-    fewer rows than ROWS anew. `keeps_floats`: whether XLA only moves floats here, and never adds
-    zeros to them or reduces over a dimension of extent 1."""
+    """An operation of a program on a TPU: its name, the elements of its result, and for an
+    all-to-all the dimensions that it splits and joins, and its form. `turned`: passes that reorder
+    data gathered along several dimensions or about to be added, or that rebuild tiles of fewer than
+    ROWS rows. `keeps_floats`: whether XLA only moves floats here, without adding zeros or reducing
+    over a dimension of extent 1."""
 
     op: Literal["slice", "all-to-all", "all-gather", "permute", "sum", "boxes"]
     elements: int
@@ -74,13 +74,13 @@ def exchanged(shape: Sequence[int], split: int, joined: int, count: int, form: F
 
 
 def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> Laid:
-    """Return an all-gather of shards; XLA adds vectors up, each in its place among zeros."""
+    """Return an all-gather of shards; for vectors XLA adds zero-padded shards."""
     keeps = sum(extent > 1 for extent in before) > 1
     return Laid("all-gather", math.prod(after), turned=turned, keeps_floats=keeps)
 
 
 class Passes(NamedTuple):
-    """Bytes that a device reads and writes in passes; `leaving`: only where the result leaves the
+    """Bytes that a device reads and writes in passes; `leaving`: only if the result leaves the
     program."""
 
     staying: int = 0
@@ -88,8 +88,8 @@ class Passes(NamedTuple):
 
 
 def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bool) -> Passes:
-    """Return the passes of a program over a shard of this many elements; `as_bits`: whether they
-    are viewed as integers. A program of nothing has none: its result is its argument."""
+    """Return the passes of a program over a shard with this many elements; `as_bits`: whether they
+    are viewed as integers. An empty program has none, since its result is its argument."""
     walk = _Walk(program, 2 * itemsize * elements, itemsize, as_bits)
     for each, following in zip(program, (*program[1:], None), strict=False):
         if following is None or not each.op == following.op == "slice":
@@ -164,7 +164,7 @@ class _Walk:
         self.late = 0
 
     def end(self) -> Passes:
-        """Return the passes with those of the end."""
+        """Return the passes including the final ones."""
         self._flush()
         if self.as_bits and self.program and not self.fuses:
             return Passes(self.staying + self.nbytes)

@@ -1,15 +1,16 @@
-"""What the collectives of an array take along the axes of a torus: by the table, and by the model.
+"""The cost of whole-array collectives along the axes of a torus: by the table, and by the model.
 
-The table is the fourth seed's, for an array of B bytes and axes of a bidirectional bandwidth W:
+The table is the fourth source document's, for an array of B bytes and axes of bidirectional
+bandwidth W:
 
     all_gather       B / (W k)       along k axes
     reduce_scatter   the same
     all_reduce       twice
     all_to_all       B / (4 W)       along one axis
 
-It says what is so where bandwidth bounds, on rings of many devices: by the model a gather over N
-devices takes (N - 1)/N of it, a chain twice as long. Below some size messages bound: then a
-collective takes what it takes for an array of no bytes, which grows with the number of devices.
+It holds if bandwidth is the bottleneck, on rings of many devices: by the model a gather over N
+devices takes (N - 1)/N of it, and on a chain twice that. Small arrays are bound by latency: a
+collective then takes as long as for zero bytes, which grows with the number of devices.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_DEVICES = 1024
 
 @dataclass(frozen=True)
 class RingCost:
-    """A collective along some axes: seconds by the table, by the model, and of no bytes at all."""
+    """A collective along some axes: seconds by the table, by the model, and for zero bytes."""
 
     op: str
     axes: int
@@ -40,13 +41,13 @@ class RingCost:
 
     @property
     def bound_by(self) -> str:
-        """What most of its time goes into."""
+        """The dominant part of its time."""
         return "latency" if 2 * self.latency > self.model else "bandwidth"
 
 
 def ring_costs(topology: Torus, nbytes: float) -> tuple[RingCost, ...]:
-    """Return what collectives of an array take along the first axis of a torus that has several
-    devices, and along all of them; nothing for a torus too large to route."""
+    """Return the cost of an array's collectives along the first torus axis with several devices,
+    and along all of them; empty for a torus too large to route."""
     if topology.size > MOST_DEVICES:
         return ()
     prices = Prices(Network(topology, topology.size), np.arange(topology.size, dtype=np.int64))
@@ -75,7 +76,7 @@ def _along(topology: Torus, prices: Prices, axes: list[int], nbytes: float) -> I
 
 
 def _digit(topology: Torus, axis: int) -> Pair:
-    """Return the digit of a device id that is its coordinate along an axis."""
+    """Return the digit of a device id for its coordinate along an axis."""
     places = topology.coordinates(np.arange(topology.size, dtype=np.int64))
     apart = [k for k in range(places.shape[1]) if k != axis]
     alone = (places[:, axis] == 1) & (places[:, apart] == 0).all(axis=1)

@@ -1,7 +1,7 @@
-"""Terms on their way round rings, step by step: what each device passes on to which neighbour.
+"""Terms travelling round rings, step by step: the data that each device forwards to each neighbour.
 
-A part of a shard is named by the device that keeps it in the end. Upwards its terms are combined
-from that of the next device on, downwards from that of the one before, each for a half of it.
+A part of a shard is named after the device that finally keeps it. Upwards, its terms are combined
+starting at the next device; downwards, at the previous; each for half of the part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RingDigit(Protocol):
 
     @property
     def digit(self) -> Digit:
-        """The digit of positions that differs."""
+        """The digit of positions in which ring members differ."""
 
     def coordinate(self, place: Integers) -> Integers:
         """Return the coordinates of places of the ring."""
@@ -30,8 +30,8 @@ class RingDigit(Protocol):
 
 @dataclass(frozen=True)
 class Passed:
-    """What a device passes on in a step: a half, the upper one if it goes upwards, of the partial
-    results of some parts, each so far of this many terms."""
+    """The data that a device forwards in a step: a half (the upper one if upwards) of the partial
+    results of some parts, each combining this many terms."""
 
     sender: int
     receiver: int
@@ -42,7 +42,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class RingStep:
-    """A step of a ring along an axis, in words, and what all devices pass on in it."""
+    """A step of a ring along an axis, in words, and all devices' sends in it."""
 
     what: str
     passed: tuple[Passed, ...]
@@ -50,8 +50,8 @@ class RingStep:
 
 @dataclass(frozen=True)
 class Rings:
-    """The steps of rings, one ring after another. `along`: the axes, in words; `nbytes`: of a half
-    of a part; `ids`: all devices."""
+    """The steps of successive rings. `along`: the axes, in words; `nbytes`: of half a part; `ids`:
+    all devices."""
 
     along: tuple[str, ...]
     steps: tuple[RingStep, ...]
@@ -76,7 +76,7 @@ class Rings:
 def _passed(
     turn: RingDigit, rest: tuple[RingDigit, ...], step: int, terms: int, ids: Integers
 ) -> Iterator[Passed]:
-    """Yield what all devices pass on in a step; `rest`: the rings that come after."""
+    """Yield all devices' sends in a step; `rest`: the later rings."""
     stride, size = turn.digit.stride, turn.digit.size
     order = turn.coordinate(np.arange(size))
     places = np.empty(size, np.int64)

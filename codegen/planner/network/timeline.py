@@ -1,16 +1,16 @@
-"""What a module does, stage by stage as its backend states it, and what that takes on a network.
+"""The stages of a module, as its backend states them, and their cost on a network.
 
-    Sends       transfers that are under way at once; HBM is read and written meanwhile: messages of
-                a kernel's DMAs, loads of a kernel from its peers' memory, a collective of exchanges
-    Collective  one collective of the platform's library (`planner/xla.py`), as `xla_cost` has it
-    Copies      what a device reads and writes of its HBM while nothing travels
+    Sends       concurrent transfers with HBM traffic: messages of a kernel's DMAs, a kernel's loads
+                from peers' memory, a collective of exchanges
+    Collective  one collective of the platform's library (`planner/xla.py`), priced by `xla_cost`
+    Copies      HBM traffic of a device while nothing is in flight
 
-Stages follow one another; nothing of one overlaps with the next, but for rounds of forwarding: what
-is said to take such a round is how much later all is over for it (`forwarding.py`). Another stage
-of Sends lasts as long as its busiest link, or as HBM, whichever is more.
+Stages run in sequence without overlap, except rounds of forwarding: the cost of such a round is the
+delay of the end that it causes (`forwarding.py`). Any other stage of Sends lasts as long as its
+busiest link or its HBM traffic, whichever is longer.
 
-Bytes on the wire are what arrives at the busiest device from others in all stages, padding and what
-the device passes on included. This is the one number that plans, pages, modules and `compile` give.
+Bytes on the wire are those that the busiest device receives from others in all stages, including
+padding and forwarded data. Plans, pages, modules and `compile` all report this number.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Sends:
-    """Transfers at once, by device id, in pieces of bounded size each time `flows` is called.
-    `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: of a round in which
-    devices pass on what comes in it and in those right before it; `starts`: seconds in which they
-    start, beside what links and HBM take. `by`: "loads" of a kernel are under way from all peers at
-    once, so that a link takes one latency; a "collective" is one of the platform's library."""
+    """Concurrent transfers by device id; each call of `flows` yields them in pieces of bounded
+    size. `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: of a round in
+    which devices forward arrivals of this round and those right before it; `starts`: seconds of
+    starting them, in addition to links and HBM. `by`: "loads" of a kernel are in flight from all
+    peers at once, so a link has one latency; a "collective" belongs to the platform's library."""
 
     what: str
     flows: Callable[[], Iterable[Flows]]
@@ -48,9 +48,9 @@ class Sends:
 
 @dataclass(frozen=True)
 class Copies:
-    """Bytes of HBM that a device reads and writes; `leaving`: only where the result leaves the
-    program, and not where the program goes on with it; `on_processor`: only where devices are those
-    that JAX makes of a processor; `on_tpu`: only on a TPU, by `passes.py`."""
+    """Bytes of HBM that a device reads and writes; `leaving`: only if the result leaves the program
+    rather than being used in it; `on_processor`: only for JAX's CPU devices; `on_tpu`: only on a
+    TPU, by `passes.py`."""
 
     what: str
     nbytes: float
@@ -64,13 +64,13 @@ Stage: TypeAlias = Sends | Collective | Copies
 
 @dataclass(frozen=True)
 class Timeline:
-    """The stages of a module; `ids[position]` is the device that a collective's position is."""
+    """The stages of a module; `ids[position]` is the device at a position of a collective."""
 
     stages: tuple[Stage, ...]
     ids: Integers
 
     def received(self) -> Floats:
-        """Return bytes that arrive at each device from others, by device id."""
+        """Return the bytes that each device receives from others, by device id."""
         total: Floats = np.zeros(1 + int(self.ids.max()))
         for stage in self.stages:
             match stage:
@@ -93,7 +93,7 @@ class Timeline:
 
 
 def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
-    """Return totals by device id with more of some devices."""
+    """Return totals by device id, increased for some devices."""
     size = max(total.size, 1 + int(devices.max(initial=0)))
     found: Floats = np.pad(total, (0, size - total.size))
     found += np.bincount(devices, weight, size)
@@ -103,7 +103,8 @@ def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
 @dataclass(frozen=True)
 class StageCost:
     """Seconds of a stage; the bytes and messages of its busiest link, None if the platform's
-    library chooses the way; bytes of HBM; whether it is for a result that leaves the program."""
+    library chooses the route; bytes of HBM; whether it exists only for a result that leaves the
+    program."""
 
     what: str
     seconds: float
@@ -115,7 +116,8 @@ class StageCost:
 
 @dataclass(frozen=True)
 class TimelineCost:
-    """What a timeline takes on a network; `launch`: seconds of the call besides its stages."""
+    """The cost of a timeline on a network; `launch`: seconds of the call in addition to its
+    stages."""
 
     stages: tuple[StageCost, ...]
     wire_bytes: int
@@ -123,34 +125,34 @@ class TimelineCost:
 
     @property
     def moving(self) -> float:
-        """How long all stages take one after another."""
+        """The seconds of all stages in sequence."""
         return sum(stage.seconds for stage in self.stages)
 
     @property
     def seconds(self) -> float:
-        """How long the call takes where its result leaves the program: what choices go by."""
+        """The seconds of a call whose result leaves the program, which choices compare."""
         return self.launch + self.moving
 
     @property
     def used(self) -> float:
-        """How long it takes where the program goes on with the result."""
+        """The seconds of a call whose result is used in the program."""
         return self.seconds - sum(stage.seconds for stage in self.stages if stage.leaving)
 
     @property
     def said(self) -> str:
-        """Both as a text, or the one that they both are."""
+        """Both as text, once if they are equal."""
         leaves, used = f"{self.seconds:.3g}", f"{self.used:.3g}"
         return leaves if used == leaves else f"{leaves} (used: {used})"
 
 
 def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
-    """Return what all stages take, and the bytes on the wire."""
+    """Return the cost of all stages, and the bytes on the wire."""
     costs, launch = stage_costs(timeline, network), network.topology.launch
     return TimelineCost(costs, timeline.wire_bytes, launch)
 
 
 def stage_costs(timeline: Timeline, network: Network) -> tuple[StageCost, ...]:
-    """Return what each stage takes."""
+    """Return the cost of each stage."""
     found, rounds = list[StageCost](), None
     on_tpu = isinstance(network.topology, Torus)
     for stage in timeline.stages:

@@ -1,1 +1,1 @@
-"""The oracle: what a sharding and a partial sum mean, by definition."""
+"""The oracle: the meaning of shardings and partial sums, by definition."""

@@ -1,12 +1,13 @@
-"""What a sharding means, by walking its definition element by element. The judge of every kernel.
+"""The meaning of a sharding, by walking its definition element by element. The judge of every
+kernel.
 
-Imports numpy and takes plain data only: it shares no formula with the planner, so that the two can
-disagree. Nothing here multiplies strides or takes minima of bounds. Axes are reshaped into
-sub-axes as arrays, devices are looked up in those arrays, and a dimension is a list of indices that
-is chunked.
+Imports only numpy and takes plain data: it shares no formula with the planner, so the two can
+disagree. Nothing here multiplies strides or takes minima of bounds. Axes are reshaped into sub-axes
+as arrays, devices are looked up in those arrays, and a dimension is a list of indices that is
+chunked.
 
-Values are bit patterns (unsigned integers of the dtype's width), so that every comparison is
-bitwise and no floating-point rule can hide a difference.
+Values are bit patterns (unsigned integers of the dtype's width), so every comparison is bitwise and
+no floating-point rule can hide a difference.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Placement:
 
     `axes` are (name, size) major to minor; `device_ids[i]` is the device at flat position i of the
     mesh; `dims` has for each tensor dimension the axis references that split it, major to minor;
-    `split` says how an uneven dimension is cut: "flat" (once, over all parts) or "nested" (torch:
-    chunk, then chunk each chunk). Along `unreduced` axes devices hold terms, of which `operator`
-    makes one value.
+    `split` is the cut of an uneven dimension: "flat" (once, over all parts) or "nested" (torch:
+    chunk, then chunk each chunk). Along `unreduced` axes devices hold terms, which `operator`
+    reduces.
     """
 
     axes: tuple[tuple[str, int], ...]
@@ -45,17 +46,17 @@ class Placement:
     operator: str = "sum"
 
     def parts(self) -> tuple[int, ...]:
-        """Return how many shards each dimension has."""
+        """Return the number of shards of each dimension."""
         return tuple(math.prod(self.ref_size(ref) for ref in refs) for refs in self.dims)
 
     def ref_size(self, ref: Ref) -> int:
-        """Return over how many parts an axis reference splits."""
+        """Return the number of parts that an axis reference makes."""
         name, _, size = ref
         return dict(self.axes)[name] if size is None else size
 
 
 def chunk(indices: Sequence[int], pieces: int) -> list[Sequence[int]]:
-    """Cut a run of indices into `pieces` runs, each as long as the first; the last are short.
+    """Cut a run of indices into `pieces` runs, each as long as the first; the last ones are short.
 
     >>> chunk(range(5), 4)
     [range(0, 2), range(2, 4), range(4, 5), range(5, 5)]
@@ -65,7 +66,7 @@ def chunk(indices: Sequence[int], pieces: int) -> list[Sequence[int]]:
 
 
 def shard_indices(extent: int, sizes: Sequence[int], split: str) -> list[Sequence[int]]:
-    """Return the tensor indices of each shard of one dimension, in the order of shards."""
+    """Return the tensor indices of each shard of one dimension, in shard order."""
     whole = range(extent)
     if split == "flat":
         return chunk(whole, math.prod(sizes))
@@ -88,7 +89,7 @@ def axis_coordinates(placement: Placement) -> dict[int, dict[str, int]]:
 
 
 def sub_coordinates(axis_size: int, pre: int | None, size: int | None) -> list[int]:
-    """Return, for every coordinate of an axis, where it lies along `"axis":(pre)size`.
+    """Return, for every coordinate of an axis, its coordinate along `"axis":(pre)size`.
 
     By definition: the axis reshaped to [pre, size, rest], the middle one of the three.
 
@@ -103,7 +104,7 @@ def sub_coordinates(axis_size: int, pre: int | None, size: int | None) -> list[i
 
 
 def shard_numbers(placement: Placement) -> dict[int, tuple[int, ...]]:
-    """Return, for every device, which shard it holds along each dimension."""
+    """Return, for every device, the number of its shard along each dimension."""
     axis_sizes = dict(placement.axes)
     orders = []
     for refs in placement.dims:
@@ -142,8 +143,7 @@ def holdings(placement: Placement, shape: Sequence[int]) -> dict[int, tuple[Sequ
 
 
 def shards(placement: Placement, tensor: Bits) -> dict[int, Bits]:
-    """Return, for every device, exactly what it holds of `tensor`; empty arrays where it holds
-    nothing."""
+    """Return, for every device, exactly its part of `tensor`; empty arrays for empty parts."""
     return {
         device: np.array(tensor[_gather(indices)])
         for device, indices in holdings(placement, tensor.shape).items()
@@ -191,8 +191,7 @@ def _padded_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return, for each dimension, the places in the padded array, and the tensor indices that go
-    there."""
+    """Return, for each dimension, the places in the padded array, and their tensor indices."""
     slots, inside = [], []
     for along, extent in zip(
         dimension_shards(placement, shape), largest(placement, shape), strict=True
@@ -208,13 +207,13 @@ def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]],
 
 
 def _gather(indices: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return an index that picks the product of one list of indices a dimension."""
+    """Return an index for the product of one list of indices a dimension."""
     return np.ix_(*(np.asarray(along, dtype=np.int64) for along in indices))
 
 
-# Patterns: from the smallest normal number to the largest finite one (floats), so that no runtime
-# canonicalises them; for integers neither zero nor all ones nor the largest value, which are what
-# poisons and padding look like. The sign bit doubles them.
+# Patterns run from the smallest normal number to the largest finite one (floats), so that no
+# runtime canonicalises them; for integers they exclude zero, all ones and the largest value, which
+# poisons and padding use. The sign bit doubles them.
 _MAGNITUDES: dict[str, tuple[int, int]] = {
     "int8": (0x01, 0x7E),
     "uint8": (0x01, 0x7E),
@@ -254,7 +253,7 @@ def storage(dtype: str) -> np.dtype[np.unsignedinteger]:
 
 
 def capacity(dtype: str) -> int:
-    """Return how many distinct safe patterns a dtype has."""
+    """Return the number of distinct safe patterns of a dtype."""
     if dtype == "bool":
         return 2
     low, high = _MAGNITUDES[dtype]
@@ -262,8 +261,8 @@ def capacity(dtype: str) -> int:
 
 
 def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
-    """Return the safe pattern of each number below `capacity(dtype)`; distinct numbers, distinct
-    bits."""
+    """Return the safe pattern of each number below `capacity(dtype)`; distinct numbers have
+    distinct patterns."""
     if dtype == "bool":
         return numbers.astype(np.uint8)
     low, _ = _MAGNITUDES[dtype]
@@ -274,12 +273,13 @@ def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
 
 
 def _spread(dtype: str) -> int:
-    """Return the step between patterns: int64 moves both halves, so that a narrowed copy shows."""
+    """Return the step between patterns: for int64 it changes both halves, which exposes a narrowed
+    copy."""
     return 0x0000_0001_0000_0001 if dtype == "int64" else 1
 
 
 def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
-    """Yield tensors of `shape`, as many as it takes that no two elements agree in all of them.
+    """Yield enough tensors of `shape` that no two elements agree in all of them.
 
     Element number e has digit p of e, in base `capacity(dtype)`, in plane p.
     """
@@ -295,12 +295,11 @@ def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
 
 
 def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
-    """Return a tensor of random bit patterns of a dtype, in which the rare ones are not rare.
+    """Return a tensor of random bit patterns of a dtype, in which rare kinds are frequent.
 
-    Half of the elements have an exponent of zeros or of ones, if the dtype has one: zeros of
+    Half of the elements have an exponent of all zeros or ones, if the dtype has one: zeros of
     either sign, subnormals, infinities and NaNs with payloads; a quarter are signalling NaNs, which
-    a processor makes quiet when it computes with them, at the end of a row too. Of bool both
-    patterns.
+    arithmetic would make quiet, also at the end of a row. Both patterns for bool.
     """
     rng, count, wide = np.random.default_rng(seed), math.prod(shape), storage(dtype)
     if dtype == "bool":
@@ -330,6 +329,6 @@ _EXPONENTS = {
 
 
 def fills(dtype: str) -> tuple[int, int]:
-    """Return two patterns that differ, for padding that must not be read."""
+    """Return two different patterns, for padding that must not be read."""
     low, high = (int(bits) for bits in patterns(dtype, np.array([0, 1], dtype=np.uint64)))
     return low, high

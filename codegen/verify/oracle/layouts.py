@@ -1,7 +1,7 @@
-"""What a stored layout means, by walking its definition: the number of every element that a device
-stores, in an array like its buffer. The judge of `ir/parts.py`.
+"""The meaning of a stored layout, by walking its definition: the number of every element on a
+device, in an array like its buffer. The judge of `ir/parts.py`.
 
-Imports numpy and takes plain data only: it shares no formula with the algebra. Tensors are arrays
+Imports only numpy and takes plain data: it shares no formula with the algebra. Tensors are arrays
 of their own element numbers, which are reshaped, transposed and sliced; a cut is lists of places; a
 cut through a stack is a cut of the concatenated array.
 """
@@ -24,7 +24,7 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class CutSaid:
-    """How a dimension is cut, as `ir/parts.py` writes it."""
+    """The cut of a dimension, in the notation of `ir/parts.py`."""
 
     axes: tuple[Ref, ...] = ()
     rule: str = "flat"
@@ -37,8 +37,8 @@ class CutSaid:
 
 @dataclass(frozen=True)
 class PartSaid:
-    """A part: a tensor's name, its factors by name and size (a group for each dimension) and how
-    they are stored, and the cut of each stored dimension."""
+    """A part: the tensor's name, its factors by name and size (one group for each dimension), their
+    stored order, and the cut of each stored dimension."""
 
     tensor: str
     before: tuple[tuple[tuple[str, int], ...], ...]
@@ -56,7 +56,7 @@ class BufferSaid:
 
 
 def numbered(shapes: Mapping[str, Sequence[int]]) -> dict[str, Numbers]:
-    """Return every tensor as an array of the numbers of its elements, counted through all."""
+    """Return every tensor as an array of its element numbers, counted through all tensors."""
     first, found = 0, {}
     for name, shape in shapes.items():
         size = math.prod(shape)
@@ -71,7 +71,7 @@ def stored_numbers(
     shapes: Mapping[str, Sequence[int]],
     buffer: BufferSaid,
 ) -> dict[int, Numbers]:
-    """Return, for every device, the numbers of the elements that it stores; padding is -1."""
+    """Return, for every device, the numbers of its stored elements; padding is -1."""
     mesh = _Mesh(axes, tuple(device_ids))
     tensors = numbered(shapes)
     return {device: _buffer(mesh, device, tensors, buffer) for device in device_ids}
@@ -83,11 +83,11 @@ class _Mesh:
     device_ids: tuple[int, ...]
 
     def place(self, device: int, refs: tuple[Ref, ...]) -> int:
-        """Return the number of a device along some axes."""
+        """Return the coordinate of a device along some axes, as one number."""
         return shard_numbers(Placement(self.axes, self.device_ids, (refs,)))[device][0]
 
     def sizes(self, refs: tuple[Ref, ...]) -> list[int]:
-        """Return over how many devices each of some axes goes."""
+        """Return the number of devices along each axis."""
         placement = Placement(self.axes, self.device_ids, ())
         return [placement.ref_size(ref) for ref in refs]
 
@@ -115,7 +115,7 @@ def _part(mesh: _Mesh, device: int, tensor: Numbers, part: PartSaid) -> Numbers:
 
 
 def _taken(mesh: _Mesh, device: int, array: Numbers, dim: int, cut: CutSaid) -> Numbers:
-    """Return what a device has of an array that is cut along a dimension."""
+    """Return a device's part of an array that is cut along a dimension."""
     low, high = cut.window or (0, array.shape[dim])
     places = list(range(low, high))
     levels, place = mesh.sizes(cut.axes), mesh.place(device, cut.axes)
@@ -137,7 +137,7 @@ def _taken(mesh: _Mesh, device: int, array: Numbers, dim: int, cut: CutSaid) -> 
 def _shards(
     places: list[int], parts: int, levels: list[int], cut: CutSaid
 ) -> Sequence[Sequence[int]]:
-    """Return the places of each shard."""
+    """Return the indices of each shard."""
     numbers = cut.numbers
     if cut.rule == "flat":
         return chunk(places, parts)

@@ -1,9 +1,8 @@
-"""What a matmul means, by numpy: operands to multiply, and the result to compare with.
+"""The meaning of a matmul, by numpy: operands to multiply, and the expected result.
 
-Imports numpy and the oracle only. Integers are drawn from all of their range and wrap. Floats are
-drawn twice: as integers so small that every sum of any of the products is exact in the dtype of the
-result, so that the order of additions does not matter; and from a normal distribution, to be
-compared within a bound on what rounding may do.
+Imports only numpy and the oracle. Integers are drawn from their whole range and wrap. Floats are
+drawn twice: as small integers, so that every sum of any of the products is exact in the dtype of
+the result, in any order; and from a normal distribution, compared within a rounding bound.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ EPSILON = {
 
 @dataclass(frozen=True)
 class Product:
-    """Two operands as arrays are given, terms first where there are any; the result, and by how
-    much an element of it may differ: None where not at all."""
+    """Two operands as arrays, terms first if there are any; the result, and the tolerance of its
+    elements, None for exact."""
 
     lhs: Numbers
     rhs: Numbers
@@ -73,7 +72,7 @@ def products(
 
 
 def value_of(array: Numbers, placement: Placement) -> Numbers:
-    """Return the tensor that an array of terms stands for, one without terms as it is."""
+    """Return the tensor represented by an array of terms; one without terms unchanged."""
     if not placement.unreduced:
         return array
     if placement.operator == "sum":
@@ -83,7 +82,7 @@ def value_of(array: Numbers, placement: Placement) -> Numbers:
 
 
 def _whole(lhs: Numbers, rhs: Numbers, placements: Sequence[Placement], out_dtype: str) -> Product:
-    """Return integers and their product, which wraps; so do sums of terms."""
+    """Return integers and their product, which wrap, as do sums of terms."""
     wide = "uint64" if out_dtype.startswith("u") else "int64"
     given = zip((lhs, rhs), placements, strict=True)
     values = [value_of(each, place).astype(wide) for each, place in given]
@@ -97,7 +96,7 @@ def _small(
     placements: Sequence[Placement],
     most: int,
 ) -> Product:
-    """Return small integers: no sum of products, in whichever order, is above `most`."""
+    """Return small integers: no sum of products, in any order, exceeds `most`."""
     largest, part = 16, 1.0
     while True:
         given = [
@@ -113,7 +112,7 @@ def _small(
 
 @dataclass(frozen=True)
 class Cotangents:
-    """The cotangent of a result; those of lhs and of rhs, and by how much these may differ."""
+    """The cotangent of a result; those of lhs and rhs, and their tolerances."""
 
     result: Numbers
     operands: tuple[Numbers, Numbers]
@@ -123,10 +122,10 @@ class Cotangents:
 def cotangents(
     product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
 ) -> Cotangents:
-    """Return a cotangent of a result, and those of the operands: all tensors, as every term of a
-    sum has the cotangent of the sum. `dtypes`: of the operands, and of the result.
+    """Return a cotangent of a result, and those of the operands, all as tensors, because every term
+    of a sum has the cotangent of the sum. `dtypes`: of the operands, and of the result.
 
-    They are small integers, as exact as the product, or drawn from a normal distribution as it is.
+    Like the product, they are small integers and exact, or drawn from a normal distribution.
     """
     rng, part = np.random.default_rng(seed), 1.0
     shape = product.result.shape
@@ -150,9 +149,9 @@ def cotangents(
 def _cotangent_rounding(
     shape: Sequence[int], placements: Sequence[Placement], dtypes: tuple[str, str]
 ) -> tuple[float, float]:
-    """Return bounds on rounding in the cotangents of lhs and rhs, over the sums of sizes: of the
-    sums of a device, of partial sums, of terms that are added before, and to the operands' dtype.
-    """
+    """Return rounding bounds for the cotangents of lhs and rhs, relative to sums of magnitudes: for
+    a device's sums, partial sums, earlier additions of terms, and conversion to the operands'
+    dtype."""
     dtype, out_dtype = dtypes
     sums = EPSILON["float64" if out_dtype == "float64" else "float32"]
     devices = len(placements[0].device_ids)
@@ -162,13 +161,13 @@ def _cotangent_rounding(
 
 
 def _size(array: Numbers, place: Placement) -> Numbers:
-    """Return the sizes of elements, of all of their terms together."""
+    """Return the magnitudes of elements, summed over their terms."""
     sizes: Numbers = np.abs(array).sum(axis=0) if place.unreduced else np.abs(array)
     return sizes
 
 
 def _rounded(numbers: Numbers, dtype: str) -> Numbers:
-    """Return numbers near some, none above 4, that a dtype has: multiples of twice its epsilon."""
+    """Return nearby numbers, at most 4, that a dtype represents: multiples of twice its epsilon."""
     return np.round(np.clip(numbers, -4, 4) / EPSILON[dtype] / 2) * EPSILON[dtype] * 2
 
 
@@ -179,8 +178,8 @@ def _near(
     dtype: str,
     out_dtype: str,
 ) -> Product:
-    """Return numbers, their product in float64, and a bound on rounding: of the sums of a device,
-    and of as many partial sums as there are devices."""
+    """Return numbers, their product in float64, and a rounding bound: for a device's sums, and for
+    as many partial sums as there are devices."""
     given = list(zip((lhs, rhs), placements, strict=True))
     values = [value_of(each, place) for each, place in given]
     sizes = [_size(each, place) for each, place in given]

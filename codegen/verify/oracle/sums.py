@@ -1,11 +1,11 @@
-"""What unreduced axes mean, by definition: arrays of terms, and what an operator makes of these.
+"""The meaning of unreduced axes, by definition: arrays of terms, and their reduction.
 
-A tensor of terms is an array with a dimension more, the first, that has a term for every place
-along the unreduced axes and is sharded over them. Imports numpy and the oracle only.
+A tensor of terms is an array with an extra first dimension, which has one term for each place along
+the unreduced axes and is sharded over them. Imports only numpy and the oracle.
 
 Sums are compared bit by bit, although the order in which floats are added is not fixed: all terms
-are integers, so small that every sum of some of them is exact in the dtype. Maxima and minima are
-compared bit by bit too: no term is NaN or -0.0, where XLA chooses.
+are small integers, so that every sum of some of them is exact in the dtype. Maxima and minima are
+compared bit by bit too: no term is NaN or -0.0, for which XLA's choice is arbitrary.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy.typing as npt
 from shardwright.codegen.verify.oracle.definition import Placement, Ref, shard_numbers
 
 Integers = npt.NDArray[np.int64]
-Numbers = npt.NDArray[Any]  # of int64, or of float64 where the ends of a dtype are infinite
+Numbers = npt.NDArray[Any]  # extremes of int64, or of float64 if those of a dtype are infinite
 
-# The largest integer up to which all are exact.
+# The largest integer below which all integers are exact.
 _EXACT = {
     "bool": 1,
     "int8": 2**7 - 1,
@@ -37,12 +37,12 @@ _EXACT = {
     "bfloat16": 2**8,
 }
 _WIDE = 2**20
-# What makes both halves of a wide number count, so that a narrowed sum shows.
+# Makes both halves of a wide number significant, which exposes a narrowed sum.
 _SPREAD = {"int64": 2**32 + 1, "float64": 2**28 + 1}
 
 
 def array_of(placement: Placement) -> Placement:
-    """Return the placement of the array of terms: its first dimension is split by the unreduced
+    """Return the placement of the array of terms, whose first dimension is split by the unreduced
     axes."""
     if not placement.unreduced:
         return placement
@@ -50,20 +50,19 @@ def array_of(placement: Placement) -> Placement:
 
 
 def array_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of the array of terms, that of the tensor if there are none."""
+    """Return the shape of the array of terms, which is the tensor's if there are none."""
     return (terms_of(placement), *shape) if placement.unreduced else tuple(shape)
 
 
 def terms_of(placement: Placement) -> int:
-    """Return how many terms a tensor is the sum of."""
+    """Return the number of terms in a sum."""
     return math.prod(placement.ref_size(ref) for ref in placement.unreduced)
 
 
 def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ...], ...]:
-    """Return, for every term of the target, the terms of the source that it is made of: those that
-    have its coordinates along what of axes, by name, stays unreduced; none where it has any
-    coordinate but 0 along what is unreduced in the target only, so that one holder has the
-    value."""
+    """Return, for every target term, the source terms that form it: those with the same coordinates
+    along axes (by name) that stay unreduced; none if it has a nonzero coordinate along axes
+    unreduced only in the target, where one holder has the value."""
     parts = [_parts(side, other) for side, other in ((source, target), (target, source))]
     kept = [part for part in parts[1] if part in parts[0]]
     new = [part for part in parts[1] if part not in parts[0]]
@@ -81,23 +80,22 @@ def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ..
 def made_of(
     source: Placement, target: Placement, *, transposed: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return `terms_of_target`; of a `transposed` reshard, which moves cotangents, the one term
-    that each term of the target was a part of."""
+    """Return `terms_of_target`; for a `transposed` reshard, which moves cotangents, the one term
+    that each target term contributed to."""
     if transposed:
         return tuple((term,) for term in target_of_terms(target, source))
     return terms_of_target(source, target)
 
 
 def terms_held(placement: Placement) -> dict[int, int]:
-    """Return the number of the term that each device holds; 0 if there are none."""
+    """Return the number of each device's term; 0 if there are none."""
     if not placement.unreduced:
         return dict.fromkeys(placement.device_ids, 0)
     return {device: numbers[0] for device, numbers in shard_numbers(array_of(placement)).items()}
 
 
 def target_of_terms(source: Placement, target: Placement) -> tuple[int, ...]:
-    """Return, for every term of the source, the number of the target's term that it is a part
-    of."""
+    """Return, for every source term, the number of the target term that it contributes to."""
     made = [(term, n) for n, of in enumerate(terms_of_target(source, target)) for term in of]
     return tuple(number for _, number in sorted(made))
 
@@ -107,8 +105,8 @@ Part = tuple[str, int, int, int]
 
 
 def _parts(side: Placement, other: Placement) -> list[Part]:
-    """Return the unreduced axes of a side, cut wherever the other side begins or ends one on an
-    axis of that name and size."""
+    """Return the unreduced axes of a side, cut at the borders of the other side's on axes of the
+    same name and size."""
     sizes = dict(side.axes)
     own = [_borders(ref, sizes) for ref in side.unreduced]
     others = [_borders(ref, dict(other.axes)) for ref in other.unreduced]
@@ -129,7 +127,7 @@ def _borders(ref: Ref, sizes: dict[str, int]) -> Part:
 
 
 def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
-    """Yield the coordinates of every term along all parts, in the order of terms."""
+    """Yield the coordinates of every term along all parts, in term order."""
     counts = (range(high // low) for _, _, low, high in parts)
     for each in itertools.product(*counts):
         yield dict(zip(parts, each, strict=True))
@@ -138,11 +136,10 @@ def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
 def reductions(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Return (terms, values) for values of `shape`, [values, ...]; term i is a part of value
+    """Return (terms, values) for values of `shape`, [values, ...]; term i contributes to value
     `parts[i]`.
 
-    As many as it takes that no two elements agree in all of them, and no term counts for nothing in
-    all.
+    There are enough of them that no two elements agree in all, and every term matters in some.
     """
     if operator == "sum":
         yield from sums(shape, dtype, parts)
@@ -159,8 +156,8 @@ def _groups(parts: Sequence[int]) -> list[list[int]]:
 def _extrema(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Yield planes in which every term is the largest of some elements; all are negative in
-    every other plane."""
+    """Yield planes in which every term is the largest for some elements; in every other plane all
+    are negative."""
     groups = _groups(parts)
     top = min(_EXACT.get(dtype, _WIDE), _WIDE)
     signed = dtype != "bool" and not dtype.startswith("uint")
@@ -189,7 +186,7 @@ def _extrema(
 def _ends(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> tuple[Numbers, Numbers]:
-    """Return the lowest and the highest value of the dtype: all terms the one, the other, or
+    """Return the lowest and the highest value of the dtype: all terms one, all the other, or
     mixed."""
     ends = identity(dtype, "max"), identity(dtype, "min")
     kind = np.arange(math.prod(shape)).reshape(shape) % 3
@@ -207,8 +204,7 @@ def _ends(
 
 
 def identity(dtype: str, operator: str) -> float | int:
-    """Return what leaves any other value as it is: zero, or the lowest or the highest value of the
-    dtype.
+    """Return the neutral element: zero, or the lowest or highest value of the dtype.
 
     >>> identity("int8", "max"), identity("float32", "min"), identity("float8_e4m3fn", "max")
     (-128, inf, -448.0)
@@ -230,9 +226,9 @@ def sums(
 ) -> Iterator[tuple[Integers, Integers]]:
     """Return (terms, sums) for sums of `shape`, [sums, ...]; term i is added to sum `parts[i]`.
 
-    As many as it takes that no two elements agree in all of them, and no term is zero in all.
+    There are enough of them that no two elements agree in all, and no term is zero in all.
 
-    In each of them an element has two terms that are not zero, one of them negative.
+    In each, an element has two nonzero terms, one of them negative.
     """
     count = max(parts) + 1
     groups = _groups(parts)
@@ -252,7 +248,8 @@ def sums(
 def _add(
     terms: Integers, group: Sequence[int], turn: Integers, total: Integers, extra: Integers
 ) -> None:
-    """Put a sum into the terms of a group: all and more into one, minus that into the next."""
+    """Distribute a sum over a group's terms: the sum and more in one, minus the excess in the
+    next."""
     if len(group) == 1:
         terms[group[0]] = total
         return
@@ -261,14 +258,14 @@ def _add(
         terms[term] = np.where(first, total + extra, np.where(second, -extra, 0))
 
 
-# Bits of the fraction of floats that are rounded to, and of what they are added as.
+# Fraction bits of the rounding dtype and of the accumulation dtype.
 _FRACTIONS = {"float8_e4m3fn": 3, "float8_e5m2": 2, "float16": 10, "bfloat16": 7}
 _ADDED = {"float64": 52}
 
 
 def bound(terms: Numbers, dtype: str, *, rounds_each: bool = False) -> Numbers:
-    """Return how far a sum of terms [terms, ...] may be from the exact one, whatever the order.
-    `rounds_each`: whether narrow floats may be rounded after each addition.
+    """Return the largest error of a sum of terms [terms, ...], for any order. `rounds_each`:
+    whether narrow floats may be rounded after each addition.
 
     n terms are added in n - 1 additions, each with a relative error of half a unit in the last
     place; floats of fewer than 32 bits are added as float32, and rounded once at the end. That
