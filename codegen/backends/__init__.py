@@ -1,1 +1,1 @@
-"""The backends: a folder each, and a line in `registry`."""
+"""The backends: one folder each, and a line in `registry`."""

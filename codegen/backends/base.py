@@ -25,10 +25,10 @@ Table = tuple[str, tuple[Row, tuple[Row, ...]]]
 class Request:
     """The input from which a module is rendered.
 
-    `like`: the plan of another module, whose form to take where there are several. `backward`:
-    whether the module moves the cotangents of the one beside it. `derivative`: whether the module
-    that moves its cotangents stands beside it. `collective_id`: of kernels that meet by one.
-    `features`: what the module has besides, where the backend knows it.
+    `like`: the plan of another module whose form to use if there are several. `backward`: whether
+    the module moves the cotangents of its sibling. `derivative`: whether a sibling moves its
+    cotangents. `collective_id`: for kernels with a barrier. `features`: optional parts of the
+    module that the backend supports.
     """
 
     plan: Plan
@@ -42,8 +42,8 @@ class Request:
 
 @dataclass(frozen=True)
 class RingText:
-    """A kernel and the constant that runs it, `lines`; `imported`: imports of JAX that these take,
-    `calls`: names that they take of support modules."""
+    """A kernel and the constant that runs it, `lines`; `imported`: the JAX imports they need,
+    `calls`: the names they use from support modules."""
 
     lines: tuple[str, ...]
     imported: tuple[str, ...]
@@ -52,10 +52,10 @@ class RingText:
 
 @dataclass(frozen=True)
 class Grouping:
-    """What the module of a group has of a backend: `host`, the support module of its class `Group`;
-    `exports`, the names of functions; `environment` of a self-check, in which {devices} stands for
-    how many there are, {more} for one more; `how`: how tensors go, in words; `support`: the support
-    modules that it uses besides; `template`: its own, of which `kernel` is what the class takes."""
+    """A backend's part of a group's module: `host`, the support module with its class `Group`;
+    `exports`, the names of functions; `environment` of a self-check, where {devices} stands for the
+    number of devices and {more} for one more; `how`: the transport in words; `support`: further
+    support modules; `template`: its own template, with `kernel` as the argument of the class."""
 
     host: str
     exports: tuple[str, ...]
@@ -69,17 +69,15 @@ class Grouping:
 class Backend(Protocol):
     """Renders plans as modules of one kind.
 
-    `executes`: the strategies whose plans it takes. `reduces`: those by which it reduces terms;
-    `in_two`: whether in two exchanges too, perhaps only between meshes of one order of devices.
-    `unsupported`: the dtypes that it does not move, each with the reason.
-    `differentiable`: whether its modules have derivatives, by a backward beside them. `portable`:
-    whether they are plain JAX, which XLA compiles for whatever it knows. `compiler`: None where
-    there is none for this kind alone. `support`: the support modules that its modules use,
-    `matmul_support` those that modules of matmuls use besides, `model_support` those of models;
-    `model_host` is the one that these call, empty where it has no modules of models.
-    `features`: those that its modules can have.
-    `gradient_on_request`: whether they have derivatives only where a bundle is asked for them.
-    `grouping`: what the module of a group has of it.
+    `executes`: the strategies whose plans it accepts. `reduces`: those by which it reduces terms;
+    `in_two`: whether also in two exchanges, possibly only between meshes of one device order.
+    `unsupported`: the dtypes that it does not move, each with the reason. `differentiable`: whether
+    its modules have derivatives, by a backward sibling. `portable`: whether they are plain JAX,
+    which XLA compiles for any platform. `compiler`: None without one for this kind. `support`: the
+    support modules of its modules, `matmul_support` the further ones of matmuls, `model_support`
+    those of models; `model_host`: the class that these call, "" without modules of models.
+    `features`: those available for its modules. `gradient_on_request`: whether derivatives are
+    optional in a bundle. `grouping`: its part of a group's module.
     """
 
     name: str
@@ -102,17 +100,17 @@ class Backend(Protocol):
     gradient_on_request: bool = False
 
     def refuse(self, plan: Plan) -> None:
-        """Raise InputError for a plan that this backend does not take."""
+        """Raise InputError for a plan that this backend does not accept."""
 
     def render(self, request: Request) -> str:
-        """Return the text of a module of a plan that is not refused."""
+        """Return the text of a module for an accepted plan."""
 
     def timeline(self, plan: Plan) -> Timeline:
-        """Return what the module of a plan that is not refused does, stage by stage."""
+        """Return the stages of the module of an accepted plan."""
 
     def relaid(self, plan: Plan) -> int:
-        """Return the bytes that XLA reads and writes on a TPU in passes around the collectives of a
-        plan of several steps, were they its own."""
+        """Return the bytes of passes over memory that XLA makes on a TPU around the collectives of
+        a plan of several steps, if they were XLA's own."""
         raise InternalError(f"{self.name} carries out no plan of several steps as collectives")
 
     def review(self, plan: Plan) -> Table | None:
@@ -120,12 +118,11 @@ class Backend(Protocol):
         return None
 
     def rings(self, plan: Plan) -> Rings | None:
-        """Return the rings on which the module of a plan that is not refused reduces terms, None
-        where it does not."""
+        """Return the rings on which the module of an accepted plan reduces terms, or None."""
         return None
 
     def refuse_matmul(self, matmul: Matmul) -> None:
-        """Raise InputError for a matmul that this backend has no modules of."""
+        """Raise InputError for a matmul that this backend does not support."""
         raise InputError(
             f"{self.name} has no modules of matmuls",
             argument="backends",
@@ -140,14 +137,13 @@ class Backend(Protocol):
         backward: tuple[str, ...] = (),
         collective_id: int = 0,
     ) -> str:
-        """Return the text of the module of a matmul that is not refused; `backward`: the modules
-        beside it that make the cotangents of lhs and of rhs; `collective_id`: of its kernel."""
+        """Return the text of the module of a supported matmul; `backward`: the siblings that
+        compute the cotangents of lhs and rhs; `collective_id`: of its kernel."""
         raise InternalError(f"{self.name} has no modules of matmuls")
 
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-        """Return a kernel that multiplies while parts travel, for a program in which it has a name;
-        `axes`: the expression of those over which devices are ranked. Raises InputError for what it
-        does not multiply."""
+        """Return a named kernel of a program that multiplies while parts travel; `axes`: the
+        expression for the axes that rank devices. Raises InputError for an unsupported product."""
         raise InputError(
             f"{self.name} has no kernels for programs",
             argument="kernels",
@@ -157,13 +153,13 @@ class Backend(Protocol):
 
 
 class ProgramBackend(Protocol):
-    """Renders programs: partitioned functions, each as one module."""
+    """Renders programs: partitioned functions, one module each."""
 
     def render(self, program: Partitioned) -> str:
-        """Return the text of a program's module, which takes support of the kernels in it."""
+        """Return the text of a program's module, including the support code of its kernels."""
 
     def stored(self, program: Partitioned) -> dict[str, str]:
-        """Return the files beside a program's module, by name."""
+        """Return the data files of a program's module, by name."""
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
         """Return which matmuls have a kernel, and why others have none."""

@@ -1,4 +1,4 @@
-"""The names that emitted modules must have so that they can be verified and compiled."""
+"""The names that emitted modules must have for `verify` and `compile`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the index arithmetic of the kernels stays within 32 bits."""
+"""Whether the index arithmetic of kernels stays within 32 bits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 
 MAX_INDEX = 2**31 - 1
-# Kernels round ranges up to blocks, chunks and the tiling of memory: by fewer elements than this.
+# Kernels round ranges up to blocks, chunks and memory tiles, by fewer elements than this.
 ROUNDING = 2**20
 
 
 def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
-    """Raise InputError if an index, or a value on the way to it, may pass 32 bits."""
+    """Raise InputError if an index, or an intermediate value, may exceed 32 bits."""
     widest = exchange.once(widest_index)
     if widest <= MAX_INDEX - ROUNDING:
         return
@@ -32,10 +32,10 @@ def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
 
 
 def widest_index(exchange: Exchange) -> int:
-    """Return an upper bound of every value that the index functions compute.
+    """Return an upper bound on all values that the index functions compute.
 
-    A few values of nested splits have no bound that the algebra can state: they lie in the tensor,
-    so that the padded extents stand for them.
+    The algebra cannot bound a few values of nested splits; they lie in the tensor, so the padded
+    extents bound them.
     """
     padded = [dim.parts * dim.size for dims in exchange.dims for dim in (dims.source, dims.target)]
     values = (
@@ -48,10 +48,10 @@ def widest_index(exchange: Exchange) -> int:
 
 
 def _computed(expr: sympy.Expr) -> Iterator[int]:
-    """Return upper bounds of an expression and of all it is computed from."""
+    """Return upper bounds of an expression and of all its subexpressions."""
     for part in sympy.preorder_traversal(expr):
         if part.is_Add:
-            # Terms are added one by one, those that are subtracted last.
+            # Terms are added one by one, subtracted ones last.
             yield sum(max(_high(term), 0) for term in part.args)
         elif isinstance(part, CeilDiv):
             yield _high(part.args[0]) + _high(part.args[1]) - 1

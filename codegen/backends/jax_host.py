@@ -1,4 +1,4 @@
-"""What the templates of JAX modules print of the host side: meshes, shardings, the host object."""
+"""Text for the host side of JAX modules: meshes, shardings, the host object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from shardwright.ir.tiles import DimTiles
 @dataclass(frozen=True)
 class HostText:
     """The host side of a module. `class_name`: the class of its host object; `starts`: whether a
-    program may compute between a start and an end of it."""
+    program may compute between its start and its end."""
 
     module: ModuleText
     devices: int
@@ -56,20 +56,20 @@ class HostText:
 
     @property
     def host_file(self) -> str:
-        """The support file that has it."""
+        """The support file of the class."""
         if self.starts:
             return "pallas_started"
         return "jax_host" if self.module.same_order else "jax_orders"
 
     @property
     def program_axes(self) -> str:
-        """The axes over which devices are ranked, as a Python expression."""
+        """The axes that rank devices, as a Python expression."""
         names = [name for name, _ in self.axes[0]]
         return quoted_names(names) if self.module.same_order else '"device"'
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """The constants that say what is moved; those that are the same for both sides once."""
+        """The constants that describe the reshard, once if equal on both sides."""
         padded = ["SHAPE" if each == self.module.shape else each for each in self.padded]
         about = "# The meshes, their axes refined into the sub-axes in use."
         note = "# Every shard padded at its end to the largest: the shapes of the global arrays."
@@ -111,7 +111,7 @@ class HostText:
         return called(f"_HOST = {self.class_name}", given)
 
     def calls(self, request: Request) -> dict[str, list[str]]:
-        """Return the names that these lines take of support modules."""
+        """Return the names that these lines use from support modules."""
         found = {self.host_file: [self.class_name]}
         found |= {"jax_padding": ["Padding"]} if self.is_padded else {}
         found |= {"jax_operation": ["Operation"]} if has_operation(request) else {}
@@ -126,23 +126,23 @@ class HostText:
 
 
 def has_operation(request: Request) -> bool:
-    """Return whether a module goes through vmap and derivatives, or says why there is none of such
-    terms."""
+    """Return whether a module is a primitive with vmap or derivatives, or must explain why such
+    terms have none."""
     asked = request.derivative or "vmap" in request.features
     return asked or bool(request.plan.reshard.extremum)
 
 
 def derivative_of(request: Request, backend: str) -> str:
-    """Return the name of the module of the reverse reshard; why there is none, empty where none is
-    asked for."""
+    """Return the name of the module of the reverse reshard; or why there is none, "" if none is
+    requested."""
     if request.derivative:
         return backend if request.backward else f"{backend}_backward"
     return "extremum" if request.plan.reshard.extremum else ""
 
 
 def host_text(plan: Plan, module: ModuleText, ends: Exchange | None = None) -> HostText:
-    """Return the host side of a plan's module; `ends`: both sides' layouts, for a plan that is not
-    one exchange."""
+    """Return the host side of a plan's module; `ends`: both sides' layouts, for a plan other than a
+    single exchange."""
     given, reshard = direct_of(plan).exchange if ends is None else ends, plan.reshard
     moved = plan.traffic.received_total
     sides = reshard.source, reshard.target
@@ -164,8 +164,8 @@ def _padded(layout: Layout) -> str:
 
 
 def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
-    """Return lines that state layouts, tiles, traffic and who sends what to whom; `combines`:
-    whether receivers get and combine all terms."""
+    """Return lines on layouts, tiles, traffic, and transfers; `combines`: whether receivers get and
+    combine all terms."""
     exchange = plan.exchange
     visible = as_vectors(exchange).dims[exchange.source.hidden :]
     met = [_met(axis, tiles) for axis, tiles in enumerate(visible)]
@@ -184,7 +184,7 @@ def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
 
 
 def _met(axis: int, tiles: DimTiles) -> str:
-    """Return how shards meet along a dimension, empty where neither side splits it."""
+    """Return how shards intersect along a dimension, "" if neither side splits it."""
     if max(tiles.source.parts, tiles.target.parts) == 1:
         return ""
     sizes = f"shards of {tiles.source.size} meet shards of {tiles.target.size}"
@@ -199,18 +199,18 @@ def _met(axis: int, tiles: DimTiles) -> str:
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
-    """Return the axes of the mesh refined for a sharding, with names that JAX takes."""
+    """Return the axes of a sharding's refined mesh, with names allowed in JAX."""
     refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     return {ref: axis_name(ref) for ref in refined}
 
 
 def axis_name(ref: AxisRef) -> str:
-    """Return an axis or sub-axis as JAX may name an axis."""
+    """Return an axis or sub-axis under a name allowed in JAX."""
     return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
 
 
 def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
-    """Return names and sizes of the axes of the mesh refined for a sharding; one axis at least."""
+    """Return names and sizes of the axes of a sharding's refined mesh; at least one axis."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
@@ -222,13 +222,13 @@ def _axes_line(name: str, axes: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def quoted_names(names: list[str]) -> str:
-    """Return axis names as a Python expression: one text, or a tuple of several."""
+    """Return axis names as a Python expression: a string, or a tuple of several."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
 
 def spec_of(sharding: Sharding) -> str:
-    """Return the PartitionSpec of a sharding, as a Python expression."""
+    """Return the PartitionSpec of a sharding as a Python expression."""
     names = axis_names(sharding)
     entries = [
         quoted_names([names[ref] for ref in dim.axes]) if dim.axes else "None"
@@ -262,10 +262,10 @@ def library_lines(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def imports_of(calls: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return the imports of names of support modules, by module."""
+    """Return the imports from support modules, by module."""
     lines: list[str] = []
     for module in sorted(calls):
-        # Constants, classes, functions: as ruff sorts them.
+        # constants, classes, functions: in ruff's order
         names = sorted(
             {*calls[module]}, key=lambda name: (not name.isupper(), name[0].islower(), name)
         )

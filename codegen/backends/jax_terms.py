@@ -1,4 +1,4 @@
-"""Tensors of terms as JAX's arrays: with a dimension more, the first, that unreduced axes split."""
+"""Tensors of terms as JAX arrays, with an extra first dimension split by unreduced axes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from shardwright.ir.plan import Plan
 
 
 def with_terms(layout: Layout) -> Layout:
-    """Return a layout whose hidden dimensions are one dimension of the tensor, the first: the
-    terms."""
+    """Return a layout whose hidden dimensions become the tensor's first dimension, the terms."""
     if not layout.hidden:
         return layout
     digits = tuple(digit for dim in layout.dims[: layout.hidden] for digit in dim.axis_digits)
@@ -21,7 +20,7 @@ def with_terms(layout: Layout) -> Layout:
 
 
 def ends_of(plan: Plan) -> Exchange:
-    """Return both ends of a plan as arrays have them, terms included; no exchange in itself."""
+    """Return both ends of a plan as arrays, terms included; by themselves not an exchange."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),

@@ -1,4 +1,4 @@
-"""Lines of emitted functions, as a formatter leaves them."""
+"""Lines of emitted functions, formatted."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FITS = 96
 
 
 def length(text: str) -> int:
-    """Return the characters of an expression, four for any number: what is named does not depend
-    on the extents, so that the modules of a tensor and of its smaller twin have the same form."""
+    """Return the length of an expression, with four characters for any number: whether a value is
+    named must not depend on extents, so that a tensor's modules and its twin's have one form."""
     return len(re.sub(r"\b\d+\b", "0000", text))
 
 
 def conjunction(tests: list[str], sign: str, room: int) -> str:
-    """Return `(a) & (b)`, or the same with `and`, over as many lines as it takes; `room`:
-    characters of the only one."""
+    """Return `(a) & (b)`, or the same with `and`, on as many lines as needed; `room`: characters
+    available on a single line."""
     if len(tests) < 2:
         return "".join(tests) or "True"
     each = [f"({test})" for test in tests] if sign == "&" else tests
@@ -37,12 +37,12 @@ def conjunction(tests: list[str], sign: str, room: int) -> str:
 
 
 def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> list[str]:
-    """Return assignments as lines, which are indented so often."""
+    """Return assignments as lines at this indentation."""
     return [line for a in assignments for line in statement_lines(printer, a.name, a.value, depth)]
 
 
 def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
-    """Return the assignments that the texts rest on. What only one other uses is put into it."""
+    """Drop unused assignments and inline those used once."""
     words = set(re.findall(r"\w+", " ".join(texts)))
     kept: list[Assignment] = []
     for assignment in reversed(assignments):
@@ -55,7 +55,8 @@ def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
 
 
 def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
-    """Return assignments, one put into its only user where the algebra can still print that."""
+    """Return assignments with one inlined into its only user, if the algebra can still print
+    that."""
     user = others[place]
     symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
     whole = Assignment(user.name, user.value.subs(symbol, assignment.value))

@@ -1,6 +1,6 @@
-"""From a JAX function and a few shardings to a program whose every value has a sharding.
+"""From a JAX function and a few shardings to a program in which every value has a sharding.
 
-`entry` traces and reads what was said; `constraints` is what a function says inside.
+`entry` traces the function and reads its shardings; `constraints` are stated inside the function.
 """
 
 from shardwright.codegen.partition import strategies as strategies

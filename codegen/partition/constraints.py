@@ -1,6 +1,6 @@
-"""What a user says inside a function: how a value is to be sharded, and which values alike.
+"""Constraints inside a function: the sharding of a value, and values to shard alike.
 
-Outside of `partition` both do nothing: they return their argument, and so do their derivatives.
+Outside `partition` both are identities, and so are their derivatives.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ _groups = itertools.count()
 
 
 def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
-    """Return `x`, sharded like this where the function is partitioned.
+    """Return `x`, which has this sharding when the function is partitioned.
 
-    A text, as `[{"d"}p1, {?}]` or `P("d")`, or a `PartitionSpec`, is read on `mesh`, or on the mesh
-    of `partition`. Shardy's text can say what a `PartitionSpec` cannot: priorities, closed and open
-    dimensions, sub-axes. Of a value that is
-    used several times, only the uses of what is returned are bound. The derivative is constrained
-    alike, as `jax.lax.with_sharding_constraint` has it.
+    A text, such as `[{"d"}p1, {?}]` or `P("d")`, or a `PartitionSpec`, refers to `mesh`, or to the
+    mesh of `partition`. Shardy's text can express priorities, closed and open dimensions and
+    sub-axes, which a `PartitionSpec` cannot. Only uses of the returned value are constrained, not
+    other uses of `x`. The derivative is constrained too, as by `jax.lax.with_sharding_constraint`.
     """
     given = str(sharding) if is_a(sharding, PARTITION_SPEC) else sharding
     check_type(given, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
@@ -36,7 +35,7 @@ def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
 
 
 def shard_alike(*values: Any) -> tuple[Any, ...]:
-    """Return the values, all of which are sharded alike where the function is partitioned."""
+    """Return the values, which share one sharding when the function is partitioned."""
     import jax.numpy as jnp
 
     shapes = {jnp.shape(value) for value in values}
@@ -53,7 +52,7 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _primitive(name: str) -> Any:
-    """Return the primitive of this name: the identity, whose derivatives and batches are itself."""
+    """Return the primitive of this name: an identity, as are its derivatives and batching."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
@@ -77,7 +76,7 @@ def _primitive(name: str) -> Any:
 
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
-    """Return the sharding of a batch: the new dimension is open."""
+    """Return the sharding of a batch, whose new dimension is open."""
     if isinstance(sharding, str):
         raise InputError(
             "under jax.vmap a constraint must say its mesh",

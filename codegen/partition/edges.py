@@ -9,10 +9,10 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 
 def gather_sub_axes(program: Program) -> Program:
-    """Return the propagated program with whole axes alone in its arguments and results.
+    """Return the propagated program with only whole axes in its arguments and results.
 
-    An open dimension loses its first sub-axis and the axes after that, which are gathered there.
-    What a closed dimension has was said so, and stays.
+    An open dimension loses its first sub-axis and the axes after it, which are gathered there. A
+    closed dimension was stated by the user and stays.
     """
     values = list(program.values)
     for argument in program.body.arguments:

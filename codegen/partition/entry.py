@@ -1,4 +1,4 @@
-"""The door: a function, its shardings, and the mode in which the rest is chosen."""
+"""The entry point: a function, its shardings, and the mode that chooses the rest."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ def partition(
     topology: str | None = None,
     kernels: tuple[str, ...] = (),
 ) -> Partitioned:
-    """Trace `fn` for `avals` and propagate the shardings that are given to all its values.
+    """Trace `fn` for `avals` and propagate the given shardings to all its values.
 
     `mesh` is a `Mesh` or a mesh of jax. `in_shardings` and `out_shardings` are prefixes of the
     trees of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a
-    `PartitionSpec`, a text as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`, a
+    `PartitionSpec`, a text such as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`,
+    a
     primitive that has no rule is an error instead of a warning.
 
-    `mode`: `as_shardy` gives every value the sharding that is propagated; `cheapest` takes what is
-    said of arguments, results and constraints as binding and chooses the rest by its price.
+    `mode`: `as_shardy` gives every value its propagated sharding; `cheapest` keeps the given
+    shardings of arguments, results and constraints, and chooses the rest by price.
 
-    Arguments and results may come to be sharded along sub-axes, which a `NamedSharding` cannot say:
-    with `sub_axes_at_edges="gather"` these are gathered there, but for dimensions that were closed.
+    Propagation may shard arguments and results along sub-axes, which a `NamedSharding` cannot
+    express: `sub_axes_at_edges="gather"` gathers these there, except in closed dimensions.
 
-    `gather`: what is gathered of an argument is kept for its later uses, as in the backward pass,
-    or, with `regather`, gathered again. `memory_limit`: the bytes that a device may hold at once;
-    plans that hold less are tried, and if none is within it, that is an error. `topology`: what
-    bytes are weighed by against each other, over slow axes and fast ones, and against what devices
-    compute, as `v5e:2x4`; without one a byte counts as a thousand operations of a matmul.
+    `gather`: a gathered argument is kept for later uses, such as the backward pass, or gathered
+    again with `regather`. `memory_limit`: the bytes that a device may hold at once; thriftier plans
+    are tried, and it is an error if none fits. `topology`, such as `v5e:2x4`, weighs bytes over
+    slow and fast axes against each other and against computation; without one a byte counts as a
+    thousand operations of a matmul.
 
-    `kernels`: `("pallas_tpu",)` has a matmul and what is gathered or scattered beside it made by
-    one kernel, where that takes less on the topology, which must be given.
+    `kernels`: `("pallas_tpu",)` lets one kernel do a matmul and the adjacent gather or scatter if
+    that is faster on the topology, which is then required.
     """
     check_choice("mode", mode)
     check_choice("sub_axes_at_edges", sub_axes_at_edges)
@@ -69,7 +70,7 @@ def partition(
 
 
 def _check_limit(memory_limit: object) -> None:
-    """Raise InputError for a limit that is no number of bytes."""
+    """Raise InputError unless the limit is a number of bytes."""
     if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
         raise wrong_type(memory_limit, int, "bytes, as 16 * 2**30", "memory_limit")
 

@@ -1,9 +1,9 @@
-"""Matmuls of tensors as matmuls of matrices: dimensions of one kind are one, and a tensor in which
-they do not lie side by side, or columns before rows, is transposed.
+"""Matmuls of tensors as matmuls of matrices: dimensions of one kind are merged, and a tensor in
+which they are not adjacent, or columns come before rows, is transposed.
 
 The order of rows does not matter to a product if its tensors agree. A gathered or scattered tensor
-has the parts of devices one after another, so another tensor may have to be transposed: the parts
-of its dimension come first.
+has the devices' parts in sequence, so another tensor may need a transposition that puts the parts
+of its dimension first.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
 
 @dataclass(frozen=True)
 class Turn:
-    """The tensor whose `parts` of dimension `dim` come before dimension `first`, these numbered as
-    they lie in its matrices."""
+    """The tensor whose `parts` of dimension `dim` move before dimension `first`, in the numbering
+    of its matrices."""
 
     side: Side
     first: int
@@ -54,25 +54,25 @@ class Turn:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Where the parts are before they are moved, as a dimension of their own, and after."""
+        """The places of the parts, as a separate dimension, before and after the move."""
         return self.dim, self.first
 
     def apart(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape in which the parts are a dimension of their own, where they are in it."""
+        """Return a shape with the parts as a separate dimension in place."""
         own = shape[self.dim] // self.parts
         return (*shape[: self.dim], self.parts, own, *shape[self.dim + 1 :])
 
     def turned(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape in which they are, before the others."""
+        """Return a shape with the parts as a separate dimension, moved to the front."""
         rest = list(self.apart(shape))
         return (*rest[: self.first], rest.pop(self.dim), *rest[self.first :])
 
 
 @dataclass(frozen=True)
 class AsMatrices:
-    """A product of matrices, or several: for each of its tensors which dimensions are which.
+    """One or several products of matrices: the role of each dimension of each tensor.
 
-    `swapped`: lhs and rhs are those of the op in the other order, and the product is transposed.
+    `swapped`: lhs and rhs of the op are swapped, and the product is transposed.
     """
 
     lhs: Groups = MATRIX
@@ -83,7 +83,7 @@ class AsMatrices:
     @staticmethod
     def every(op: Op, ranks: tuple[int, int]) -> Iterator[AsMatrices]:
         """Yield the ways to multiply the operands of a dot_general, of these ranks, as matrices;
-        none where there is a vector."""
+        none if one is a vector."""
         batch = tuple(op.integers(f"batch_{side}") for side in SIDES[:2])
         pairs = [*zip(*(op.integers(f"contract_{side}") for side in SIDES[:2]), strict=True)]
         free = [
@@ -110,19 +110,19 @@ class AsMatrices:
         return AsMatrices(lhs, rhs, out, not self.swapped)
 
     def side(self, side: Side) -> Side:
-        """Return which tensor of the product is one of the op, and the other way round."""
+        """Return the op's tensor for a tensor of the product, and vice versa."""
         return OTHERS[side] if self.swapped else side
 
     def groups(self, side: Side) -> Groups:
-        """Return the dimensions of a tensor that are its numbers, its rows, and its columns."""
+        """Return the dimensions of a tensor that number matrices, rows, and columns."""
         return {"lhs": self.lhs, "rhs": self.rhs, "out": self.out}[side]
 
     def order(self, side: Side) -> Group:
-        """Return the dimensions of a tensor in the order of its matrices."""
+        """Return the dimensions of a tensor in matrix order."""
         return tuple(itertools.chain.from_iterable(self.groups(side)))
 
     def is_in_order(self, side: Side) -> bool:
-        """Return whether a tensor lies as its matrices do."""
+        """Return whether a tensor is already in matrix order."""
         return self.order(side) == tuple(range(len(self.order(side))))
 
     def shape(self, side: Side, shape: Sequence[int]) -> tuple[int, ...]:
@@ -131,8 +131,8 @@ class AsMatrices:
         return tuple(math.prod(shape[d] for d in own) for own in groups[not groups[0] :])
 
     def turn(self, side: Side, dim: int, parts: int, shape: Sequence[int]) -> Turn | None:
-        """Return which tensor is turned where parts of a dimension travel; `shape`: of the tensor
-        with all of them. None where nothing stands before them."""
+        """Return which tensor is turned if parts of a dimension travel; `shape`: of the tensor with
+        all parts. None if nothing precedes them."""
         groups = self.groups(side)
         end = next(n for n, own in enumerate(groups) if dim in own)
         at = groups[end].index(dim)
@@ -143,11 +143,10 @@ class AsMatrices:
         return Turn(to, first, first + at, parts)
 
     def sharding(self, side: Side, layout: LocalLayout, dim: int, axes: Names) -> str:
-        """Return the sharding of the matrices of a tensor; `axes`, of what travels, split dimension
-        `dim`, and are the last of its group's: in what is whole along them, there are none.
+        """Return the sharding of a tensor's matrices; `axes`, those of the travelling parts, split
+        dimension `dim` and are the last of its group; tensors whole along them have none.
 
-        Raises InputError for operands that are terms, and where a part is not one block of a
-        matrix.
+        Raises InputError for operands that are terms, and if a part is not one block of a matrix.
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
             raise InputError("an operand of it is terms", argument="matmul")

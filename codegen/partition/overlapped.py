@@ -1,5 +1,5 @@
-"""Matmuls of a program beside which something is gathered or scattered, and whether a kernel does
-both at once: where the model of a topology says that it takes less."""
+"""Matmuls of a program with an adjacent gather or scatter, and whether one kernel does both: if the
+model of a topology predicts that it is faster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 @dataclass(frozen=True)
 class BesideMatmul:
-    """A matmul and what is gathered for it or scattered of it; `side`: which tensor that is.
+    """A matmul and the adjacent gather or scatter; `side`: the moved tensor.
 
-    `plan` is that of a kernel which does both, or None; `reason`: why, in words.
-    The kernel multiplies `matrices`, of tensors that may be transposed, and one of them turned,
-    before or after; `saving`: the seconds that it takes less, each time.
+    `plan` is that of a kernel for both, or None; `reason`: why, in words. The kernel multiplies
+    `matrices`, whose tensors may be transposed, and one of them turned, before or after; `saving`:
+    seconds saved each time.
     """
 
     product: Compute
@@ -52,7 +52,7 @@ class BesideMatmul:
 
 
 def beside_matmuls(local: LocalProgram, topology: str) -> tuple[BesideMatmul, ...]:
-    """Return the matmuls of a program beside which something is gathered or scattered, in order."""
+    """Return the matmuls of a program with an adjacent gather or scatter, in order."""
     found = _Finder(local, topology)
     every = (inner for body in (local.body, *local.functions) for inner in _bodies(body))
     return tuple(pair for body in every for pair in found.pairs(body))
@@ -66,7 +66,7 @@ def _bodies(body: LocalBody) -> Iterator[LocalBody]:
 
 
 class _Finder:
-    """Finds the pairs of a matmul and a movement; of a matmul one at most has a kernel."""
+    """Finds pairs of a matmul and a movement; a matmul has at most one kernel."""
 
     def __init__(self, local: LocalProgram, topology: str) -> None:
         self.local, self.topology = local, topology
@@ -74,7 +74,7 @@ class _Finder:
         self.times = {move.result: times for move, times in moves_of(local)}
 
     def pairs(self, body: LocalBody) -> Iterator[BesideMatmul]:
-        """Yield those of a body."""
+        """Yield the pairs of a body."""
         moves = [each for each in body.steps if isinstance(each, MoveValue) and not each.change.own]
         made = {each.result: each for each in moves}
         used_by = {each.operand: each for each in moves}
@@ -123,7 +123,7 @@ class _Finder:
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
     def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
-        """Return the plan of what moves and multiplies at once, None if apart takes less."""
+        """Return the plan of a kernel for both, None if separate steps are faster."""
         matrices, move = found.matrices, found.move
         values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh
@@ -152,15 +152,15 @@ class _Finder:
         return plan
 
     def _turning(self, found: _MatricesBeside) -> float:
-        """Return the seconds in which tensors are read and written once more."""
+        """Return the seconds of extra reads and writes of tensors."""
         memory = topology_of(self.topology).memory
         return 2 * found.turned_bytes / memory if memory else 0.0
 
 
 @dataclass(frozen=True)
 class _MatricesBeside:
-    """A matmul and what moves as one of matrices: `side` is of these, `own` what a device has of
-    each tensor of theirs before and after the kernel."""
+    """A matmul and its movement in terms of matrices: `side` is the moved one, `own` a device's
+    part of each tensor before and after the kernel."""
 
     local: LocalProgram
     move: MoveValue
@@ -171,8 +171,8 @@ class _MatricesBeside:
 
     @staticmethod
     def of(local: LocalProgram, step: Compute, move: MoveValue, side: Side) -> _MatricesBeside:
-        """Return the one for which the fewest bytes are transposed or turned. Raises InputError
-        for a matmul that is none of a kernel."""
+        """Return the variant that transposes or turns the fewest bytes. Raises InputError for a
+        matmul that no kernel supports."""
         lhs, rhs = (local.of(v) for v in step.operands)
         if lhs.dtype != rhs.dtype or not local.axes.whole:
             raise InputError(
@@ -203,20 +203,20 @@ class _MatricesBeside:
 
     @property
     def turned(self) -> tuple[Side, ...]:
-        """The tensors that are transposed or turned, by their names of the op."""
+        """The transposed or turned tensors, by their names in the op."""
         turned = None if self.turn is None else self.turn.side
         sides = (s for s in SIDES if s == turned or not self.matrices.is_in_order(s))
         return tuple(map(self.matrices.side, sides))
 
     @property
     def turned_bytes(self) -> int:
-        """What a device has of these."""
+        """Bytes of these on a device."""
         own = (self.own[self.matrices.side(side)] for side in self.turned)
         return sum(math.prod(self.local.shape(v)) * item_bytes(self.local.of(v).dtype) for v in own)
 
 
 def _other(choice: BesideMatmul) -> BesideMatmul:
-    """Return a choice without its kernel: the matmul has that of another tensor."""
+    """Return a choice without its kernel: another tensor of the matmul has one."""
     return replace(choice, plan=None, reason="the kernel with another of its tensors saves more")
 
 

@@ -1,4 +1,4 @@
-"""What arguments and results belong to: the dict or list that they are in, as a layer."""
+"""Owners of arguments and results: the enclosing dict or list, such as a layer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ Place = tuple[Hashable, ...]
 
 
 def owners(tree_of: Callable[[tuple[Any, ...]], Any], count: int, side: str) -> list[Place]:
-    """Return for each of this many leaves the place of the dict or list that it is in, in the tree
-    of a side."""
+    """Return, for each of this many leaves, the place of its dict or list in the tree of a side."""
     found = dict(_leaves(tree_of(tuple(range(count))), (side,)))
     return [found.get(leaf, ()) for leaf in range(count)]
 
 
 def _leaves(tree: Any, place: Place) -> Iterator[tuple[int, Place]]:
-    """Yield the leaves of a tree in a place, each with that of what it is in."""
+    """Yield the leaves of a tree, each with the place of its container."""
     if isinstance(tree, int):
         yield tree, place[:-1]
     elif isinstance(tree, dict):

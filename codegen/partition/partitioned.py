@@ -1,4 +1,4 @@
-"""What `partition` returns: the program with its shardings, and answers about it."""
+"""The result of `partition`: the program with its shardings, and queries about it."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from shardwright.ir.program_text import format_program
 
 @dataclass(frozen=True, repr=False)
 class Partitioned(Drawn):
-    """A program whose values have shardings; `given` is what was said, before propagation."""
+    """A program whose values have shardings; `given` has the stated ones, before propagation."""
 
     given: Program
     mesh: Mesh
-    inputs: Callable[[tuple[Any, ...]], Any]  # leaves to the tree of the arguments
+    inputs: Callable[[tuple[Any, ...]], Any]  # from leaves to the tree of the arguments
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
-    parameters: tuple[str, ...]  # of the function, one an argument
+    parameters: tuple[str, ...]  # names of the function's parameters, one per argument
     mode: str = "as_shardy"
-    until: int | None = None  # the last user priority that is propagated
-    gather_sub_axes: bool = False  # of arguments and results
-    gather: str = "keep"  # or "regather": what is gathered of arguments
+    until: int | None = None  # the last propagated user priority
+    gather_sub_axes: bool = False  # owners of arguments and results
+    gather: str = "keep"  # "keep" or "regather" gathered arguments
     memory_limit: int | None = None  # bytes that a device may hold at once
-    topology: str | None = None  # what plans are rated on
-    kernels: tuple[str, ...] = ()  # whose kernels it may have
+    topology: str | None = None  # the topology that rates plans
+    kernels: tuple[str, ...] = ()  # backends whose kernels are allowed
 
     @functools.cached_property
     def _propagated(self) -> Propagated:
@@ -66,10 +66,10 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def local(self) -> LocalProgram:
-        """What one device runs.
+        """The program of one device.
 
-        Raises InputError if it cannot be said: arguments that do not divide, several meshes;
-        and where every plan holds more than the memory limit.
+        Raises InputError if it cannot be expressed: arguments that do not divide, several meshes;
+        and if every plan exceeds the memory limit.
         """
         check_even(self.given, self.program)
         ratings = Ratings(regather=self.gather == "regather", topology=self.topology)
@@ -88,33 +88,34 @@ class Partitioned(Drawn):
 
     @property
     def bytes_received(self) -> int:
-        """What the busiest device receives, in bytes."""
+        """Bytes that the busiest device receives."""
         return sum(each.bytes for each in self.communications)
 
     @functools.cached_property
     def computed(self) -> float:
-        """What a device computes, in bytes that it could receive in that time, as plans are
-        rated."""
+        """A device's computation, in bytes that it could receive in that time, as used in
+        ratings."""
         return computed(self.local)
 
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
-        """Return the program with each remedy of a communication, by its number, after what is
-        asked for otherwise, as "p_w as [{}, {}]"; what receives the fewest bytes comes first.
+        """Return the program with each remedy of a communication, by its number, keyed by the
+        changed request, such as "p_w as [{}, {}]"; the one receiving fewest bytes comes first.
 
         Raises InputError if no communication has the number.
         """
         check_type(number, int, "the number of a communication: 3 of C3", "number")
         made: list[tuple[str, Partitioned]] = []
         for each in remedied(self.given, self.local, number):
-            with contextlib.suppress(InputError):  # of what does not divide, or takes more memory
+            # for shardings that do not divide, or exceed the memory limit
+            with contextlib.suppress(InputError):
                 program = replace(self, given=each.given)
                 program.bytes_received  # noqa: B018
                 made.append((each.said, program))
         return tuple(sorted(made, key=lambda pair: pair[1].bytes_received))
 
     def with_remedy(self, number: int) -> Partitioned:
-        """Return the program with the best remedy of a communication, by its number: what it does
-        in all, be it more.
+        """Return the program with the best remedy of a communication, by its number, even if the
+        total gets worse.
 
         Raises InputError if the communication has no remedy.
         """
@@ -130,41 +131,41 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def kernel_choices(self) -> tuple[BesideMatmul, ...]:
-        """The matmuls beside which something is gathered or scattered, each with whether a kernel
-        does both at once and why; none where none were asked for."""
+        """The matmuls with an adjacent gather or scatter, each with whether one kernel does both
+        and why; empty unless kernels are requested."""
         if not self.kernels or self.topology is None:
             return ()
         return beside_matmuls(self.local, self.topology)
 
     def seconds(self, topology: str) -> tuple[float, ...]:
-        """Return how long each communication takes on a topology, by the model of its network: one
-        after another, with nothing computed meanwhile."""
+        """Return the seconds of each communication on a topology, by its network model, in sequence
+        and without overlapping computation."""
         return seconds_of(self.local, topology)
 
     def to_json(self, topology: str | None = None) -> str:
-        """Return what is communicated as JSON, a line a communication; the same for the same
-        program. With a topology each line has its seconds."""
+        """Return the communication as deterministic JSON, one line each, with seconds if a topology
+        is given."""
         seconds = () if topology is None else self.seconds(topology)
         return program_json(self.local, topology, seconds)
 
     @property
     def in_shardings(self) -> Any:
-        """The sharding of each argument, in their tree."""
+        """The sharding of each argument, in the tree of arguments."""
         program = self.program
         return self.inputs(tuple(program.values[v].sharding for v in program.body.arguments))
 
     @property
     def out_shardings(self) -> Any:
-        """The sharding of each result, in their tree."""
+        """The sharding of each result, in the tree of results."""
         return self.outputs(self.program.results)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What could not be propagated through."""
+        """Operations that stopped propagation."""
         return self.given.warnings
 
     def after(self, priority: int) -> Partitioned:
-        """Return the program when only user priorities up to this one have been propagated."""
+        """Return the program after propagating user priorities up to this one only."""
         known = {
             dim.priority or 0
             for sharding in (*(v.sharding for v in self.given.values), *self.given.results)
@@ -181,13 +182,12 @@ class Partitioned(Drawn):
         return replace(self, until=priority)
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
-        """Return the steps by which a value came to its sharding, back to an argument or a
+        """Return the steps by which a value got its sharding, back to an argument or a
         constraint."""
         return self._propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:
-        """Return, for each axis of a value's sharding, the value or the result that it came
-        from."""
+        """Return, for each axis of a value's sharding, the value or result it came from."""
         return self._propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:

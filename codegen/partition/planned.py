@@ -1,4 +1,4 @@
-"""The plan of a program: the first of several, thriftier and thriftier, within a memory limit."""
+"""The plan of a program: the first of increasingly thrifty plans that fits a memory limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.ir.program import Program
 def planned(
     program: Program, mesh: Mesh, mode: str, asked: Ratings, memory_limit: int | None
 ) -> LocalProgram:
-    """Return what each device runs of a propagated program; `asked` says how plans are rated.
+    """Return the steps of one device for a propagated program; `asked` has the ratings.
 
     Raises InputError if every plan holds more than the limit.
     """
@@ -46,7 +46,7 @@ def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
 
 
 def _too_large(held: Held, local: LocalProgram, limit: int) -> InputError:
-    """Return the error about the plan that holds least."""
+    """Return the error about the plan with the least memory."""
     where = [] if held.line is None else [str(held.line)]
     largest = ""
     if held.largest is not None:

@@ -1,9 +1,9 @@
-"""What a remedy does in all: programs in which something is asked for otherwise, so that a
-communication is not needed or brings less.
+"""Total effects of remedies: programs with a changed request, in which a communication is
+unnecessary or smaller.
 
-An argument lies as it is needed from the start; a result, or what a constraint asks for, is taken
-as it comes; any other value is constrained where it is made to what the communication makes of it.
-A sum over all devices becomes a scattered one by a split of any dimension.
+An argument starts in the needed layout; a result or constraint accepts the available layout; any
+other value is constrained, where it is made, to the layout after the communication. An all-reduce
+becomes a reduce-scatter by a split of any dimension.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 @dataclass(frozen=True)
 class Remedied:
-    """A program with a remedy, and what was done, as in "with p_w as [{}, {}]"."""
+    """A program with a remedy, and the change, such as "with p_w as [{}, {}]"."""
 
     given: Program
     said: str
 
 
 def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied, ...]:
-    """Return the programs that are as a program was given but for a remedy of a communication, by
-    its number; none where nothing that a user may ask for would remedy it.
+    """Return the programs with each remedy of a communication, by its number; none if no request of
+    the user would help.
 
     Raises InputError if no communication has the number.
     """
@@ -61,7 +61,7 @@ class _Remedies:
     step: MoveValue
 
     def every(self) -> Iterator[Remedied]:
-        """Yield all of them."""
+        """Yield all remedies."""
         if self.step.change.own or self.step.change.kind == "reduce_scatter":
             return
         arguments = tuple(self._arguments())
@@ -73,7 +73,7 @@ class _Remedies:
             yield from self._of_value()
 
     def _outside(self) -> Iterator[tuple[MoveValue, int]]:
-        """Yield the moves that are in no function of equal layers."""
+        """Yield the moves outside functions of equal layers."""
         nothing = (LocalBody((), (), ()),) * len(self.local.functions)
         return moves_of(replace(self.local, functions=nothing))
 
@@ -86,7 +86,7 @@ class _Remedies:
         return self.local.values[self.step.operand].value
 
     def _scattered(self) -> Iterator[LocalLayout]:
-        """Yield the layouts in which a sum is split over the axes it is made along."""
+        """Yield layouts that split a sum over its axes."""
         change = self.step.change
         shape, sizes = self.local.of(self.step.operand).shape, self.local.axes
         for dim, (extent, names) in enumerate(zip(shape, change.layout.dims, strict=True)):
@@ -95,7 +95,7 @@ class _Remedies:
                 yield change.layout.with_dim(dim, split)
 
     def _wanted(self) -> tuple[LocalLayout, ...]:
-        """Return what the value may be made as, so that it need not be moved like this."""
+        """Return layouts in which the value may be made so that the move is unnecessary."""
         change = self.step.change
         if change.inside:
             return (_left_whole(self._before, change),)
@@ -104,7 +104,7 @@ class _Remedies:
         return () if change.layout.partial else (change.layout,)
 
     def _kept(self) -> tuple[LocalLayout, ...]:
-        """Return what may be taken as it comes, by who asked for something else."""
+        """Return the layouts that may be accepted, by the requester of another one."""
         if self.step.change.kind == "all_reduce":
             return tuple(self._scattered())
         return () if self._before.partial else (self._before,)
@@ -128,7 +128,7 @@ class _Remedies:
         yield Remedied(replace(self.given, values=tuple(new)), said)
 
     def _arguments(self) -> Iterator[int]:
-        """Yield the arguments of the program that the move is of; in a function, those of every
+        """Yield the program arguments that the move applies to; in a function, those of every
         call."""
         local = self.local
         arguments = {local.values[v].value for v in local.body.arguments}
@@ -146,7 +146,7 @@ class _Remedies:
             yield self._value
 
     def _of_result(self) -> Iterator[Remedied]:
-        """Yield programs that give a result as it was before the move."""
+        """Yield programs that return a result in its layout before the move."""
         made_by = {s.result: s for s in self.local.body.steps if isinstance(s, MoveValue)}
         for place, result in enumerate(self.local.body.results):
             at: int | None = result
@@ -161,7 +161,7 @@ class _Remedies:
                 yield Remedied(replace(self.given, results=tuple(results)), said)
 
     def _of_constraints(self) -> Iterator[Remedied]:
-        """Yield programs in which a constraint of the value asks for what it was before."""
+        """Yield programs in which a constraint of the value requests its previous layout."""
         for layout in self._kept():
             sharding = self._sharding(layout)
             made = self._asking(sharding)
@@ -169,7 +169,7 @@ class _Remedies:
                 yield Remedied(made, f"the constraint of {self._name} as {sharding}")
 
     def _asking(self, sharding: Sharding) -> Program:
-        """Return a program whose constraints of the value ask for a sharding."""
+        """Return a program whose constraints of the value request a sharding."""
         values = list(self.given.values)
 
         def asked(op: Op) -> Op:
@@ -183,7 +183,7 @@ class _Remedies:
         return replace(self.given, body=body, values=tuple(values))
 
     def _of_value(self) -> Iterator[Remedied]:
-        """Yield programs in which the value is constrained where it is made."""
+        """Yield programs that constrain the value where it is made."""
         for layout in self._wanted() if self._value < len(self.given.values) else ():
             sharding = self._sharding(layout)
             new = len(self.given.values)
@@ -201,7 +201,7 @@ class _Remedies:
         return self.local.of(self.step.operand).name
 
     def _sharding(self, layout: LocalLayout) -> Sharding:
-        """Return the sharding that a layout is, its dimensions closed."""
+        """Return a layout as a sharding with closed dimensions."""
         mesh, axes = self.local.axes.mesh, self.local.axes
         known = {name: part for (name, _), part in zip(axes.pieces, axes.parts, strict=True)}
         parts = (merged(known[name] for name in names) for names in layout.dims)
@@ -210,20 +210,20 @@ class _Remedies:
 
 
 def _left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
-    """Return a layout without the axes of a change along its dimension."""
+    """Return a layout without a change's axes along its dimension."""
     (dim,) = change.dims
     return layout.with_dim(dim, (name for name in layout.dims[dim] if name not in change.axes))
 
 
 def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:
-    """Return a body whose ops are changed, those of inner bodies too."""
+    """Return a body with changed ops, including those of inner bodies."""
     ops = (replace(op, bodies=tuple(_changed(b, changed) for b in op.bodies)) for op in body.ops)
     return replace(body, ops=tuple(map(changed, ops)))
 
 
 def _constrained(body: Body, value: int, new: int, sharding: Sharding) -> Body:
-    """Return a body in which a value is constrained as soon as it is there; what takes it takes the
-    constrained one, whose number is `new`."""
+    """Return a body in which a value is constrained when it is defined; its users take the
+    constrained value, whose number is `new`."""
     params = (("sharding", sharding),)
     constraint = Op("constrain", (value,), (new,), params)
     is_here = value in body.arguments

@@ -1,6 +1,6 @@
-"""How long the communications of a program take on a topology, by the model of its network.
+"""The seconds of a program's communication on a topology, by its network model.
 
-One after another, and nothing computed meanwhile: what XLA overlaps takes less.
+In sequence and without overlapping computation, so an upper bound if XLA overlaps them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardwright.ir.errors import wrong_type
 
 
 def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
-    """Return the seconds of each communication, all the times that it is made, in order.
+    """Return the seconds of each communication, multiplied by its count, in order.
 
     Raises InputError for an unknown topology and one with too few devices.
     """
@@ -77,8 +77,8 @@ class ProgramPrices:
         return price(digits, shard)
 
     def _in_form(self, change: LayoutChange) -> float:
-        """Return the seconds of what a local form gathers, or has of its neighbours, and of what
-        the user wrote."""
+        """Return the seconds of gathers and halos inside a local form, and of collectives written
+        by the user."""
         count = math.prod(self.program.axes.sizes[name] for name in change.axes)
         if change.kind == "permute":
             pairs = [(place, place + 1) for place in range(count - 1)]
@@ -87,7 +87,7 @@ class ProgramPrices:
         return pace.seconds_of(change.kind, digits, change.received, self.prices)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
-        """Return the seconds in which devices send their shards; `pairs`: by place along the
+        """Return the seconds in which devices send their shards; `pairs`: by index along the
         axes."""
         digits = tuple(self.digits[name] for name in axes)
         groups = self.prices.ids[positions_of_groups(digits, self.prices.ids.size)]

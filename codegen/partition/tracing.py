@@ -1,4 +1,4 @@
-"""Trace a function and read the shardings that are given with it."""
+"""Traces a function and reads the shardings given with it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def traced(
     out_shardings: Any,
     strict: bool,
 ) -> Partitioned:
-    """Return the program of a function, with the shardings that were said and no others."""
+    """Return the program of a function with only the given shardings."""
     expected = "a Mesh of shardwright or of jax"
     check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
@@ -90,7 +90,7 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*avals)
     except InputError as error:
         raise error.named(", ".join(filter(None, (error.argument, _place(error))))) from None
-    except Exception as error:  # whatever the function raises
+    except Exception as error:  # the function may raise anything
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InputError(
             "the function cannot be traced for these arguments",
@@ -102,14 +102,14 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _place(error: Exception) -> str:
-    """Return the user's innermost line that an error went through."""
+    """Return the user's innermost line in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [line for each in frames if (line := user_line(each.filename, each.lineno or 0))]
     return str(lines[-1]) if lines else ""
 
 
 def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Return a name for each argument: the name of its parameter, which must be distinct."""
+    """Return distinct names for the arguments: those of their parameters."""
     try:
         signature = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

@@ -22,7 +22,7 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 def leaves_of(
     given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
-    """Return one sharding a leaf of `tree`, None if nothing is said.
+    """Return one sharding per leaf of `tree`, None if unstated.
 
     Raises an InputError, of `argument` and the path of the leaf, for a prefix that does not fit,
     a sharding of another rank, or axes that the mesh does not have.
@@ -59,7 +59,7 @@ def _difference(said: str) -> str:
     return where
 
 
-_FREE = object()  # for a leaf that is None, which in trees of arguments is no leaf
+_FREE = object()  # for a None leaf, which is not a leaf in trees of arguments
 
 
 def _is_leaf(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The backend of programs, as everything else knows it."""
+"""The backend of programs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from shardwright.codegen.spec.collective_ids import program_id
 
 
 class SpmdBackend:
-    """Renders programs as modules of plain JAX, in which kernels of a backend may stand."""
+    """Renders programs as modules of plain JAX, which may include a backend's kernels."""
 
     def render(self, program: Partitioned) -> str:
-        """Return the text of a program's module."""
         return module_text(program, _rings(program))
 
     def stored(self, program: Partitioned) -> dict[str, str]:
-        """Return the file of the long arrays that a program's function closes over, if any."""
+        """Return the file of long arrays in a program's closure, if any."""
         text = stored_text(program.constants)
         return {STORED: text} if text else {}
 

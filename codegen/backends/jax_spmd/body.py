@@ -1,4 +1,4 @@
-"""The statements of a body: one an op, one a change of layout, control flow as nested functions."""
+"""The statements of a body: one per op, one per layout change, control flow as nested functions."""
 
 from __future__ import annotations
 
@@ -62,27 +62,27 @@ EXCHANGED = ("all_to_all", "exchange")
 
 @dataclass(frozen=True)
 class Filled:
-    """A value that is one number everywhere; it is written where it is used."""
+    """A value equal to one number everywhere; the number is written at each use."""
 
     value: object
 
 
 @dataclass
 class Writer:
-    """Writes bodies; what is known of local values and constants grows as it goes."""
+    """Writes bodies, accumulating knowledge about local values and constants."""
 
     program: LocalProgram
     names: LocalNames
-    communications: dict[int, Communication]  # by the local value that each makes
+    communications: dict[int, Communication]  # by produced local value
     functions: Functions
     checked: bool  # whether all stands under `check_vma`
-    arrays: tuple[str, ...] = ()  # what the function closes over
+    arrays: tuple[str, ...] = ()  # values of the function's closure
     text: dict[int, str] = field(default_factory=dict)  # names, by local value
     filled: dict[int, Filled] = field(default_factory=dict)
-    inline: dict[int, str] = field(default_factory=dict)  # broadcasts that their uses imply
+    inline: dict[int, str] = field(default_factory=dict)  # broadcasts implied by their uses
     permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     imports: dict[str, None] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)  # of rows of other shards, in this body
+    made: dict[str, str] = field(default_factory=dict)  # rows of other shards fetched in this body
     joined: set[int] = field(default_factory=set)
     rings: ProgramRings = field(default_factory=ProgramRings)
 
@@ -99,7 +99,7 @@ class Writer:
         return f"jnp.full({integers(shape)}, {number(value, dtype)}, {dtype_text(dtype)})"
 
     def alias(self, local: int, like: int) -> None:
-        """Let a local value be what another one is."""
+        """Make a local value a synonym of another."""
         if like in self.filled:
             self.filled[local] = self.filled[like]
         else:
@@ -139,14 +139,14 @@ class Writer:
         made = self._made(step)
         names = self._named(step)
         target = ", ".join(names)
-        if len(names) == 1 and step.op.kind == "split":  # which gives a list
+        if len(names) == 1 and step.op.kind == "split":  # which returns a list
             target += ","
         comments = (self._comment(move.result, indent) for move in step.moves)
         lines = self._statement(target, made, step.results[0], indent)
         return [*itertools.chain.from_iterable(comments), *lines]
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
-        """Return the lines of a kernel, which multiplies while parts travel."""
+        """Return the lines of a kernel that multiplies while parts travel."""
         result = ring.result
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
@@ -158,7 +158,7 @@ class Writer:
         return lines
 
     def _named(self, step: Compute) -> list[str]:
-        """Give the results of an op names; return these."""
+        """Name the results of an op, and return the names."""
         for result in step.results:
             self.text[result] = self.names.of(result)
         return [self.text[result] for result in step.results]
@@ -198,7 +198,8 @@ class Writer:
     def _statement(
         self, target: str, made: Expression, shown: int | None, indent: int
     ) -> list[str]:
-        """Return `target = made  # f32[16@d]`; the comment, on a local value, where it fits."""
+        """Return `target = made  # f32[16@d]`; the comment describes a local value and is dropped
+        if too long."""
         comment = ""
         if shown is not None:
             own, value = self.program.values[shown], self.program.of(shown)
@@ -213,7 +214,7 @@ class Writer:
         return lines
 
     def op_text(self, step: Compute) -> OpText:
-        """Return what the table needs of an op."""
+        """Return the table's view of an op."""
         everything = (*step.operands, *step.results)
         return OpText(
             step.op,
@@ -225,7 +226,7 @@ class Writer:
         )
 
     def _given(self, step: Compute) -> Iterator[str]:
-        """Yield the operands; numbers as they are where one operand is an array."""
+        """Yield the operands; numbers stay numbers if another operand is an array."""
         weak = self._is_weak(step) and not all(o in self.filled for o in self._branches(step))
         for place, local in enumerate(step.operands):
             own = self.filled.get(local)
@@ -233,7 +234,7 @@ class Writer:
             if weak and own is not None and is_weak(own.value, dtype):
                 if step.op.kind == "select_n" and place == 0:
                     yield self.read(local)
-                elif step.op.kind == "div" and dtype[0] in "iu":  # lax takes it as a wide one
+                elif step.op.kind == "div" and dtype[0] in "iu":  # lax treats it as a wide one
                     yield scalar(own.value, dtype)
                 else:
                     yield number(own.value, dtype)
@@ -243,8 +244,8 @@ class Writer:
                 yield self.read(local)
 
     def _is_weak(self, step: Compute) -> bool:
-        """Return whether operands of an op may be numbers, or broadcast by it: of a choice only
-        where it is made by truths."""
+        """Return whether operands of an op may be numbers, or broadcast by it: for a select, only
+        those chosen by its predicate."""
         chooses = step.op.kind == "select_n"
         return step.op.kind in WEAK and not (
             chooses and self.program.of(step.operands[0]).dtype != "bool"
@@ -254,8 +255,7 @@ class Writer:
         return step.operands[1:] if step.op.kind == "select_n" else step.operands
 
     def _implied(self, step: Compute, uses: dict[int, list[Step | None]]) -> bool:
-        """Note a constant, or a broadcast that its uses make by themselves; return whether it is
-        one."""
+        """Record a constant, or a broadcast implied by its uses, and return whether it is one."""
         kind, (result, *_) = step.op.kind, step.results
         if kind == "constant" and "value" in dict(step.op.params):
             self.filled[result] = Filled(step.op.param("value"))
@@ -273,8 +273,8 @@ class Writer:
         return False
 
     def _is_known(self, step: Compute) -> bool:
-        """Note a result that is one number everywhere, or one of its operands; return whether it
-        is."""
+        """Record a result that is one number everywhere, or equals an operand, and return whether
+        it is."""
         text, (result,) = self.op_text(step), step.results
         values = [self.filled[o].value if o in self.filled else None for o in step.operands]
         found = known_number(text, values) if values else None
@@ -290,7 +290,8 @@ class Writer:
         return True
 
     def _is_view(self, step: Compute, uses: dict[int, list[Step | None]]) -> bool:
-        """Note an expression that may stand where its result is used; return whether it is one."""
+        """Record an expression that may replace the uses of its result, and return whether it is
+        one."""
         (result,) = step.results
         users = uses[result]
         if step.op.kind not in VIEWS or len(users) != 1 or not isinstance(users[0], Compute):
@@ -304,7 +305,7 @@ class Writer:
         return True
 
     def _broadcasts(self, use: Step | None, local: int) -> bool:
-        """Return whether a use is elementwise, beside an array of the whole shape."""
+        """Return whether a use is elementwise, with another operand of the full shape."""
         if not isinstance(use, Compute) or not self._is_weak(use):
             return False
         return any(
@@ -328,12 +329,13 @@ class Writer:
             self.permutations[pairs] = permutation(change.axes, sizes, source, change.layout)
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
-        # Made again, or XLA would keep what was made before. Joined, or XLA for CPUs would take
-        # what was joined for the blocks that it sends, in layouts that differ, and refuse them.
+        # Recomputed, because XLA would otherwise keep the earlier value. Concatenated, because XLA
+        # on CPU would otherwise take the concatenation for the blocks that it sends, in different
+        # layouts, and reject them.
         if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
             given = f"lax.optimization_barrier({given})"
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
-        if 0 in shape:  # nothing to send, which collectives do not take
+        if 0 in shape:  # nothing to send, which collectives do not accept
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
             return self._statement(name, empty, step.result, indent)
         lines = self._comment(step.result, indent)
@@ -349,7 +351,7 @@ class Writer:
         return [*lines, *self._statement(name, made, step.result, indent)]
 
     def _comment(self, local: int, indent: int) -> list[str]:
-        """Return the comment at the communication that makes a local value, if one does."""
+        """Return the comment of the communication that produces a local value, if any."""
         found = self.communications.get(local)
         if found is None:
             return []
@@ -365,13 +367,13 @@ class Writer:
 
 
 def _first_result(step: Step) -> int:
-    """Return the first local value that a step makes, -1 if it makes none."""
+    """Return the first local value that a step produces, -1 if there is none."""
     made = (step.result,) if isinstance(step, MoveValue) else step.results
     return made[0] if made else -1
 
 
 def _line(step: Step) -> Line | None:
-    """Return the user's line that a step is made for; a function has its own."""
+    """Return the user's line of a step; a function has its own."""
     match step:
         case Compute(op):
             return op.line
@@ -381,7 +383,7 @@ def _line(step: Step) -> Line | None:
 
 
 def _uses(body: LocalBody) -> dict[int, list[Step | None]]:
-    """Return the users of each local value of a body; None for its results."""
+    """Return the users of each local value of a body; None stands for its results."""
     found: dict[int, list[Step | None]] = defaultdict(list)
     for step in body.steps:
         for local in taken(step):

@@ -1,4 +1,4 @@
-"""Functions of the user's that run on the host: a module imports them."""
+"""User functions that run on the host: a module imports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def host_functions(body: Body) -> Iterator[tuple[str, str]]:
 
 
 def pure_callback(text: OpText) -> Expression:
-    """Return the call of a function on the host, with all of its operands."""
+    """Return the call of a host function with all its operands."""
     name = str(text.op.param("callback")).partition(":")[2]
     count = len(text.given)
     pairs = zip(text.shapes[count:], text.dtypes[count:], strict=True)

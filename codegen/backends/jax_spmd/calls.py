@@ -20,18 +20,18 @@ from shardwright.codegen.trace.scopes import BACKWARD
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a function: a value, or a tree of which several are taken."""
+    """A parameter of a function: a value, or a tree from which several values are taken."""
 
     name: str
-    prefixes: tuple[Path, ...]  # of the tree, for each call, () if there is none; empty: a value
-    slots: tuple[int, ...]  # which operands of a call
-    suffixes: tuple[Path, ...]  # where they are in the tree
+    prefixes: tuple[Path, ...]  # path of the tree for each call, () for none; empty for a value
+    slots: tuple[int, ...]  # indices of a call's operands
+    suffixes: tuple[Path, ...]  # their paths in the tree
 
 
 @dataclass(frozen=True)
 class CallNames:
-    """What a function and the list of what its calls give are called, and where in an item of this
-    its results are. `layer`: what is repeated, as scopes name it, empty if they do not."""
+    """Names of a function and of the list of its calls' results, and the paths of results in an
+    item of the list. `layer`: the repeated part according to scopes, or ""."""
 
     function: str
     made: str
@@ -39,15 +39,15 @@ class CallNames:
     layer: str = ""
 
     def path(self, call: int, result: int) -> Path:
-        """Return where a result of a call is."""
+        """Return the path of a call's result."""
         return (self.made, f"[{call}]", *self.ends[result])
 
 
 def call_names(
     program: LocalProgram, names: LocalNames, places: Mapping[int, Path]
 ) -> tuple[CallNames, ...]:
-    """Return the names for each function; `places` are those of the program's results, whose own
-    keys their functions use."""
+    """Return the names for each function; `places` are those of the program's results, whose keys
+    their functions use."""
     out = []
     for number, calls in enumerate(calls_of(program)):
         own = [program.of(local).name for local in program.functions[number].results]
@@ -63,8 +63,8 @@ def call_names(
 
 
 def layer_of(program: LocalProgram, number: int) -> str:
-    """Return the innermost scope that most steps of a function are in, and no other steps than its
-    calls, as `Block` or `backward of Block`; the empty string if there is none."""
+    """Return the innermost scope that contains most steps of a function and no steps outside its
+    calls, such as `Block` or `backward of Block`; "" if there is none."""
     counts = _scopes(program, program.functions[number].steps)
     total = sum(isinstance(step, Compute) for step in program.functions[number].steps)
     outside = _scopes(program, program.body.steps)
@@ -81,7 +81,7 @@ def layer_of(program: LocalProgram, number: int) -> str:
 
 
 def _scopes(program: LocalProgram, steps: Sequence[Step]) -> Counter[tuple[str, ...]]:
-    """Return how many steps are in each scope."""
+    """Return the number of steps in each scope."""
     counts: Counter[tuple[str, ...]] = Counter()
     for step in steps:
         scope = program.of(step.results[0]).scope if isinstance(step, Compute) else ()
@@ -101,8 +101,8 @@ def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
 def _ends(
     own: Sequence[str], calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> tuple[Path, ...]:
-    """Return where in what a function gives its results are: those that make a dict of the
-    program's results in a dict, the others by name."""
+    """Return the paths of a function's results: in a dict if they form a dict of the program's
+    results, by name otherwise."""
     if len(own) == 1:
         return ((),)
     ends: dict[int, Path] = {}
@@ -120,7 +120,7 @@ def _ends(
 def _dicts(
     calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> dict[tuple[Path, ...], list[int]]:
-    """Return which results of calls lie in one dict of the program's results, by these dicts."""
+    """Return the sets of call results that lie in one dict of the program's results, by dict."""
     found: dict[tuple[Path, ...], list[int]] = defaultdict(list)
     for slot in range(len(calls[0].results)):
         ways = [places.get(call.results[slot], ("",)) for call in calls]
@@ -130,7 +130,7 @@ def _dicts(
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """Return a key like a name that is not taken yet, and take it."""
+    """Reserve and return an unused key similar to a name."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -147,8 +147,8 @@ def parameters(
     names: LocalNames,
     lists: Mapping[str, str],
 ) -> list[Parameter]:
-    """Return the parameters for operands of calls, trees first; `named` are names for values,
-    `lists` the functions that make lists, by their names."""
+    """Return the parameters for operands of calls, trees first; `named` has names for values,
+    `lists` the functions that make lists, by list name."""
     trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
     for slot in slots:
         ways = [paths.get(call.operands[slot], ()) for call in calls]
@@ -169,13 +169,13 @@ def parameters(
 
 
 def _start(way: Path, end: Path) -> Path:
-    """Return the tree in which a path has this end, the empty path where it has another one."""
+    """Return the tree in which a path has this end, the empty path for another end."""
     return way[: -len(end)] if way[-len(end) :] == end else ()
 
 
 def _common_end(ways: Sequence[Path]) -> Path:
-    """Return the longest end that paths have in common, short of the whole of one; the first and
-    the last copy may come from somewhere else."""
+    """Return the longest proper suffix that paths share; the first and the last copy may come from
+    elsewhere."""
     inner = [way for way in ways[1:-1] or ways if len(way) > 1]
     if len(inner) < len(ways[1:-1] or ways) or len(set(ways)) == 1:
         return ()
@@ -185,21 +185,21 @@ def _common_end(ways: Sequence[Path]) -> Path:
             break
         end.append(parts[0])
     found = tuple(reversed(end))
-    of_dicts = all(part.startswith("[") for part in found)  # which a call can make for itself
+    of_dicts = all(part.startswith("[") for part in found)  # which a call can construct itself
     return found if of_dicts or all(way[-len(found) :] == found for way in ways) else ()
 
 
 def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
-    """Return a name for a tree: of its path what are no numbers; of what a function makes, from
-    which it is."""
+    """Return a name for a tree: the non-numeric parts of its path, or for a function's results, the
+    function."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     return "_".join(re.findall(r"[A-Za-z]\w*", "".join((start, *rest))))
 
 
 def regular(rows: Sequence[Sequence[Path]]) -> int:
-    """Return how many rows from the first on are one expression of their number; a row is what a
-    call is given, as paths."""
+    """Return how many rows, from the first on, are one expression of their index; a row has the
+    paths of a call's arguments."""
     count = min(2, len(rows))
     while count < len(rows) and _is_next(*rows[count - 2 : count + 1]):
         count += 1
@@ -207,7 +207,7 @@ def regular(rows: Sequence[Sequence[Path]]) -> int:
 
 
 def _is_next(*rows: Sequence[Path]) -> bool:
-    """Return whether three rows are alike but for numbers that grow by as much each time."""
+    """Return whether three rows differ only in numbers that grow by equal steps."""
     for paths in zip(*rows, strict=True):
         if len({len(path) for path in paths}) > 1:
             return False
@@ -220,12 +220,13 @@ def _is_next(*rows: Sequence[Path]) -> bool:
 
 
 def _number(part: str) -> int | None:
-    """Return the number that a part of a path is."""
+    """Return the number in a part of a path."""
     return int(part[1:-1]) if re.fullmatch(r"\[\d+\]", part) else None
 
 
 def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
-    """Return paths of regular rows as an expression of their number, that of the first known."""
+    """Return the paths of regular rows as an expression of their index, given those of the
+    first."""
     out = []
     for part, other in zip(*paths[:2], strict=True):
         start, after = _number(part), _number(other)
@@ -239,7 +240,7 @@ def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
 
 
 def _linear(offset: int, grows: int, variable: str) -> str:
-    """Return `offset + grows * variable` as a person writes it.
+    """Return `offset + grows * variable` as a person would write it.
 
     >>> _linear(0, 1, "i"), _linear(-1, 1, "i"), _linear(31, -1, "i"), _linear(2, 3, "i")
     ('i', 'i - 1', '31 - i', '3 * i + 2')

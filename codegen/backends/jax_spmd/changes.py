@@ -1,4 +1,4 @@
-"""Changes of layout as calls of `jnp` and `lax`."""
+"""Layout changes as calls of `jnp` and `lax`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
 
 
 def axes_text(names: Sequence[str]) -> str:
-    """Return names of axes as collectives take them: one, or a tuple."""
+    """Return axis names for a collective: one, or a tuple."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 

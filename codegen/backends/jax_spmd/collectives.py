@@ -1,4 +1,4 @@
-"""Collectives that a user writes in a `shard_map`, as expressions."""
+"""Collectives written by the user in a `shard_map`, as expressions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shardwright.ir.errors import InputError
 
 
 def _axes(text: OpText) -> str:
-    """Return the axes of a collective, where they are cut as their pieces.
+    """Return the axes of a collective, as pieces if they are cut.
 
-    Raises InputError for one of only some devices along an axis.
+    Raises InputError for a collective among only some devices along an axis.
     """
     if text.has("axis_index_groups") is not None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Arrays that a function closes over: short ones in the module, others in a file beside it."""
+"""Arrays in a function's closure: short ones in the module, others in a data file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = 64
 
 
 def array_text(place: int, array: Any) -> str:
-    """Return an array that the function closes over as an expression."""
+    """Return an array of the function's closure as an expression."""
     if _is_key(array):
         kind = KEY_KINDS[str(array.dtype)]
         data = array_text(place, jax.random.key_data(array))
@@ -35,7 +35,7 @@ def array_text(place: int, array: Any) -> str:
 
 
 def stored_text(arrays: Sequence[Any]) -> str:
-    """Return the text of the file of long arrays; the empty string where there are none."""
+    """Return the text of the file of long arrays, or ""."""
     plain = [jax.random.key_data(array) if _is_key(array) else array for array in arrays]
     found: dict[str, Any] = {
         f"array_{place}": _raw(array) for place, array in enumerate(plain) if array.size > LONGEST
@@ -48,7 +48,7 @@ def stored_text(arrays: Sequence[Any]) -> str:
 
 
 def constant_lines(text: str) -> tuple[str, ...]:
-    """Return the lines of a module that read this file, and refuse another one."""
+    """Return the lines of a module that read this file and reject another one."""
     if not text:
         return ()
     return (
@@ -84,11 +84,11 @@ def _is_key(array: Any) -> bool:
 
 
 def _is_numpys(array: Any) -> bool:
-    """Return whether files of numpy have a dtype by its name."""
+    """Return whether numpy's files can name a dtype."""
     return np.dtype(array.dtype).kind in "biufc" and "float8" not in str(array.dtype)
 
 
 def _raw(array: Any) -> np.ndarray:
-    """Return an array as files of numpy have it: dtypes that they have not as integers."""
+    """Return an array as numpy stores it: unsupported dtypes as integers."""
     made = np.ascontiguousarray(array)
     return made if _is_numpys(array) else made.view(f"u{made.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""Matmuls, convolutions, gathers and scatters: `@` and `einsum` where they say it, else `lax`."""
+"""Matmuls, convolutions, gathers and scatters: `@` and `einsum` where possible, else `lax`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dot(text: OpText) -> Expression:
 
 
 def _ragged_dot(text: OpText) -> Expression:
-    """Return a matmul of groups of rows: `lax.ragged_dot` where it says it."""
+    """Return a matmul of groups of rows: `lax.ragged_dot` where possible."""
     ends = [*_precision(text), *_preferred(text)]
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs", "ragged_lhs", "group_rhs")
     given = [*text.given[:3], *(f"group_offset={each}" for each in text.given[3:])]
@@ -57,8 +57,7 @@ def _is_matmul(text: OpText) -> bool:
 
 
 def _precision(text: OpText) -> list[str]:
-    """Return the precision that was asked for, of both operands or of each; or the name of an
-    algorithm."""
+    """Return the requested precision, for both operands or each; or the name of an algorithm."""
     given = text.has("precision")
     if isinstance(given, tuple) and given and given[0] == given[-1]:
         given = given[0]
@@ -70,7 +69,7 @@ def _precision(text: OpText) -> list[str]:
 
 
 def _quoted(precision: object) -> str:
-    """Return a precision as jax calls it, an algorithm by its own name."""
+    """Return a precision in jax's notation, an algorithm by its own name."""
     name = str(precision)
     return f'"{name.lower() if name in PRECISIONS else name}"'
 
@@ -89,7 +88,7 @@ def _numbers(text: OpText) -> str:
 
 
 def _subscripts(text: OpText) -> str:
-    """Return the indices of an einsum: batch, then what is left of each side."""
+    """Return the indices of an einsum: batch, then the rest of each side."""
     op = text.op
     free = iter(LETTERS)
     ranks = [len(shape) for shape in text.shapes[:2]]

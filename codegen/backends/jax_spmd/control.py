@@ -1,6 +1,6 @@
 """Loops and branches: nested functions, and the call of `lax` that runs them.
 
-What a body takes from outside and never changes it reads from the function around it.
+A body reads constants directly from the enclosing function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.codegen.partition.local.steps import Compute, LocalBody
 
 
 class BodyWriter(Protocol):
-    """Writes the statements of a body, and knows what local values are called."""
+    """Writes the statements of a body, and knows the names of local values."""
 
     names: LocalNames
     text: dict[int, str]
@@ -24,7 +24,7 @@ class BodyWriter(Protocol):
         """Return a local value as an expression."""
 
     def alias(self, local: int, like: int) -> None:
-        """Let a local value be what another one is."""
+        """Make a local value a synonym of another."""
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
         """Return the lines of the steps of a body."""
@@ -51,8 +51,8 @@ def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 def _function(
     writer: BodyWriter, start: list[str], body: LocalBody, indent: int, returned: str = ""
 ) -> list[str]:
-    """Return a nested function that begins with the lines `start`; `returned` says what it gives
-    of its results, by default all of them."""
+    """Return a nested function that begins with the lines `start`; `returned` selects its results,
+    by default all."""
     lines = writer.body(body, indent + 1)
     given = [writer.read(result) for result in body.results]
     text = returned.format(*given) if returned else listed(given)
@@ -61,14 +61,14 @@ def _function(
 
 
 def _named(writer: BodyWriter, locals_: Sequence[int]) -> list[str]:
-    """Give local values names of their own; return these."""
+    """Give local values their own names, and return them."""
     for local in locals_:
         writer.text[local] = writer.names.of(local)
     return [writer.text[local] for local in locals_]
 
 
 def _shared(writer: BodyWriter, arguments: Sequence[int], operands: Sequence[int]) -> None:
-    """Let arguments of a body be what they are outside of it."""
+    """Make a body's arguments synonyms of the values outside."""
     for argument, operand in zip(arguments, operands, strict=True):
         writer.alias(argument, operand)
 
@@ -120,8 +120,8 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return the statements of what a backward pass computes again, as `jax.checkpoint` has it:
-    the compiler may not take it from the forward pass, whose arguments are other ones to it."""
+    """Return the statements recomputed in a backward pass, like `jax.checkpoint`: the compiler must
+    not reuse the forward pass, because its arguments look different."""
     (body,) = step.bodies
     given = [writer.read(local) for local in step.operands]
     target = listed(_named(writer, body.arguments))
@@ -134,7 +134,7 @@ def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return a function of the user's own, which they gave to `jax.shard_map`, and its call."""
+    """Return a function that the user passed to `jax.shard_map`, and its call."""
     (body,), op = step.bodies, step.op
     given = [writer.read(local) for local in step.operands]
     name = writer.names.fresh(str(op.param("name")))

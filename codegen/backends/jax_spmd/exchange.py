@@ -1,5 +1,5 @@
-"""An all-to-all that gathers several dimensions, or splits several, as three statements: shards are
-cut into a block for each device, these are exchanged, and what came is put together."""
+"""An all-to-all that gathers or splits several dimensions, as three statements: shards are cut into
+one block per device, the blocks are exchanged, and the received ones assembled."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def exchange_statements(
     given: tuple[str, str],
     fresh: Callable[[str], str],
 ) -> Iterator[tuple[str, Expression]]:
-    """Yield the statements of an exchange, each with what it assigns to.
+    """Yield the statements of an exchange, each with its target.
 
-    `shapes`: of a shard before and after; `given`: the shard as it is, and the name of the result.
+    `shapes`: of a shard before and after; `given`: the shard, and the name of the result.
     """
     cut, made = given
     blocks, came = fresh(f"{made}_blocks"), fresh(f"{made}_received")
@@ -59,7 +59,7 @@ def _moved(axes: Names, layout: LocalLayout) -> list[Names]:
 
 
 def _placed(coming: Sequence[Names]) -> dict[str, int]:
-    """Return where each axis is among the dimensions when each dimension is cut by its own."""
+    """Return the index of each axis among the dimensions when each dimension is cut by its axes."""
     return {
         name: dim + before
         for dim, names in enumerate(coming)
@@ -68,6 +68,6 @@ def _placed(coming: Sequence[Names]) -> dict[str, int]:
 
 
 def _turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
-    """Return an array cut into a shape, its dimensions put in an order, and joined into another."""
+    """Return an array reshaped, transposed, and reshaped again."""
     turned = "" if [*order] == sorted(order) else f".transpose{integers(tuple(order))}"
     return "jnp.reshape", [f"{given}.reshape{integers(tuple(cut))}{turned}", integers(tuple(shape))]

@@ -1,6 +1,6 @@
-"""One table: from the kind of an op to the expression that a person would write for its shards.
+"""The table from the kind of an op to the expression that a person would write for its shards.
 
-An expression is a function with its arguments, or a finished text. Shapes are those of shards.
+An expression is a function with arguments, or a finished text. Shapes are those of shards.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Expression = str | tuple[str, list[str]]
 
 @dataclass(frozen=True)
 class OpText:
-    """An op with the texts of its operands, and what is known of its tensors on one device."""
+    """An op with the texts of its operands, and the facts known about its tensors on one device."""
 
     op: Op
     given: tuple[str, ...]
-    shapes: tuple[Shape, ...]  # of operands, then results, of shards
+    shapes: tuple[Shape, ...]  # shapes of shards: operands, then results
     dtypes: tuple[str, ...]
-    layouts: tuple[LocalLayout, ...]  # of operands, then results
+    layouts: tuple[LocalLayout, ...]  # operands, then results
     axes: CutAxes
 
     @property
@@ -49,7 +49,7 @@ class OpText:
         return self.dtypes[len(self.given)]
 
     def has(self, name: str) -> object:
-        """Return a parameter, None if the op has none of this name."""
+        """Return a parameter, or None if the op lacks it."""
         return dict(self.op.params).get(name)
 
 
@@ -144,7 +144,7 @@ def _broadcast(text: OpText) -> Expression:
 
 
 def expanded(text: OpText) -> str:
-    """Return the operand of a broadcast with the rank of its result; of rank 0 it stays."""
+    """Return the operand of a broadcast with the rank of its result; rank 0 stays."""
     dims, rank = text.op.integers("broadcast_dimensions"), len(text.shape)
     if len(dims) in (0, rank):
         return text.given[0]
@@ -156,7 +156,7 @@ def _index(dims: Sequence[int], rank: int) -> str:
 
 
 def expanded_shape(text: OpText) -> Shape:
-    """Return the shape of the operand of a broadcast where it has the rank of the result."""
+    """Return the operand's shape in a broadcast, extended to the rank of the result."""
     place = {to: dim for dim, to in enumerate(text.op.integers("broadcast_dimensions"))}
     return tuple(text.shapes[0][place[to]] if to in place else 1 for to in range(len(text.shape)))
 
@@ -178,8 +178,8 @@ def _transpose(text: OpText) -> Expression:
 
 
 def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expression]:
-    """Return what writes a reduction: `jnp`'s where that keeps the dtype, be x64 on or off, and
-    takes the shard: of no elements it finds no maximum."""
+    """Return the writer of a reduction: `jnp`'s if it keeps the dtype, with or without x64, and
+    accepts the shard (a maximum of no elements is an error)."""
 
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")
@@ -264,8 +264,8 @@ def _top_k(text: OpText) -> Expression:
 
 
 def _dynamic_slice(text: OpText) -> Expression:
-    """Return a slice whose start is clamped before: of a slice of a slice XLA adds up the starts,
-    and what lay outside would stay so."""
+    """Return a slice with a clamped start: XLA adds the starts of nested slices, which would leave
+    an out-of-range start out of range."""
     source, *starts = text.given
     for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
         if size < extent and not NUMBER.fullmatch(starts[dim]):
@@ -289,7 +289,7 @@ def _barrier(text: OpText) -> Expression:
 
 
 def _named(text: OpText) -> Expression:
-    """Return a value that policies of `jax.checkpoint` know by a name."""
+    """Return a value named for policies of `jax.checkpoint`."""
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
 
 
@@ -302,14 +302,14 @@ FINITE = re.compile(r"_e\dm\d.*fn")
 
 
 def window_fill(text: OpText) -> str:
-    """Return what is no part of the result of windows: as Python's number where jax takes it so."""
+    """Return the neutral element for windows, as a Python number if jax accepts it."""
     dtype, kind = text.dtype, text.op.kind
     if kind == "reduce_window_sum":
         return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
     least = kind == "reduce_window_max" or text.has("select_prim") == "ge"
     if dtype == "bool":
         return str(not least)
-    if dtype in ("u32", "u64") and not least:  # JAX's own integers do not reach it
+    if dtype in ("u32", "u64") and not least:  # JAX's default integers cannot hold it
         return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
     if dtype[0] in "iu":
         return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"

@@ -33,10 +33,10 @@ class FunctionWriter(BodyWriter, Protocol):
 
 
 class Functions:
-    """The functions of a program; `lines` grows as they are called first.
+    """The functions of a program; `lines` grows with each first call.
 
-    `paths`: where arguments of the program and results of calls are, by local value; `more`:
-    parameters of the module's function that functions are given too, by number.
+    `paths`: the paths of the program's arguments and of calls' results, by local value; `more`:
+    parameters of the module's function that are also passed to functions, by number.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Functions:
         self.more = more or {}
 
     def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
-        """Return the lines of all calls of a function, one after another, when the first is due."""
+        """Return the lines of all calls of a function, in sequence, at the first call."""
         number = step.function
         if step is not self.calls[number][0]:
             return []
@@ -87,14 +87,14 @@ class Functions:
     def _loop(
         self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int
     ) -> list[str]:
-        """Return the lines of the calls of a function from one on, which are regular."""
+        """Return the lines of the regular calls of a function, starting at one."""
         own, variable = self.given[number], self.names.fresh("i")
         given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
         given += self.more.get(number, ())
         made = f"{own.function}({', '.join(given)})"
         start = f"{first}, " if first else ""
         head = f"for {variable} in range({start}{first + len(rows)})"
-        if not first:  # none takes what another of them gives
+        if not first:  # no call uses a result of another
             line = f"{own.made} = [{made} {head}]"
             fits = len(line) + indent * len(INDENT) <= WIDTH
             return [line] if fits else [f"{own.made} = [", INDENT + made, INDENT + head, "]"]
@@ -103,7 +103,7 @@ class Functions:
     def _given(
         self, writer: FunctionWriter, own: Parameter, step: CallFunction, at: int
     ) -> Path | dict[Any, Any]:
-        """Return what a call gives for a parameter: where it is, or a tree that is made for it."""
+        """Return a call's argument for a parameter: its path, or a tree built for it."""
         values = [step.operands[slot] for slot in own.slots]
         if own.prefixes:
             return own.prefixes[at] or tree_of(own.suffixes, list(map(writer.read, values)))
@@ -111,7 +111,7 @@ class Functions:
         return self.paths[values[0]] if is_elsewhere else (writer.read(values[0]),)
 
     def _write(self, writer: FunctionWriter, number: int) -> list[Parameter]:
-        """Write a function; return its parameters."""
+        """Write a function and return its parameters."""
         calls, body = self.calls[number], self.program.functions[number]
         slots = [
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
@@ -136,8 +136,8 @@ class Functions:
         return own
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
-        """Return whether an operand is one number everywhere in all calls, and let the function
-        have it."""
+        """Return whether an operand is the same number in all calls, and if so inline it in the
+        function."""
         found = [writer.filled.get(call.operands[slot]) for call in self.calls[number]]
         if found[0] is None or any(each != found[0] for each in found):
             return False
@@ -145,11 +145,11 @@ class Functions:
         return True
 
     def whole(self, tree: Any) -> Any:
-        """Return a tree of texts in which dicts and lists that calls give are taken from there."""
+        """Return a tree of texts that uses the dicts and lists made by calls."""
         return _replaced(tree, dict(self._trees()))
 
     def _trees(self) -> Iterator[tuple[Texts, str]]:
-        """Yield the dicts that calls give and the lists of them, each with where it is."""
+        """Yield the dicts made by calls and the lists of them, each with its path."""
         for own, calls in zip(self.given, self.calls, strict=True):
             inner = defaultdict(list)
             for slot, end in enumerate(own.ends):
@@ -166,7 +166,7 @@ class Functions:
 
 
 def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> list[str]:
-    """Return the lines of a call whose result is the next of those that are made."""
+    """Return the lines of a call that appends its result."""
     start, end = (f"{own.made}.append(", ")") if at else (f"{own.made} = [", "]")
     line = f"{start}{own.function}({', '.join(map(flat, given))}){end}"
     if len(line) + indent * len(INDENT) <= WIDTH:
@@ -177,7 +177,7 @@ def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> lis
 
 
 def _replaced(tree: Any, known: Mapping[Texts, str]) -> Any:
-    """Return a tree in which known dicts and lists of texts are texts."""
+    """Return a tree with known dicts and lists replaced by texts."""
     if isinstance(tree, list | tuple):
         items = type(tree)(_replaced(item, known) for item in tree)
         is_known = isinstance(tree, list) and all(isinstance(item, str) for item in items)

@@ -1,4 +1,4 @@
-"""What is known of an op when its module is written: a number, or that it gives its operand."""
+"""Facts about ops at emission: results equal to one number, or to an operand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f
 
 
 def known_number(text: OpText, values: Sequence[object]) -> Number | None:
-    """Return the one number that all elements of a result are, if operands are such numbers."""
+    """Return the number that fills a result, if operands are such numbers."""
     kind, dtypes = text.op.kind, text.dtypes
     if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
         return None
@@ -58,7 +58,7 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
             made = COMPUTED[kind](*given)
         elif dtypes[-1] == dtypes[0]:
             made = given[0]
-        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # what is no integer has no meaning
+        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # a non-integer has no meaning here
             return None
         else:
             made = given[0].astype(dtype_name(dtypes[-1]).removesuffix("_"))
@@ -67,8 +67,8 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
 
 
 def same_operand(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the place of the operand that an op gives as it is; `values`: of operands that are one
-    number, None of others."""
+    """Return the index of the operand that an op returns unchanged; `values`: the numbers that fill
+    operands, or None."""
     kind = text.op.kind
     place: int | None
     if kind == "select_n" and isinstance(values[0], Number):
@@ -87,7 +87,8 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def _neutral(text: OpText, values: Sequence[object]) -> int | None:
-    """Return which operand the other one leaves as it is: 1 of a product, -inf of a maximum."""
+    """Return which operand is unchanged because the other is neutral: 1 in a product, -inf in a
+    maximum."""
     kind = text.op.kind
     neutral = {"max": -math.inf, "min": math.inf, "add": 0, "sub": 0}.get(kind, 1)
     places = (1,) if kind in ("div", "sub") else (1, 0)

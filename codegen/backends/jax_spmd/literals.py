@@ -11,11 +11,11 @@ import numpy as np
 from shardwright.ir.errors import InternalError
 
 LONG = {"f": "float", "i": "int", "u": "uint", "c": "complex", "bf": "bfloat"}
-WEAKEST = 2**31  # an integer from here on is no int32, as which Python's own are read
+WEAKEST = 2**31  # integers from here on exceed int32, the type of Python integers in jax
 
 
 def dtype_name(short: str) -> str:
-    """Return the name that numpy has for a dtype as jaxprs print it.
+    """Return numpy's name for a dtype in jaxpr notation.
 
     >>> dtype_name("f32"), dtype_name("bool"), dtype_name("bf16"), dtype_name("f8_e5m2")
     ('float32', 'bool_', 'bfloat16', 'float8_e5m2')
@@ -32,7 +32,7 @@ def dtype_text(short: str) -> str:
 
 
 def number(value: object, dtype: str = "") -> str:
-    """Return a number as an expression of Python, the shortest that is the same in a dtype.
+    """Return a number as a Python expression, the shortest with the same value in a dtype.
 
     >>> number(9.999999974752427e-07, "f32"), number(9.999999974752427e-07), number(3)
     ('1e-06', '9.999999974752427e-07', '3')
@@ -48,7 +48,7 @@ def number(value: object, dtype: str = "") -> str:
 
 
 def is_weak(value: object, dtype: str) -> bool:
-    """Return whether a Python number, beside an array of this dtype, stands for the same one."""
+    """Return whether a Python number keeps its value next to an array of this dtype."""
     if isinstance(value, bool):
         return dtype == "bool"
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Linear algebra of each matrix of a batch, Fourier transforms, the approximately largest."""
+"""Linear algebra on each matrix of a batch, Fourier transforms, and approximate top-k."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _worded(text: OpText) -> list[str]:
     found = []
     for name in _WORDS.get(kind, ()):
         value = text.has(name)
-        if value is not None:  # what is not said, or not known to this version of jax
+        if value is not None:  # parameters that are unset, or unknown to this version of jax
             found.append(f"{name}={integers(value) if isinstance(value, tuple) else value}")
     if kind in _CHOICES:
         name, argument, names = _CHOICES[kind]
@@ -51,7 +51,7 @@ def _of_matrices(function: str, *more: str) -> Callable[[OpText], Expression]:
 
 
 def _svd(text: OpText) -> Expression:
-    """Return a decomposition in the order of its primitive: singular values first."""
+    """Return a decomposition in its primitive's order: singular values first."""
     given = [*text.given, *_worded(text)]
     if not text.has("compute_uv"):
         return "lax.linalg.svd", given
@@ -59,13 +59,14 @@ def _svd(text: OpText) -> Expression:
 
 
 def _eig(text: OpText) -> Expression:
-    """Return eigenvalues, and eigenvectors if they are asked for: the function gives a list."""
+    """Return eigenvalues, and eigenvectors if requested, as the list that the function returns."""
     called = f"lax.linalg.eig({', '.join([*text.given, *_worded(text)])})"
     return f"{called}[0]" if len(text.op.results) == 1 else called
 
 
 def _geqrf(text: OpText) -> Expression:
-    """Return the factors that householder_product takes; jax's function gives the first turned."""
+    """Return the factors for householder_product; jax's function returns the first one
+    transposed."""
     raw = f'jnp.linalg.qr({text.given[0]}, mode="raw")'
     return f"(lambda turned, scales: (turned.mT, scales))(*{raw})"
 

@@ -1,4 +1,4 @@
-"""The whole module of a program: what the template prints."""
+"""The module of a program: the context of its template."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ INTERPRET = (
 
 @dataclass(frozen=True)
 class SpmdModule:
-    """The context of the template, as finished lines."""
+    """The template's context, as finished lines."""
 
     name: str
     mesh: str
@@ -83,26 +83,26 @@ class SpmdModule:
     shardings: tuple[str, ...]
     permutations: tuple[str, ...]
     parameters: str
-    names: str  # of the parameters, as a tuple
-    listed: str  # of the parameters
+    names: str  # types of the parameters, as a tuple
+    listed: str  # shardings of the parameters
     functions: tuple[str, ...]
     body: tuple[str, ...]
     checked: bool
     imports: tuple[str, ...]
-    library: tuple[str, ...]  # imports before that of jax
+    library: tuple[str, ...]  # imports before jax
     constants: tuple[str, ...]
-    restored: tuple[str, ...]  # the statement that gives results the classes of arguments
-    helpers: tuple[str, ...]  # the function that it calls
+    restored: tuple[str, ...]  # statement that restores the arguments' classes in results
+    helpers: tuple[str, ...]  # function that it calls
     loses_classes: bool  # whether results have classes that no argument has
     options: str  # parameters of `program` after the mesh
     said_of_options: tuple[str, ...]
     rings: tuple[str, ...] = ()  # constants
-    ring_names: str = ""  # as a tuple, where there are any
+    ring_names: str = ""  # as a tuple, if any
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The trees of arguments and results, of texts."""
+    """The trees of arguments and results, as texts."""
 
     program: Partitioned
 
@@ -113,8 +113,8 @@ class _Sides:
         return plain(self.program.outputs(tuple(leaves)))
 
     def places(self) -> tuple[dict[int, Path], dict[str, list[int]]]:
-        """Return where arguments are, by local value, and those of parameters that are flattened
-        first, as no expression leads to some of them."""
+        """Return the paths of arguments, by local value, and the parameters to flatten first,
+        because some leaves have no expression."""
         arguments = self.program.local.body.arguments
         numbers = tuple(map(str, range(len(arguments))))
         places: dict[int, Path] = {}
@@ -128,7 +128,7 @@ class _Sides:
         return places, flattened
 
     def restored(self) -> tuple[Any, bool]:
-        """Return the results in the classes of the arguments, as `trees.restored`."""
+        """Return the results in the arguments' classes, like `trees.restored`."""
         texts = ("",) * len(self.program.local.body.arguments)
         trees = zip(self.program.inputs(texts), self.program.parameters, strict=True)
         known = [node for tree, name in trees for node in nodes_with_classes(tree, (name,))]
@@ -137,7 +137,7 @@ class _Sides:
 
 
 def module_text(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> str:
-    """Return the module of a program, with kernels that it may have."""
+    """Return the module of a program, including any kernels."""
     return render("jax_spmd/program.py.jinja", _context(partitioned, rings))
 
 
@@ -205,7 +205,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
 
 
 def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -> dict[int, Path]:
-    """Return where local values are in a tree."""
+    """Return the paths of local values in a tree."""
     tree = tree_of([*map(str, range(len(locals_)))])
     return {locals_[int(leaf)]: path for leaf, path in paths(tree, ("",))}
 
@@ -213,7 +213,7 @@ def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -
 def _unpacked(
     writer: Writer, places: dict[int, Path], flattened: dict[str, list[int]]
 ) -> list[str]:
-    """Return the lines that name the arguments which steps use themselves."""
+    """Return the lines that name the arguments used directly by steps."""
     local = writer.program
     used = Counter(local.body.results)
     for step in local.body.steps:
@@ -239,7 +239,7 @@ def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
 
 
 def _type(local: LocalProgram, number: int) -> str:
-    """Return the type of a whole value, as numpy names dtypes."""
+    """Return the type of a whole value in numpy's names."""
     value = local.of(number)
     dtype = dtype_name(value.dtype).removesuffix("_")
     return f'"{dtype}{list(value.shape)}"'
@@ -250,7 +250,7 @@ def _spec(local: LocalProgram, number: int) -> str:
 
 
 def spec_text(layout: LocalLayout) -> str:
-    """Return a layout as a PartitionSpec; dimensions that are whole at the end are left out."""
+    """Return a layout as a PartitionSpec without trailing whole dimensions."""
     dims = list(layout.dims)
     while dims and not dims[-1]:
         dims.pop()
@@ -275,7 +275,7 @@ def _literal(item: object) -> str:
 
 
 def _summary(found: list[Communication]) -> list[str]:
-    """Return what the busiest device receives, in all and by collective."""
+    """Return the bytes received by the busiest device, in total and by collective."""
     total = sum(each.bytes for each in found)
     if not found:
         return ["No device receives anything."]

@@ -1,4 +1,4 @@
-"""Names of local values: those of the user's values, and what was done to them."""
+"""Names of local values: the users' names, plus the operations applied."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ CHANGED = {
 
 
 def function_name(name: str) -> str:
-    """Return the name of the user's function, changed where a module has another use for it."""
+    """Return the name of the user's function, changed if a module already uses it."""
     return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name
 
 
 class LocalNames:
-    """A name for every local value, no two alike."""
+    """A distinct name for every local value."""
 
     def __init__(self, program: LocalProgram, taken: tuple[str, ...]) -> None:
         self.program = program
         self.taken = {*RESERVED, *taken}
 
     def fresh(self, name: str) -> str:
-        """Return an identifier like `name` that nothing has yet."""
+        """Return an unused identifier similar to `name`."""
         base = re.sub(r"\W", "_", name)
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
@@ -50,9 +50,9 @@ class LocalNames:
         return found
 
     def of(self, local: int) -> str:
-        """Return a name for a local value that an op makes."""
+        """Return a name for a local value produced by an op."""
         return self.fresh(self.program.of(local).name)
 
     def changed(self, local: int, kind: str) -> str:
-        """Return a name for a local value that a change of layout makes."""
+        """Return a name for a local value produced by a layout change."""
         return self.fresh(f"{self.program.of(local).name}_{CHANGED[kind]}")

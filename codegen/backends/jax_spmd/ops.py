@@ -1,4 +1,4 @@
-"""The expression of an op, from the tables."""
+"""The expression of an op, using the tables."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ REFUSED = {
 
 
 def check_ops(body: Body) -> None:
-    """Raise InputError, with the user's line, for an op that modules cannot have, before anything
-    is planned."""
+    """Raise InputError, with the user's line, for an op that modules do not support, before
+    planning."""
     known = {*INFIX, *FUNCTIONS, *FORM_TEXTS, *CONTROL, "cond", "constant", "constrain"}
     for op in ops_of(body):
         if op.kind == "pure_callback" and not op.param("callback"):
@@ -52,7 +52,7 @@ def check_ops(body: Body) -> None:
 def expression(text: OpText) -> Expression:
     """Return the expression of an op.
 
-    Raises InputError, with the user's line, for a kind that is in no table.
+    Raises InputError, with the user's line, for an unsupported kind.
     """
     kind = text.op.kind
     if kind in INFIX:

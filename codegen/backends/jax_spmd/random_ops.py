@@ -1,4 +1,4 @@
-"""Keys of random numbers and their bits; of several keys at once what each gives."""
+"""Random keys and their bits; for several keys, the results of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.ir.errors import InputError
 
 
 def _kind(text: OpText) -> str:
-    """Return the argument that says of what kind keys are made, whatever the default is then."""
+    """Return the argument that fixes the kind of keys, independent of the default."""
     if text.dtype not in KEY_KINDS:
         raise InputError(
             "keys of random numbers must be of a kind that jax has",
@@ -48,7 +48,7 @@ def _bits(text: OpText) -> Expression:
 
 
 def _gamma(text: OpText) -> Expression:
-    """Return samples of a key, or of each of several those of its part of the parameters."""
+    """Return samples for a key, or for each of several with its own parameters."""
     function = "jax.random.loggamma" if text.has("log_space") else "jax.random.gamma"
     dtype = f"dtype={dtype_text(text.dtype)}"
     keys = len(text.shapes[0])
@@ -59,7 +59,7 @@ def _gamma(text: OpText) -> Expression:
 
 
 def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:
-    """Return what is made of a key, or of each of several, of this many dimensions."""
+    """Return the results of a key, or of each of several keys with this many dimensions."""
     (given,) = text.given
     if not text.shapes[0]:
         function, _, rest = made.partition("({}, ")

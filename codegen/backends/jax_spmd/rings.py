@@ -1,4 +1,4 @@
-"""Kernels in the module of a program: in the place of a matmul and of what moves beside it."""
+"""Kernels in a program's module, each replacing a matmul and the adjacent movement."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ RingOf = Callable[[MatmulPlan, str, str, int], RingText]
 
 @dataclass(frozen=True)
 class ProgramRing:
-    """A kernel with its name in the module."""
+    """A kernel and its name in the module."""
 
     name: str
     beside: BesideMatmul
     text: RingText
 
     def operands(self) -> tuple[int, ...]:
-        """Return the local values that it multiplies: one that it gathers as it was before."""
+        """Return the local values that it multiplies, a gathered one as before the gather."""
         own = dict(zip(SIDES, self.beside.product.operands, strict=False))
         if self.beside.side != "out":
             own[self.beside.side] = self.beside.move.operand
@@ -47,9 +47,9 @@ class ProgramRing:
         shapes: Sequence[tuple[int, ...]],
         fresh: Callable[[str], str],
     ) -> Iterator[tuple[str, Expression]]:
-        """Yield assignments, the last of which is of `target`: tensors become matrices, the kernel
-        multiplies them, the product becomes a tensor. `shapes`: of what operands and the result are
-        on a device; `fresh` gives names for what is made on the way."""
+        """Yield assignments, the last one to `target`: tensors become matrices, the kernel
+        multiplies them, and the product becomes a tensor. `shapes`: of operands and result on a
+        device; `fresh` returns names for intermediate values."""
         operands = []
         for side, text, shape in zip(SIDES, given, shapes[:2], strict=False):
             for step in self._ordered(side, shape):
@@ -70,7 +70,7 @@ class ProgramRing:
             made = name
 
     def _ordered(self, side: Side, shape: tuple[int, ...]) -> Iterator[Step]:
-        """Yield how an operand gets the order of its matrices."""
+        """Yield the conversion of an operand to matrix order."""
         matrices, turn = self.beside.matrices, self.beside.turn
         order = matrices.order(side)
         if not matrices.is_in_order(side):
@@ -80,7 +80,7 @@ class ProgramRing:
             yield _moved(parts, *turn.ends)
 
     def _to_tensor(self, shape: tuple[int, ...]) -> Iterator[Step]:
-        """Yield how a product becomes a tensor of this shape."""
+        """Yield the conversion of a product to a tensor of this shape."""
         matrices, turn = self.beside.matrices, self.beside.turn
         order = matrices.order("out")
         lying = tuple(shape[d] for d in order)
@@ -94,7 +94,7 @@ class ProgramRing:
 
     @property
     def result(self) -> int:
-        """The local value that it makes."""
+        """The local value that it produces."""
         scattered = self.beside.side == "out"
         return self.beside.move.result if scattered else self.beside.product.results[0]
 
@@ -110,7 +110,7 @@ def _reshaped(shape: tuple[int, ...]) -> Step:
 
 
 def _moved(shape: tuple[int, ...], source: int, target: int) -> Step:
-    """Return what moves a dimension of an array of this shape to another place."""
+    """Return the text that moves a dimension of an array of this shape to another place."""
     ends = str(source), str(target)
     return lambda text: ("jnp.moveaxis", [f"{text}.reshape({integers(shape)})", *ends])
 
@@ -129,7 +129,7 @@ class ProgramRings:
 
     @property
     def calls(self) -> dict[str, set[str]]:
-        """What kernels take of support modules."""
+        """Names that kernels use from support modules."""
         found: dict[str, set[str]] = {}
         for ring in self.rings:
             for module, names in ring.text.calls.items():
@@ -138,18 +138,18 @@ class ProgramRings:
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """The imports that kernels take."""
+        """The imports of kernels."""
         jax = dict.fromkeys(line for ring in self.rings for line in ring.text.imported)
         return (*jax, *imports_of(self.calls))
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The names of kernels, and those that they import."""
+        """The names of kernels and of their imports."""
         defined = (f"{name.lower()}_kernel" for name in self.names)
         return (*self.names, *defined, *(name for names in self.calls.values() for name in names))
 
     def within(self, body: LocalBody) -> bool:
-        """Return whether a body has kernels, or a body inside it."""
+        """Return whether a body, or an inner one, has kernels."""
         return any(
             (isinstance(step, Compute) and any(map(self.within, step.bodies)))
             or any(local in self.by_step for local in made(step))
@@ -158,7 +158,7 @@ class ProgramRings:
 
 
 def program_rings(program: Partitioned, ring_of: RingOf, first_id: int) -> ProgramRings:
-    """Return the kernels of a program; `first_id`: the collective id of the first of them."""
+    """Return the kernels of a program; `first_id`: the first collective id."""
     rings: list[ProgramRing] = []
     lines: list[str] = []
     axes = axes_text(program.local.axes.mesh.names)

@@ -1,8 +1,8 @@
-"""The program of one device as StableHLO, with its collectives: what `shard_map` lowers to, taken
-out of it.
+"""The program of one device as StableHLO with its collectives, extracted from the lowering of
+`shard_map`.
 
-It stands alone: no dialect but StableHLO and functions, nothing of JAX, of Shardy or of ours. Every
-device runs it; which part of an argument it takes `IN_SHARDINGS` of the module says.
+It is self-contained: only the StableHLO and func dialects, nothing of JAX, Shardy or ours. Every
+device runs it; the module's `IN_SHARDINGS` gives the device's part of each argument.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FOREIGN = ("sdy.", "mhlo.", "jax.", "stablehlo.mesh")
 
 
 def stablehlo_text(program: Partitioned) -> str:
-    """Return the text of a program, the same for the same program and version of JAX."""
+    """Return the text of a program; deterministic for a version of JAX."""
     names: dict[str, Any] = {"__name__": program.program.name}
     with tempfile.TemporaryDirectory() as folder:
         names["__file__"] = f"{folder}/{PROGRAM_FILE}"
@@ -73,7 +73,7 @@ def _aval(value: Value) -> jax.ShapeDtypeStruct:
 
 
 def _one_device(module: Any, name: str, devices: int) -> str:
-    """Return the text of what is computed by hand in a module, as a module of its own."""
+    """Return the manual computation in a module as a separate module."""
     functions = {_symbol(op): op for op in module.body.operations if "sym_name" in op.attributes}
     main = functions["main"]
     block = main.regions[0].blocks[0]
@@ -99,12 +99,12 @@ def _one_device(module: Any, name: str, devices: int) -> str:
 
 @functools.cache
 def _register() -> None:
-    """Make the passes of StableHLO known, which is done once."""
+    """Register the passes of StableHLO, once."""
     stablehlo.register_stablehlo_passes()
 
 
 def _put_in_place(main: Any, block: Any) -> None:
-    """Let a block be the body of a new main function in place of the old one."""
+    """Make a block the body of a new main function that replaces the old one."""
     end = list(block.operations)[-1]
     results = list(end.operands)
     kind = ir.FunctionType.get([a.type for a in block.arguments], [r.type for r in results])
@@ -123,7 +123,7 @@ def _put_in_place(main: Any, block: Any) -> None:
 
 
 def _clean(op: Any) -> None:
-    """Take away attributes that are not the program's, of an op and of all in it."""
+    """Remove foreign attributes from an op and its nested ops."""
     for name in list(map(str, op.attributes)):
         if name.startswith(FOREIGN):
             del op.attributes[name]

@@ -1,4 +1,4 @@
-"""The tables of a module: trees of types and of shardings, in which equal parts are said once."""
+"""The tables of a module: trees of types and of shardings, with equal parts written once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shardwright.codegen.backends.jax_spmd.trees import flat, is_one_often, tree
 
 
 def tables(trees: Mapping[str, Any], parameters: Sequence[str], kind: str) -> Iterator[str]:
-    """Yield the lines of trees by their names, the first of which has an item for each parameter.
+    """Yield the lines of named trees; the first has one item for each parameter.
 
-    What stands in them several times, as the layers of a model, or weights and their moments, is a
-    constant, named after where it stands first.
+    A repeated part, such as a model's layer, or weights and their moments, becomes a constant named
+    after its first place.
     """
     nodes = _Nodes(kind)
     for place, tree in enumerate(trees.values()):
@@ -28,8 +28,7 @@ def tables(trees: Mapping[str, Any], parameters: Sequence[str], kind: str) -> It
 
 
 class _Nodes:
-    """The nodes of trees that take several lines: how often each stands there, and a name for it,
-    by its text."""
+    """Tree nodes that take several lines: the count and the name of each, by its text."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -38,7 +37,7 @@ class _Nodes:
         self.words: dict[str, str] = {}
 
     def count(self, tree: Any, word: str) -> None:
-        """Count the nodes of a tree; those of one that was there before are no others."""
+        """Count the nodes of a tree; those inside a repeated node are not counted again."""
         if not isinstance(tree, dict | list | tuple) or len(tree_lines(tree)) == 1:
             return
         text = flat(tree)
@@ -51,7 +50,7 @@ class _Nodes:
             self.count(item, key if isinstance(key, str) else word)
 
     def constants(self) -> dict[str, str]:
-        """Return the names of the nodes that stand in trees more than once, inner ones first."""
+        """Return the names of repeated nodes, inner ones first."""
         names: dict[str, str] = {}
         for text in sorted((text for text, n in self.counts.items() if n > 1), key=len):
             base = (
@@ -64,7 +63,7 @@ class _Nodes:
 
 
 def _replaced(tree: Any, constants: Mapping[str, str]) -> Any:
-    """Return a tree in which nodes are constants."""
+    """Return a tree in which repeated nodes are constants."""
     if not isinstance(tree, dict | list | tuple):
         return tree
     known = constants.get(flat(tree))

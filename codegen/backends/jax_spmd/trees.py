@@ -1,8 +1,8 @@
 """Trees of arguments and results as Python text.
 
-In the tables of a module every node is a dict, a list or a tuple: nodes of other classes are tuples
-of what they hold, in the order of `jax.tree`. The module flattens arguments in the caller's own
-classes, and gives results the classes that the arguments have.
+In the tables of a module every node is a dict, a list or a tuple: nodes of other classes become
+tuples of their children, in `jax.tree` order. The module flattens arguments in the caller's own
+classes, and returns results in the arguments' classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Path = tuple[str, ...]
 
 
 def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
-    """Return a tree whose leaves are texts, on one line where it fits, else an item a line."""
+    """Return a tree of texts, on one line if it fits, else one item a line."""
     line = f"{prefix}{flat(tree)}{suffix}"
     if len(line) + indent * len(INDENT) <= WIDTH:
         return [line]
@@ -36,7 +36,7 @@ def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -
 
 
 def is_one_often(tree: Any) -> bool:
-    """Return whether a list or tuple is one tree several times."""
+    """Return whether a list or tuple repeats one tree."""
     several = isinstance(tree, list | tuple) and len(tree) > 2 and bool(tree[0])
     return several and type(tree[0]) in ENDS and all(item == tree[0] for item in tree)
 
@@ -49,7 +49,7 @@ def _items(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def flat(tree: Any) -> str:
-    """Return a tree whose leaves are texts on one line."""
+    """Return a tree of texts on one line."""
     if type(tree) not in ENDS:
         return str(tree)
     start, end = ENDS[type(tree)]
@@ -63,22 +63,22 @@ def _key(key: object) -> str:
 
 
 def is_plain(tree: Any) -> bool:
-    """Return whether a node is one that text has: a dict with simple keys, a list or a tuple."""
+    """Return whether a node can be written as text: a dict with simple keys, a list or a tuple."""
     if type(tree) is dict:
         return all(type(key) in (str, int) for key in tree)
     return type(tree) in (list, tuple)
 
 
 def _children(tree: Any) -> list[tuple[Any, Any]]:
-    """Return what a node holds, each with its key, as `jax.tree` flattens it."""
-    from jax.tree_util import tree_flatten_with_path  # emission of other modules needs no jax
+    """Return a node's children with their keys, as `jax.tree` flattens it."""
+    from jax.tree_util import tree_flatten_with_path  # emission of other modules does not need jax
 
     found = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
     return [(path[0], item) for path, item in found]
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree of texts whose nodes are all dicts, lists and tuples."""
+    """Return a tree of texts with only dicts, lists and tuples as nodes."""
     if isinstance(tree, str) or tree is None:
         return tree
     if type(tree) is dict and is_plain(tree):
@@ -89,8 +89,8 @@ def plain(tree: Any) -> Any:
 
 
 def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each leaf with its place in a tree whose expression is `base`, the empty path for one
-    that no expression leads to."""
+    """Yield each leaf with its path from the expression `base`, empty if no expression reaches
+    it."""
     if isinstance(tree, str):
         yield tree, base
     elif isinstance(tree, dict) and is_plain(tree):
@@ -103,7 +103,7 @@ def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _way(tree: Any, key: Any, item: Any) -> str:
-    """Return what leads from a node to an item, the empty string if nothing is known to."""
+    """Return the path from a node to an item, or "" if unknown."""
     from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
     match key:
@@ -118,7 +118,7 @@ def _way(tree: Any, key: Any, item: Any) -> str:
 
 def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tuple[Any, bool]:
     """Return the tree of results as an expression of the plain tree `text`, and whether it has all
-    the classes: those of an argument's part that is such a tree. `arguments`: nodes of these."""
+    classes: those of an equal part of an argument. `arguments`: nodes of these."""
     if is_classless(tree):
         return text, True
     structure = _structure(tree)
@@ -135,7 +135,7 @@ def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tupl
 
 
 def is_classless(tree: Any) -> bool:
-    """Return whether a tree of texts has plain nodes alone."""
+    """Return whether a tree of texts has only plain nodes."""
     if isinstance(tree, str) or tree is None:
         return True
     items = tree.values() if isinstance(tree, dict) else tree
@@ -143,8 +143,7 @@ def is_classless(tree: Any) -> bool:
 
 
 def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
-    """Yield the structures of a tree's nodes in which there are other classes, with where they
-    are."""
+    """Yield the structures of a tree's nodes that contain other classes, with their paths."""
     if is_classless(tree):
         return
     yield _structure(tree), "".join(path)
@@ -155,22 +154,22 @@ def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _structure(tree: Any) -> Any:
-    """Return a tree without its leaves, as `jax.tree` has it."""
+    """Return a tree without its leaves, as in `jax.tree`."""
     import jax
 
     return jax.tree.structure(tree)
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether structures are equal; what their classes keep may not be comparable."""
+    """Return whether structures are equal; static data of classes may not be comparable."""
     try:
         return bool(one == other)
-    except Exception:  # whatever comparing such a value raises
+    except Exception:  # comparing such a value may raise anything
         return False
 
 
 def tree_of(places: Sequence[Path], leaves: Sequence[str]) -> dict[Any, Any]:
-    """Return dicts that have leaves in these places."""
+    """Return dicts with leaves at these paths."""
     tree: dict[Any, Any] = {}
     for place, leaf in zip(places, leaves, strict=True):
         *outer, last = (ast.literal_eval(part)[0] for part in place)

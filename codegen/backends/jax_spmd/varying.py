@@ -1,4 +1,4 @@
-"""Whether jax can check by itself that results are alike where they are said to be."""
+"""Whether jax itself can check that results are equal on replicas."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOOPED = frozenset({"regularized_incomplete_beta"})
 
 
 def is_checked(program: LocalProgram) -> bool:
-    """Return whether `check_vma` can see it: values that pass a loop or a permutation have types
-    that jax does not follow, and collectives take only what differs along their axes."""
+    """Return whether `check_vma` can verify it: jax does not follow values through loops and
+    permutations, and collectives accept only values that differ along their axes."""
     every = (program.body, *program.functions)
     if any(isinstance(step, Compute) and step.bodies for body in every for step in body.steps):
         return False
@@ -34,15 +34,16 @@ def is_checked(program: LocalProgram) -> bool:
 
 
 class _Follow:
-    """One walk; `is_taken` says whether jax takes all collectives so far."""
+    """One walk; `is_taken` tells whether jax accepts all collectives so far."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
         self.is_taken = True
-        self.numbers: dict[int, object] = {}  # values that are one number everywhere, alike on all
+        # values that are one number everywhere, equal on all devices
+        self.numbers: dict[int, object] = {}
 
     def body(self, body: LocalBody, arguments: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-        """Return along which axes each result of a body differs, as jax finds it."""
+        """Return the axes along which each result of a body differs, as jax infers them."""
         varying = dict(zip(body.arguments, arguments, strict=True))
         for step in body.steps:
             match step:
@@ -68,7 +69,7 @@ class _Follow:
         return [varying[result] for result in body.results]
 
     def _note(self, step: Compute) -> None:
-        """Note what is one number everywhere."""
+        """Record values that are one number everywhere."""
         if step.op.kind == "constant" and "value" in dict(step.op.params):
             self.numbers[step.results[0]] = step.op.param("value")
         elif step.op.kind == "broadcast_in_dim" and step.operands[0] in self.numbers:
@@ -76,13 +77,13 @@ class _Follow:
 
 
 def stays(kind: str, value: object) -> bool:
-    """Return whether a value that is one number everywhere is this number after a change too: a
-    part of it, and the terms of zero."""
+    """Return whether a value that is one number everywhere keeps it after a change: a part of it,
+    and the terms of zero."""
     return kind == "slice" or (kind == "mask" and value == 0)
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:
-    """Return along which axes what an op makes differs, from those of its operands."""
+    """Return the axes along which an op's results differ, given those of its operands."""
     layout = program.values[step.results[0]].layout
     split = {*layout.used, *layout.partial}
     if step.formed:

@@ -1,4 +1,4 @@
-"""Boxes: the transfers of an exchange, as the transports of the XLA module look at them."""
+"""Boxes: the transfers of an exchange, as seen by the XLA module's transports."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-# Windows hold less than this much padding, of the bytes that travel.
+# Windows contain less than this fraction of padding.
 MOST_PADDING = 0.05
-# Collectives move up to so much padding, of the bytes that travel: rounds of boxes copy every one
-# several times.
+# Collectives move up to this fraction of padding, because rounds of boxes copy every box several
+# times.
 MOST_PADDING_AT_ONCE = 0.15
-# A table of more numbers is no reading: what has a closed form is preferred.
+# Larger tables are unreadable; closed forms are preferred.
 MOST_LISTED = 1 << 12
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Transfers: ranks of their ends, the shapes of their boxes, exact and without the tensor's
-    end, where they start in the shards of their sender and their receiver, and their numbers among
-    those of their sender and of their receiver.
+    """Transfers: ranks of their ends, the shapes of their boxes (exact, and ignoring the tensor's
+    end), their starts in the sender's and the receiver's shard, and their numbers at the sender and
+    at the receiver.
 
-    A rank is a mesh position where both meshes have one order, else a place among the sorted ids.
+    A rank is a mesh position if both meshes have one device order, else an index into the sorted
+    ids.
     """
 
     sender: Integers
@@ -42,7 +43,7 @@ class Boxes:
 
     @staticmethod
     def of(exchange: Exchange, pads: bool = True) -> Boxes:
-        """Return the boxes of an exchange. `pads`: whether whole dimensions may be padded; then
+        """Return the boxes of an exchange. `pads`: whether whole dimensions may be padded, so that
         full boxes reach past their ends too."""
         moved = exchange.once(enumerate_transfers)
         places = (
@@ -78,8 +79,8 @@ class Boxes:
         return tuple(self.shape.max(axis=0).tolist())
 
     def grid(self, devices: int, most: float = MOST_PADDING) -> tuple[int, ...] | None:
-        """Return how many windows of one shape make up the target shard of every device, per
-        dimension; None if they do not, or only with so much padding or more, of the bytes."""
+        """Return the number of equal windows that tile every device's target shard, by dimension;
+        None if they do not, or only with this fraction of padding or more."""
         if (self.full != self.full[0]).any() or self.padding() >= most:
             return None
         cells, rest = np.divmod(self.write, self.window)
@@ -90,8 +91,8 @@ class Boxes:
         return tuple(counts.tolist())
 
     def padding(self) -> float:
-        """Return what windows of the full shapes take beyond the bytes, of the bytes: of all
-        devices together or of the busiest one, whichever is more."""
+        """Return the padding of full-shape windows as a fraction of the bytes: over all devices or
+        on the busiest, whichever is larger."""
         away = ~self.local
         if not away.any():
             return 0.0
@@ -105,7 +106,7 @@ class Boxes:
 def _full_shapes(
     exchange: Exchange, moved: Transfers, shards: list[list[Integers]], pads: bool
 ) -> Integers:
-    """Return the shapes of boxes if flat splits went on beyond the end of the tensor."""
+    """Return the shapes of boxes if flat splits continued beyond the end of the tensor."""
     shape = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
     for axis, dim in enumerate(exchange.dims):
         if not dim.is_flat or (exchange.rule.pieces > 1 and axis == exchange.rule.cut):
@@ -123,8 +124,8 @@ def _full_shapes(
 
 
 def reached(own: Layout, other: Layout) -> tuple[int, ...]:
-    """Return the shape of a shard as full boxes reach over it: whole dimensions as long as shards
-    of the other side take them together."""
+    """Return the shape of a shard extended to full boxes: whole dimensions get the total length of
+    the other side's shards."""
     sizes = (
         -(-dim.size // peer.size) * peer.size if _is_whole(dim, peer) else dim.size
         for dim, peer in zip(own.dims, other.dims, strict=True)
@@ -137,7 +138,7 @@ def _is_whole(dim: DimLayout, peer: DimLayout) -> bool:
 
 
 def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:
-    """Return the row-major number of the other shard among those that meet the own one."""
+    """Return the row-major number of the other shard among those that meet this one."""
     number = np.zeros(shards[0][0].shape, dtype=np.int64)
     for mine, peer, at, its in zip(own.dims, other.dims, *shards, strict=True):
         first, last = _owners(mine, peer, at)
@@ -157,7 +158,7 @@ def _pieces(
     shards: list[list[Integers]],
     places: tuple[Integers, Integers],
 ) -> Integers:
-    """Return the number of the piece that each transfer is; 0 for what stays."""
+    """Return the piece number of each transfer; 0 for local ones."""
     number = np.zeros(len(moved), dtype=np.int64)
     for piece in range(1, exchange.rule.pieces):
         sender = exchange.holder(tuple(shards[0]), places[1], piece)
@@ -191,6 +192,6 @@ def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
 
 
 def split_by(keys: Integers) -> list[Integers]:
-    """Return the places of each key, ascending, in the order of the keys."""
+    """Return the indices of each key, ascending, in key order."""
     order = np.argsort(keys, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)

@@ -1,10 +1,9 @@
-"""Changes of dimensions as collectives over axes: which are slices, all-to-alls and all-gathers.
+"""Changes of dimensions as collectives over axes: slices, all-to-alls and all-gathers.
 
 A dimension that gains minor-most digits keeps a slice of every shard, one that loses them gathers
 its shards, and digits that one dimension loses and another gains are an all-to-all; one dimension
-may gain those of several. One collective
-is done after the other, so each must leave the digits of the others as they are: the digits of
-different collectives must not overlap, nor cut the position where the other's do not.
+may gain those of several. Collectives run in sequence, so each must leave the digits of the others
+unchanged: the digits of different collectives must not overlap, nor have incompatible borders.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from shardwright.codegen.planner.basis.digits import Digits, merged
 
 
 class DigitChange(Protocol):
-    """The minor-most digits (stride, size) that a dimension has gained (`is_new`) or lost."""
+    """The minor-most digits (stride, size) that a dimension gained (`is_new`) or lost."""
 
     @property
     def axis(self) -> int: ...
@@ -35,7 +34,7 @@ C = TypeVar("C", bound=DigitChange)
 
 @dataclass(frozen=True)
 class MatchedChanges(Generic[C]):
-    """What one collective each carries out; pairs are (the dimension that gains, lost), for one
+    """Changes matched to one collective each; pairs are (gaining dimension, lost digits), for one
     dimension the major digits first."""
 
     slices: tuple[C, ...]
@@ -44,10 +43,9 @@ class MatchedChanges(Generic[C]):
 
     @staticmethod
     def of(changes: Collection[C]) -> MatchedChanges[C] | None:
-        """Return the collectives that changes are, each kind in the order given.
+        """Return the collectives for changes, each kind in the given order.
 
-        Return None where the digits of two of them are not apart, so that no order of them is
-        right.
+        Return None if the digits of two of them interfere, so that no order is valid.
         """
         lost = [change for change in changes if not change.is_new]
         slices, pairs = list[C](), list[tuple[int, C]]()
@@ -65,7 +63,7 @@ class MatchedChanges(Generic[C]):
 
 
 def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
-    """Return the changes whose digits, one after another, are the given ones; none if none are."""
+    """Return the changes whose digits concatenate to the given ones; none if there are none."""
     for count in range(1, len(lost) + 1):
         for chosen in itertools.permutations(lost, count):
             joined = itertools.chain.from_iterable(change.digits for change in chosen)
@@ -75,7 +73,7 @@ def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
 
 
 def _are_apart(some: Digits, others: Digits) -> bool:
-    """Return whether every digit of the one leaves every digit of the other as it is, however it
-    changes: the lower one of any two ends at a divisor of where the higher one begins."""
+    """Return whether digits of two collectives are independent: for any two, the lower one ends at
+    a divisor of the start of the higher one."""
     pairs = (sorted(pair) for pair in itertools.product(some, others))
     return all(high[0] % (low[0] * low[1]) == 0 for low, high in pairs)

@@ -1,9 +1,9 @@
-"""Exchanges that are a few tiled collectives over axes: slices, all-gathers and all-to-alls.
+"""Exchanges equal to a few tiled collectives over axes: slices, all-gathers and all-to-alls.
 
-Every dimension is split by the same axes before and after, but for its minor-most ones: where some
-are new, every device keeps its slice; where some are gone, they are gathered; where the ones gone
-from one dimension are those new in another, the two are an all-to-all. No device receives what it
-does not need but padding: a whole dimension that does not divide is padded before it is cut.
+Every dimension is split by the same axes before and after, except its minor-most ones: new ones are
+slices, removed ones are gathered, and those that move from one dimension to another are an
+all-to-all. Devices receive only needed data and padding: a whole uneven dimension is padded before
+it is cut.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class AxisChange:
-    """The minor-most axes that one dimension has gained (`is_new`) or lost, and their digits."""
+    """The minor-most axes that a dimension gained (`is_new`) or lost, and their digits."""
 
     axis: int
     refs: Refs
@@ -37,9 +37,9 @@ class AxisChange:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Statements that make the target shard `y` of the source shard `x`; `wire` as in Rounds;
-    `libraries`: those that they use; `asked`: the collectives among them; `laid`: them with slices,
-    as passes over memory have them."""
+    """Statements that compute the target shard `y` of the source shard `x`; `wire` as in Rounds;
+    `libraries`: those they use; `asked`: the collectives among them; `laid`: with slices, for
+    counting passes over memory."""
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
@@ -49,7 +49,7 @@ class Collectives:
 
 
 def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
-    """Return a collective among positions of a mesh that differ in some digits; `nbytes`: of its
+    """Return a collective among mesh positions that differ in some digits; `nbytes`: of its
     result."""
     return Collective(op, nbytes, positions_of_groups(digits, devices).tolist())
 
@@ -57,7 +57,7 @@ def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
 def collectives_of(
     reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
 ) -> Collectives | None:
-    """Return the collectives that an exchange is, None if it is not a sequence of them.
+    """Return the collectives equal to an exchange, or None.
 
     `named`: axes of the refined source mesh as a Python expression.
     """
@@ -73,8 +73,8 @@ def collectives_of(
         program.slice(change.axis, change.refs)
     for axis, gone in moves.all_to_alls:
         program.all_to_all(axis, gone.axis, gone.refs)
-    # Last the dimension along which parts lie one after the other in memory: the most is gathered
-    # by the last step, and there it takes no transpose.
+    # Last comes the dimension along which parts are contiguous in memory: the last step gathers the
+    # most, and needs no transpose there.
     for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
         program.all_gather(change.axis, change.refs)
     program.cut(exchange.target.local_shape)
@@ -86,13 +86,13 @@ def collectives_of(
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
-    """Return the dimensions whose axes change; None if more changes than minor-most axes."""
+    """Return the dimensions whose axes change; None if others than minor-most axes change."""
     mesh = reshard.source.mesh
     if mesh != reshard.target.mesh:
         return None
     refined = mesh.refine(reshard.source.used())
     if not all(_is_made_of(ref, refined, mesh) for ref in reshard.target.used()):
-        return None  # the axes of the source's refined mesh do not name the target's
+        return None  # the source's refined mesh cannot name the target's axes
     found = []
     for axis, sides in enumerate(zip(reshard.source.dims, reshard.target.dims, strict=True)):
         before, after = (_parts(dim.axes, refined, mesh) for dim in sides)
@@ -113,12 +113,12 @@ def _is_made_of(ref: AxisRef, refined: Refs, mesh: Mesh) -> bool:
 
 
 def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
-    """Return axes as the refined ones that they consist of, major to minor."""
+    """Return axes as refined ones, major to minor."""
     return tuple(part for ref in refs for part in refined if contains(ref, part, mesh.sizes))
 
 
 def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
-    """Return whether padded shards fit into one another: small ones at multiples of their size."""
+    """Return whether padded shards nest: small ones at multiples of their size."""
     changed = {change.axis for change in changes}
     for axis, dims in enumerate(exchange.dims):
         small, large = sorted((dims.source, dims.target), key=lambda dim: -dim.parts)
@@ -132,7 +132,7 @@ def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
 
 @dataclass
 class _Statements:
-    """Statements so far, the shape of `x` after them, and the bytes that a device receives."""
+    """Statements so far, the shape of `x` after them, and the bytes received per device."""
 
     reshard: Reshard
     shape: list[int]
@@ -147,7 +147,7 @@ class _Statements:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
 
     def pad(self, exchange: Exchange) -> None:
-        """Make dimensions that are to be cut as long as their parts together."""
+        """Pad dimensions that are to be cut to the total length of their parts."""
         ends = []
         for axis, dims in enumerate(exchange.dims):
             source, target = dims.source, dims.target
@@ -159,7 +159,7 @@ class _Statements:
             self._lay_slice()
 
     def slice(self, axis: int, refs: Refs) -> None:
-        """Keep on every device its part of a dimension."""
+        """Keep each device's part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
         self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
@@ -179,8 +179,8 @@ class _Statements:
         self._ask("all-to-all", refs)
 
     def all_gather(self, axis: int, refs: Refs) -> None:
-        """Bring the parts of a dimension together, whole ones along an axis of their own: parts
-        that XLA joins along a dimension within, it moves in smaller units."""
+        """Gather the parts of a dimension; whole ones along a new axis, because XLA moves parts
+        joined along an inner dimension in smaller units."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) * (count - 1)
         is_outermost = math.prod(self.shape[:axis]) == 1
@@ -194,7 +194,7 @@ class _Statements:
         self.laid.append(gathered(before, self.shape))
 
     def _add(self, library: str, call: str) -> None:
-        """Call a function of a library for the next `x`."""
+        """Apply a library function to get the next `x`."""
         self.libraries.add(library)
         self.lines.append(f"x = {library}.{call}")
 
@@ -210,7 +210,7 @@ class _Statements:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
     def cut(self, shape: tuple[int, ...]) -> None:
-        """Drop what lies beyond the tensor's end."""
+        """Drop data beyond the tensor's end."""
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
                 self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")

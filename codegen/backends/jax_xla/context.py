@@ -1,15 +1,14 @@
 """The XLA module: plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU.
 
-A direct plan becomes the first of these that it is: a few collectives over axes
-(`xla_collectives`), a permutation and an all-gather among groups (`xla_fetches`) or an all-to-all
-among groups (`xla_groups`), whichever is fewer collectives, rounds of `lax.ppermute`
-(`xla_rounds`); in place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`), where the
-plan is for a topology that has it. Each moves the plan's bytes, and less than 5% of padding beside
-them, collectives over axes, and what stands in the place of several rounds, less than 15%. A round
-costs a pass over the memory of every device and
-a rendezvous, so that fewer are better: where whole tiles from holders of the module's own choice
-take fewer than the plan's holders and pieces do, the module has a table of them. A plan of several
-steps, and one of partial sums, goes step by step (`xla_steps`).
+A direct plan becomes the first possible of these: a few collectives over axes (`xla_collectives`);
+a permutation and an all-gather among groups (`xla_fetches`) or an all-to-all among groups
+(`xla_groups`), whichever has fewer collectives; rounds of `lax.ppermute` (`xla_rounds`), or in
+place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`) if the topology has it. Each
+moves the plan's bytes plus less than 5% of padding; collectives over axes and replacements of
+several rounds, less than 15%. A round costs a pass over every device's memory and a rendezvous, so
+fewer are better: if whole tiles from freely chosen holders need fewer rounds than the plan's
+holders and pieces, the module has a table of them. A plan of several steps, or of partial sums,
+runs step by step (`xla_steps`).
 """
 
 from __future__ import annotations
@@ -76,14 +75,14 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 from shardwright.ir.reshard import Reshard
 
 NAME = "jax_xla"
-# A module cannot trace so many transfers.
+# A module cannot trace more transfers.
 MOST_TRANSFERS = 1 << 18
 
 
 @dataclass(frozen=True)
 class XlaText:
-    """Everything the template prints. `moves`: the constants that are what moves; `kernels`: the
-    functions after them."""
+    """Everything the template prints. `moves`: the constants that describe transfers; `kernels`:
+    the functions after them."""
 
     backend: str
     support: str
@@ -100,12 +99,12 @@ class XlaText:
 
     @property
     def threads(self) -> int:
-        """The devices that a self-check forces a CPU to have."""
+        """The number of CPU devices that a self-check forces."""
         return self.host.devices
 
 
 def refuse(plan: Plan) -> None:
-    """Raise InputError for what this backend does not do."""
+    """Raise InputError for reshards that this backend does not support."""
     if plan.reshard.adds and plan.strategy == "direct":
         raise InputError(
             "jax_xla reduces terms by collectives, not in an exchange",
@@ -136,14 +135,14 @@ def render(request: Request) -> str:
 
 
 def how_of(plan: DirectPlan) -> How:
-    """Return how the transfers of a direct plan travel."""
+    """Return the transport of a direct plan's transfers."""
     collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
     exchange, (boxes, whole) = as_vectors(plan.exchange), plan.once(boxes_of)
     rounds = rounds_of(exchange, boxes, whole)
     if rounds.count == 1 and rounds.join:
-        return rounds  # one permutation, and in closed form
+        return rounds  # a single permutation in closed form
     among_groups = (fetches_of(exchange, whole), groups_of(exchange, boxes))
     exact = _exact(plan)
     tight = [how for how in among_groups if how and _is_tight(how.wire, exact)]
@@ -166,7 +165,7 @@ def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
 
 
 def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
-    """Return the ragged all-to-all that a plan is, where it is for a topology that has one."""
+    """Return the ragged all-to-all for a plan, if its topology has one."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
     row_bytes = topology_of(plan.prediction.topology).ragged
@@ -188,7 +187,7 @@ def _collectives(plan: DirectPlan) -> Collectives | None:
 
 
 def _exact(plan: Plan) -> tuple[int, int]:
-    """Return elements that the busiest device receives, and all together."""
+    """Return the elements received by the busiest device, and by all together."""
     size = DTYPES[plan.reshard.dtype]
     return plan.traffic.received_max // size, plan.traffic.received_total // size
 
@@ -198,7 +197,7 @@ def _is_tight(wire: tuple[int, int], exact: tuple[int, int], most: float = MOST_
 
 
 def _transfers(exchange: Exchange) -> int:
-    """Return at most how many transfers an exchange has."""
+    """Return an upper bound on an exchange's transfers."""
     tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
@@ -237,8 +236,8 @@ def _text(
     *,
     as_floats: bool,
 ) -> XlaText:
-    """Return the template's context of a transport of `wire` bytes to the busiest device; `short`:
-    the dimensions along which it leaves padding that is not zero."""
+    """Return the template's context for a transport with `wire` bytes to the busiest device;
+    `short`: the dimensions along which it leaves nonzero padding."""
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
     if any(host.terms):
@@ -278,22 +277,21 @@ def _text(
 
 
 def _exchange_lines(transport: Transport) -> Function:
-    """Return the function that makes a target shard."""
+    """Return the function that computes a target shard."""
     doc = "Return the target shard of a device from its source shard, inside shard_map."
     body = (f"    {line}" for line in transport.lines)
     return ("def _exchange(x):", f'    """{doc}"""', *body, "    return y")
 
 
 def _bits(reshard: Reshard, *, as_floats: bool) -> str:
-    """Return the function by which small floats that are but moved keep every bit, empty where
-    elements do as they are; `as_floats`: whether they do on a TPU."""
+    """Return the function that preserves every bit of small floats, or "" if elements are safe;
+    `as_floats`: whether they move as floats on a TPU."""
     if reshard.adds or not is_floating(reshard.dtype) or DTYPES[reshard.dtype] >= SMALL:
         return ""
     return "as_bits_but_on_tpu" if as_floats else "as_bits"
 
 
 def _terms(plan: Plan) -> str:
-    """Return the terms of both sides as a Python expression."""
     reshard = plan.reshard
     operators = reshard.source.operator, reshard.target.operator
     given = [f'"{operator}"' for operator in operators]
@@ -302,20 +300,20 @@ def _terms(plan: Plan) -> str:
 
 
 def _short_dims(exchange: Exchange) -> tuple[int, ...]:
-    """Return the dimensions along which padding of the target may be other than zero: it is zero
-    that a whole dimension of the source is padded with."""
+    """Return the dimensions along which target padding may be nonzero: whole source dimensions are
+    padded with zeros."""
     split = (axis for axis, dims in enumerate(exchange.dims) if dims.source.parts > 1)
     return tuple(sorted({*split} & {*short_dims(exchange.target)}))
 
 
 def _is_exact(how: How) -> bool:
-    """Return whether windows hold nothing but boxes, so that no padding of the result is
-    written."""
+    """Return whether windows contain only boxes, so that no padding of the result is written."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
-    """Return how the boxes travel, and the bytes on the wire, for a module's docstring."""
+    """Return lines on the transport of boxes, and the bytes on the wire, for a module's
+    docstring."""
     match how:
         case Collectives():
             first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."

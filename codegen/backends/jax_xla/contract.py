@@ -1,4 +1,4 @@
-"""The names that the modules of plain JAX must have."""
+"""The required names of plain JAX modules."""
 
 from shardwright.codegen.backends.contract import (
     JAX,

@@ -1,9 +1,10 @@
-"""Exchanges in which every device fetches one box, and has the others from those that want them.
+"""Exchanges in which every device fetches one box, and gets the others from devices that need them
+too.
 
-Devices that want the same target shard, of as many boxes as they are, or in groups of as many,
-fetch a box each from a holder: one permutation of all devices. The rest of a shard is gathered in
-the group, along one dimension after another. A device that holds one of the boxes keeps it, so that
-nobody receives more than in the exchange; only whom it comes from differs, as every device sends
+Devices that need the same target shard, made of as many boxes as devices (or in groups of that
+size), each fetch one box from a holder: one permutation of all devices. The rest of a shard is
+gathered within the group, one dimension after another. A device that holds one of the boxes keeps
+it, so no device receives more than in the exchange; only the senders differ, as every device sends
 one box to its fetcher.
 """
 
@@ -29,8 +30,9 @@ from shardwright.ir.exchange import Exchange
 class Fetches:
     """A permutation, and an all-gather for every dimension along which boxes are joined.
 
-    `senders`: for each device the one whose box it fetches, maybe itself; `groups`: the devices
-    that gather one another's, by place in their shard; `is_whole`: whether a box is a whole source
+    `senders`: for each device the holder of the box it fetches, possibly itself; `groups`: the
+    devices that gather each other's boxes, by place in their shard; `is_whole`: whether a box is a
+    whole source
     shard. `wire` as in Rounds.
     """
 
@@ -52,15 +54,15 @@ class Fetches:
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """The dimensions along which boxes are gathered, in this order. Last the one along which
-        they lie one after the other in memory: the most is gathered by the last step, and there
-        it takes no transpose."""
+        """The dimensions along which boxes are gathered, in this order. The one along which boxes
+        are contiguous in memory is last: the last step gathers the most, and needs no transpose
+        there."""
         counts = reversed(list(enumerate(self.join.grid)))
         return tuple(dim for dim, count in counts if count > 1)
 
     @property
     def collectives(self) -> int:
-        """How many collectives it takes."""
+        """The number of collectives."""
         return self.permutes + len(self.dimensions)
 
     @property
@@ -70,7 +72,7 @@ class Fetches:
 
     @property
     def gathers(self) -> tuple[str, ...]:
-        """Statements that make the shard `y` of the own box `y`."""
+        """Statements that compute the shard `y` from the own box `y`."""
         lines, shape = [], list(self.join.window)
         for dim in self.dimensions:
             among = "GROUPS" if len(self.dimensions) == 1 else f"along(GROUPS, GRID, {dim})"
@@ -84,8 +86,8 @@ class Fetches:
 
 
 def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
-    """Return the permutation and all-gather that do what an exchange does, None if none do;
-    `boxes`: whole tiles, from whichever holders."""
+    """Return the permutation and all-gather equal to an exchange, or None; `boxes`: whole tiles,
+    from any holders."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:
         return None
@@ -106,7 +108,7 @@ def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
 
 
 def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
-    """Return a holder of every box of every device, itself if it can be: [devices, boxes]."""
+    """Return a holder of every box of every device, itself if possible: [devices, boxes]."""
     cells = np.ravel_multi_index(tuple((boxes.write // boxes.window).T), grid)
     table = np.empty((boxes.receiver.size // math.prod(grid), math.prod(grid)), dtype=np.int64)
     table[boxes.receiver, cells] = boxes.sender
@@ -114,8 +116,8 @@ def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
 
 
 def _groups(exchange: Exchange, table: Integers) -> Integers:
-    """Return groups [n, members] of devices with one target shard, each at a box that it holds
-    if it can: of several that hold the same box, each is in another group."""
+    """Return groups [n, members] of devices with one target shard, each device at a box that it
+    holds if possible: holders of the same box are in different groups."""
     found = []
     for wanting in ranks_by_shard(exchange, exchange.target):
         group = np.full((wanting.size // table.shape[1], table.shape[1]), -1, dtype=np.int64)
@@ -132,9 +134,8 @@ def _groups(exchange: Exchange, table: Integers) -> Integers:
 
 
 def _senders(exchange: Exchange, table: Integers, groups: Integers) -> Integers | None:
-    """Return, for each device, the one that it fetches its box from, itself if it can: no two
-    from the same. None where a shard has not as many holders as there are devices that fetch
-    from it."""
+    """Return, for each device, the holder of the box it fetches, itself if possible, all distinct.
+    None if a shard has fewer holders than fetching devices."""
     senders = np.empty(groups.size, dtype=np.int64)
     senders[groups] = table[groups, np.arange(groups.shape[1])]
     kept = senders == np.arange(senders.size)

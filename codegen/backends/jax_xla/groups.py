@@ -1,4 +1,4 @@
-"""Exchanges that are one all-to-all among groups.
+"""Exchanges equal to one all-to-all among groups.
 
 Devices fall into groups in which every device sends a box of one shape to every other and keeps
 one of that shape itself.
@@ -34,7 +34,7 @@ class Groups:
 
 
 def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
-    """Return the all-to-all that an exchange is, None if it is not one."""
+    """Return the all-to-all equal to an exchange, or None."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all():
         return None

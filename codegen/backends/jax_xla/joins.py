@@ -1,4 +1,4 @@
-"""How the boxes that arrive as one array become a shard, in as few passes over it as can be."""
+"""How boxes that arrive as one array become a shard, in the fewest passes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Join:
-    """Windows of one shape, row-major in a grid, that make up a shard of a shape.
+    """Windows of one shape, row-major in a grid, that tile a shard.
 
-    `axis`: where the array has the axis that numbers the windows. Where the grid has one dimension
-    that is where they lie one after the other, so that a reshape joins them.
+    `axis`: the array's axis that numbers the windows. For a one-dimensional grid it is where
+    windows are contiguous, so that a reshape joins them.
     """
 
     grid: tuple[int, ...]
@@ -33,18 +33,19 @@ class Join:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """A statement that takes what is beyond the shard away, if anything is."""
+        """A statement that drops data beyond the shard, if there is any."""
         ends = ", ".join(f":{size}" for size in self.shape)
         return (f"y = y[{ends}]",) if self._full != self.shape else ()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Statements that make the shard `y` of the array `y` with an axis that numbers windows."""
+        """Statements that compute the shard `y` from the array `y` with an axis that numbers
+        windows."""
         return self._lines(interleaves=len(self._split) > 1)
 
     @property
     def lines_of_rows(self) -> tuple[str, ...]:
-        """The same of an array of the windows one after the other along their first dimension."""
+        """The same for an array of windows stacked along their first dimension."""
         return self._lines(interleaves=self._split not in ((), (0,)))
 
     def _lines(self, *, interleaves: bool) -> tuple[str, ...]:
@@ -55,8 +56,8 @@ class Join:
         return (*lines, *self.cut)
 
     def _interleaved(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the grid before the window, and the order in which each dimension's two are
-        together."""
+        """Return the grid before the window, and the transposition that pairs each dimension's two
+        axes."""
         parts = (*(self.grid[axis] for axis in self._split), *self.window)
         order = []
         for axis in range(len(self.window)):

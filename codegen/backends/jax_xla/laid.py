@@ -1,11 +1,10 @@
-"""What a module of plain JAX is to a TPU: its collectives and what it does around them, in order.
+"""A plain JAX module as a TPU sees it: its collectives and the operations around them, in order.
 
-From this follow the passes over memory that XLA makes (`planner/network/passes.py`), and whether
-small floats travel as they are. XLA may compute with elements that a program only moves, and then
-NaNs lose their payload. Integers of the same width keep every bit, but on a TPU each change of type
-is a pass over a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), permutes,
-slices, all-gathers and all-to-alls, one after another, only move floats of any dtype. Others do
-not:
+This determines XLA's passes over memory (`planner/network/passes.py`), and whether small floats
+travel unchanged. XLA may compute with elements that a program only moves, which drops NaN payloads.
+Integers of the same width keep every bit, but on a TPU each change of type is a pass over a shard.
+In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), sequences of permutes, slices,
+all-gathers and all-to-alls only move floats of any dtype. These operations compute:
 
     all-gather of vectors               a sum of arrays that are zero elsewhere
     all-to-all with an extent of 1      a sum along that dimension
@@ -41,7 +40,7 @@ SMALL = 4
 
 
 def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
-    """Yield what a module is to a TPU, but for boxes that are cut and put in place."""
+    """Yield a module's operations on a TPU, except the cutting and placing of boxes."""
     shape = exchange.target.local_shape
     target = math.prod(shape)
     match how:
@@ -73,7 +72,7 @@ def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
 
 
 def is_small_float(reshard: Reshard) -> bool:
-    """Return whether XLA may compute with larger elements where a reshard only moves them."""
+    """Return whether XLA may compute with wider elements where a reshard only moves them."""
     return is_floating(reshard.dtype) and reshard.itemsize < SMALL and not reshard.adds
 
 

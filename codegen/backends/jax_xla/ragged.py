@@ -1,9 +1,9 @@
-"""Exchanges that are one `lax.ragged_all_to_all`, for topologies that have it (`topology.ragged`).
+"""Exchanges equal to one `lax.ragged_all_to_all`, for topologies that have it (`topology.ragged`).
 
-It moves rows of an array between any two devices, as many as tables say, from any offset to any
-offset: so it is an exchange whose boxes are slabs, runs along one dimension with all of the source
-shard and the target shard in every other. Nothing is packed, and nothing is padding but what rows
-take beyond their bytes in the memory of the platform.
+It moves any number of rows of an array between any two devices, from any offset to any offset, as
+given by tables. So it can do an exchange whose boxes are slabs: runs along one dimension that cover
+source and target shards in every other. Nothing is packed, and the only padding is that of rows in
+the platform's memory.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from shardwright.codegen.backends.jax_xla.boxes import Boxes
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
-# The tables have a number for every pair of devices.
+# The tables have an entry for every pair of devices.
 MOST_PAIRS = 1 << 20
-WIDEST = 4  # bytes of an element: libtpu 0.0.42 has no ragged all-to-all of 64-bit types
+WIDEST = 4  # element size limit: libtpu 0.0.42 has no ragged all-to-all of 64-bit types
 
 
 @dataclass(frozen=True)
 class Ragged:
     """Slabs along dimension `axis` of shards of the shapes `source` and `target`.
 
-    `unit`: how many indices of the dimension a row holds; all offsets and sizes are multiples.
+    `unit`: the number of indices per row; all offsets and sizes are multiples of it.
     `wire` as in Rounds.
     """
 
@@ -48,7 +48,7 @@ class Ragged:
 
     @property
     def lines_before(self) -> tuple[str, ...]:
-        """Statements that make rows of the source shard `x`."""
+        """Statements that turn the source shard `x` into rows."""
         first = f"x = jnp.moveaxis(x, {self.axis}, 0)" if self.axis else "x = x"
         rows = self._rows(self.source)
         if self._front(self.source) != rows:
@@ -57,7 +57,7 @@ class Ragged:
 
     @property
     def lines_after(self) -> tuple[str, ...]:
-        """Statements that make the target shard of its rows `y`."""
+        """Statements that turn rows `y` into the target shard."""
         front = self._front(self.target)
         lines = []
         if front != self.target_rows:
@@ -67,7 +67,7 @@ class Ragged:
         return tuple(lines)
 
     def _rows(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a shard as rows, flat so that no platform pads within them."""
+        """Return the shape of a shard as flat rows, which no platform pads inside."""
         count = shape[self.axis] // self.unit
         width = math.prod(shape) // count
         return (count, width) if width > 1 or len(shape) > 1 else (count,)
@@ -78,10 +78,10 @@ class Ragged:
 
 
 def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -> Ragged | None:
-    """Return the ragged all-to-all that an exchange is, None if it is none.
+    """Return the ragged all-to-all equal to an exchange, or None.
 
-    `row_bytes`: the bytes in whole multiples of which rows travel, 0 if there is no such
-    collective. Rows are as wide as the offsets let them be where they would not fill those.
+    `row_bytes`: the granularity of rows on the wire, 0 without such a collective. If rows would not
+    fill it, they are as wide as offsets allow.
     """
     axis = _slabs(exchange, boxes)
     if not row_bytes or axis is None or itemsize > WIDEST or exchange.ranks.size**2 > MOST_PAIRS:
@@ -109,7 +109,7 @@ def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
 
 
 def _unit(boxes: Boxes, axis: int, extents: tuple[int, int]) -> int:
-    """Return the largest number that divides all offsets, sizes and extents along a dimension."""
+    """Return the greatest common divisor of all offsets, sizes and extents along a dimension."""
     numbers: tuple[Integers, ...] = (boxes.read, boxes.write, boxes.shape)
     return math.gcd(*extents, *(int(np.gcd.reduce(each[:, axis])) for each in numbers))
 

@@ -2,8 +2,8 @@
 
 An ordered pair of devices exchanges at most one box: a device holds one source shard and one target
 shard, and the pieces of a tile come from different holders. In a round every device sends at most
-one box and receives at most one, maybe to itself, and all boxes are windows of one shape, the
-elementwise largest box. What a window has beyond its box must be padding of the target shard:
+one box and receives at most one, possibly its own, and all boxes are windows of one shape, the
+elementwise largest box. The excess of a window must be padding of the target shard:
 
     padded   boxes are taken as they were without the end of the tensor, which cuts the last ones
              short: shards are padded to one size, so that all have room for the full window; a
@@ -11,7 +11,7 @@ elementwise largest box. What a window has beyond its box must be padding of the
     exact    boxes of a round have one shape, so that only the plan's bytes travel; chosen where
              padding would be 5% of the bytes or more
 
-Kinds of numbers for the rounds, each a closed form in the two ends but the last:
+Kinds of round numbers; all but the last are closed forms in the two ends:
 
     shards    the number of the source shard among those that meet the receiver's shard; where all
               devices take a full grid of boxes, each round has its place there
@@ -51,14 +51,13 @@ KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of an exchange; ranks number the sorted union of the device ids.
+    """The rounds of an exchange; ranks index the sorted union of the device ids.
 
-    `exact`: the round's number begins with the shape of its boxes. In `count` rounds boxes travel;
-    `least` is the most that a device sends to others or receives from them. `wire`: elements that
-    the busiest device receives from others, with padding, and all devices together. `join`: how
-    the windows of the rounds make up a shard, where each round has its place in it; `fills`: where
-    one window is all of it. `table`: for kind "table", per round the receiver of each rank, -1 for
-    none.
+    `exact`: the round's number starts with the shape of its boxes. Boxes travel in `count` rounds;
+    `least` is the most that a device sends to or receives from others. `wire`: elements received
+    from others, with padding, by the busiest device and by all. `join`: how the rounds' windows
+    form a shard, if each round has a fixed place in it; `fills`: whether one window is the whole
+    shard. `table`: for kind "table", the receiver of each rank by round, -1 for none.
     """
 
     kind: Kind
@@ -98,7 +97,7 @@ def each_round(exchange: Exchange, boxes: Boxes, whole: Boxes) -> tuple[WindowRo
 
 
 def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
-    """Return the rounds of an exchange of tensors of one dimension or more; `whole`: without
+    """Return the rounds of an exchange of tensors with at least one dimension; `whole`: without
     pieces."""
     devices = exchange.ranks.size
     turns = _turns(exchange, boxes, whole)
@@ -118,7 +117,7 @@ def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
 
 @dataclass(frozen=True)
 class _Grouped:
-    """Boxes by shape, exact or without the tensor's end: the number of each one's shape."""
+    """Boxes by shape, exact or ignoring the tensor's end: the index of each one's shape."""
 
     exact: bool
     several: bool
@@ -127,7 +126,8 @@ class _Grouped:
 
 @dataclass(frozen=True)
 class _Turns:
-    """A round for every box: the number of its shape, and its number among the boxes of that."""
+    """A round for every box: the index of its shape, and its number among the boxes of that
+    shape."""
 
     kind: Kind
     boxes: Boxes
@@ -143,12 +143,12 @@ class _Turns:
 
     @property
     def count(self) -> int:
-        """How many rounds there are, those in which nothing travels too."""
+        """The number of rounds, including those without transfers."""
         return int(self.turn.max(initial=-1)) + 1
 
 
 def _turns(exchange: Exchange, boxes: Boxes, whole: Boxes) -> _Turns:
-    """Return a closed form, or a table of fewer rounds."""
+    """Return a closed form, or a table with fewer rounds."""
     devices = exchange.ranks.size
     closed = _closed_form(boxes, devices)
     if closed is not None and devices > MOST_LISTED:
@@ -170,7 +170,7 @@ def _grouped(boxes: Boxes) -> _Grouped:
 
 
 def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
-    """Return the first closed form with the fewest rounds for these senders, if one has."""
+    """Return the first closed form with the fewest rounds for these senders, if any."""
     grouped = _grouped(boxes)
     if grouped.several and not grouped.exact:
         return None
@@ -185,8 +185,8 @@ def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
 
 
 def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
-    """Return whole tiles from other holders: all of a shard send as many of a shape, or one
-    more. What a device has of its own target shard it keeps."""
+    """Return whole tiles from other holders: all holders of a shard send equally many of a shape,
+    or one more. A device keeps its part of its own target shard."""
     holders = ranks_by_shard(exchange, exchange.source)
     shard = np.empty(exchange.ranks.size, dtype=np.int64)
     for number, ranks in enumerate(holders):
@@ -201,7 +201,7 @@ def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
 
 
 def _coloured(boxes: Boxes) -> _Turns:
-    """Return the fewest rounds for each shape of boxes."""
+    """Return the minimum number of rounds for each shape of boxes, by edge colouring."""
     grouped = _grouped(boxes)
     number = np.zeros_like(grouped.group)
     for each in np.unique(grouped.group):
@@ -212,7 +212,7 @@ def _coloured(boxes: Boxes) -> _Turns:
 
 
 def _least(boxes: Boxes, group: Integers) -> int:
-    """Return the most boxes of a device, of each shape."""
+    """Return the most boxes on a device, for each shape."""
     return sum(
         max(_most(ends[group == each]) for ends in (boxes.sender, boxes.receiver))
         for each in np.unique(group)
@@ -240,7 +240,7 @@ def _closed(kind: Kind, moved: Boxes, devices: int, modulus: int) -> Integers:
 
 
 def _is_schedule(moved: Boxes, group: Integers, number: Integers) -> bool:
-    """Return whether no device sends twice or receives twice in a round."""
+    """Return whether no device sends or receives twice in a round."""
     ends = (moved.sender, moved.receiver)
     return all(_count(group, number, end) == number.size for end in ends)
 
@@ -260,7 +260,7 @@ def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...],
 
 
 def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
-    """Return elements that arrive at the busiest device, and at all, from others."""
+    """Return elements received from others by the busiest device, and in total."""
     volume = largest(moved.shape, turn).prod(axis=1)[turn]
     received = np.zeros(devices, dtype=np.int64)
     np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])

@@ -1,19 +1,18 @@
-"""What a module of plain JAX does, stage by stage: collectives of XLA's, as it asks for them.
+"""The stages of a plain JAX module: XLA's collectives, as the module requests them.
 
-Beside them XLA cuts boxes out of the source shard and puts them into the target shard. On a TPU it
-also lays out shards anew around collectives, views small floats as integers, and copies a result
-that leaves the program (`planner/network/passes.py`). On a GPU only the boxes count, which the
-module itself cuts and puts in place.
+In between, XLA cuts boxes out of the source shard and writes them into the target shard. On a TPU
+it also relays shards around collectives, views small floats as integers, and copies a result that
+leaves the program (`planner/network/passes.py`). On a GPU only the boxes count, which the module
+itself cuts and places.
 
-On a processor, where a collective is a copy too, all other passes over memory count, as its HLO
-(jax 0.10.2) has them:
+On a CPU, where a collective is a copy too, all other passes over memory count, as in its HLO (jax
+0.10.2):
 
-    result    one pass writes it, also where a device only cuts its part out of what it has
-    boxes     those of each round take a pass over the whole target shard, since XLA chooses there
-              between what has come and what a device has
-    rows      where a gather, an all-to-all or a sum cuts or joins the last dimension, XLA puts
-              shards in another order before and after it, element by element: a byte takes as long
-              as a word
+    result    one pass writes it, even if a device only cuts out its part
+    boxes     those of each round take a pass over the whole target shard, in which XLA selects
+              between received and existing data
+    rows      if a gather, an all-to-all or a sum cuts or joins the last dimension, XLA reorders
+              shards before and after it, element by element: a byte takes as long as a word
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ WORD = 4
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of the module of a plan."""
+    """Return the stages of a plan's module."""
     if is_stepwise(plan):
         return _of_steps(plan, plan.once(steps_of))
     direct = direct_of(plan)
@@ -70,7 +69,8 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
-    """Yield the passes over the result and over rows that a processor makes beside these stages."""
+    """Yield the passes over the result and over rows that a CPU makes in addition to these
+    stages."""
     reshard = plan.reshard
     source, target = shard_bytes(reshard)
     yield Copies("the result is written", 2.0 * target, on_processor=True)
@@ -81,7 +81,7 @@ def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
 
 
 def _cuts_rows(reshard: Reshard) -> bool:
-    """Return whether the last dimension is cut otherwise before than after, below others."""
+    """Return whether the cut of the last dimension changes, inside other dimensions."""
     sides = (reshard.source, reshard.target)
     if any(math.prod(side.local_shape(reshard.shape)[:-1]) == 1 for side in sides):
         return False
@@ -91,7 +91,7 @@ def _cuts_rows(reshard: Reshard) -> bool:
 
 def relaid(plan: Plan) -> int:
     """Return the bytes of passes over memory that a TPU makes around the collectives of a plan of
-    several steps, were they XLA's own, which views no floats as integers."""
+    several steps, if XLA had made it, without viewing floats as integers."""
     reshard = plan.reshard
     elements = math.prod(reshard.source.local_shape(reshard.shape))
     laid = tuple(laid_by(plan.once(steps_of), ends_of(plan)))
@@ -171,7 +171,7 @@ def _fetched(how: Fetches, size: int) -> Iterator[Stage]:
 
 
 def _rows(how: Ragged, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Flows]:
-    """Yield the rows of all boxes; what a row takes is in the bytes on the wire."""
+    """Yield the rows of all boxes; bytes on the wire include the padding of rows."""
     boxes = Boxes.of(exchange)
     away = ~boxes.local
     rows = boxes.shape[away, how.axis] / how.unit
@@ -208,6 +208,6 @@ def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
 
 
 def _put_again(rounds: int, target: float) -> Iterator[Stage]:
-    """Yield the passes over the target shard of all rounds but one."""
+    """Yield the passes over the target shard, one for each round but the first."""
     if rounds > 1:
         yield Copies("boxes of each round", (rounds - 1) * target, on_processor=True)

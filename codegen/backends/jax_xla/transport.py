@@ -1,4 +1,4 @@
-"""The text of a module's exchange: the body of `_exchange`, and what it rests on."""
+"""The text of a module's exchange: the body of `_exchange`, and its dependencies."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MOVES = "MOVES"
 
 @dataclass(frozen=True)
 class Transport:
-    """`lines`: the body of `_exchange`; `calls`: the functions of support modules, by module;
-    `libraries`: of `jnp` and `lax` those that the body uses; `constants`: tables; `functions`: of
-    positions; `moves`: the constant MOVES, where there is one."""
+    """`lines`: the body of `_exchange`; `calls`: the support functions, by module; `libraries`:
+    whether the body uses `jnp` and `lax`; `constants`: tables; `functions`: of positions;
+    `moves`: the constant MOVES, if any."""
 
     lines: tuple[str, ...]
     calls: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -49,8 +49,8 @@ class Transport:
 
 
 def transport_of(how: How, exchange: Exchange, some_local: bool, pads: bool = True) -> Transport:
-    """Return the text of an exchange of tensors of one dimension or more; `pads`: whether boxes may
-    reach beyond the ends of whole dimensions."""
+    """Return the text of an exchange of tensors with at least one dimension; `pads`: whether boxes
+    may reach beyond the ends of whole dimensions."""
     full = pads and (
         isinstance(how, Groups | Fetches) or (isinstance(how, Rounds) and not how.exact)
     )
@@ -69,8 +69,8 @@ def transport_of(how: How, exchange: Exchange, some_local: bool, pads: bool = Tr
 def _transport(
     how: How, exchange: Exchange, some_local: bool, filled: tuple[int, ...]
 ) -> Transport:
-    """Return what `transport_of` does of a source shard as long as boxes reach; `filled`: the shape
-    of what they fill."""
+    """Return the same for a source shard extended to the reach of boxes; `filled`: the shape that
+    they fill."""
     match how:
         case Collectives(lines=lines):
             return Transport(lines, libraries=how.libraries)
@@ -111,7 +111,7 @@ def _by_rule(
     calls: dict[str, tuple[str, ...]],
     *more: Function,
 ) -> Transport:
-    """Return a text for which each end finds its peers."""
+    """Return a text in which each end computes its peers."""
     peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE", "_TARGET", "senders", "receivers"]
     cuts: dict[str, tuple[str, ...]] = {}
@@ -140,7 +140,7 @@ def _function(signature: str, doc: str, lines: list[str]) -> Function:
 def _rounds_lines(
     how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...]
 ) -> tuple[tuple[str, ...], str]:
-    """Return the expression that makes the target shard of the rounds, and the function that it
+    """Return the expression that computes the target shard from the rounds, and the function it
     calls; `filled`: the shape that windows fill."""
     if how.join is None:
         given = ["x", "rounds", "AXES", repr(filled)]
@@ -197,8 +197,7 @@ def _fetches(how: Fetches) -> Transport:
 
 
 def _grid(how: Fetches) -> tuple[str, ...]:
-    """Return how many boxes of a group follow one another along each dimension, if along
-    several."""
+    """Return the number of a group's boxes along each dimension, if along several."""
     if len(how.dimensions) < 2:
         return ()
     return (
@@ -213,7 +212,7 @@ def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
 
 
 def _round_of(how: Rounds, exchange: Exchange) -> Function:
-    """Return the function that numbers the rounds, in closed form."""
+    """Return the function for round numbers, in closed form."""
     sender = Index("sender", exchange.source.mesh.size)
     receiver = Index("receiver", exchange.target.mesh.size)
     body, devices = FunctionBody(), exchange.ranks.size
@@ -232,7 +231,7 @@ def _round_of(how: Rounds, exchange: Exchange) -> Function:
 def _number(
     how: Rounds, exchange: Exchange, sender: Index, receiver: Index, body: FunctionBody
 ) -> Value:
-    """Return the number of a box among those of its sender, of its receiver, or their sum."""
+    """Return the number of a box at its sender, at its receiver, or their sum."""
     source, target = exchange.source, exchange.target
     found: Value = sympy.Integer(0)
     if how.kind in ("tiles", "turns"):
@@ -250,7 +249,7 @@ def _number(
 def _among(
     own: Layout, other: Layout, position: Index, peer: Index, side: str, body: FunctionBody
 ) -> Value:
-    """Return the row-major number of a peer's shard among those that meet the own one."""
+    """Return the row-major number of a peer's shard among those that meet this one."""
     number: Value = sympy.Integer(0)
     for axis, (dim, met) in enumerate(zip(own.dims, other.dims, strict=True)):
         let = unnamed if dim.is_flat else body.named(axis, side)

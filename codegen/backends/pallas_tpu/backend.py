@@ -21,9 +21,9 @@ from shardwright.codegen.hardware.chips import TOPOLOGIES
 
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:
-    """Return variables by which the compiler works for any topology, whatever machine is at hand,
-    and uses nothing that it compiled before, so that seconds are those of compiling. What a v5e
-    does not send directly compiles all the same, and is a warning of the report."""
+    """Return environment variables that let the compiler target any topology on any machine,
+    without its cache, so that the seconds are those of compiling. Routes that a v5e cannot send
+    directly compile with a warning."""
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
@@ -41,7 +41,7 @@ class PallasTpu(Backend):
 
     name = context.NAME
     reduces = ("direct",)
-    in_two = "in one order"  # one program has both kernels, the second between the target's devices
+    in_two = "in one order"  # one program has both kernels, the second on the target's devices
     on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME

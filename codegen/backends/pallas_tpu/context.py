@@ -52,8 +52,8 @@ UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 
 @dataclass(frozen=True)
 class PallasText:
-    """Everything the template prints. `moves`: the constants that are what moves; `kernels`: the
-    functions after them."""
+    """Everything the template prints. `moves`: the constants that describe transfers; `kernels`:
+    the functions after them."""
 
     backend: str
     support: str
@@ -70,12 +70,12 @@ class PallasText:
 
     @property
     def threads(self) -> int:
-        """The devices that a self-check forces a CPU to have."""
+        """The number of CPU devices that a self-check forces."""
         return self.host.devices + 1
 
 
 def refuse(plan: Plan) -> None:
-    """Raise InputError for what this backend does not do."""
+    """Raise InputError for reshards that this backend does not support."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
     _refuse_orders(plan)
@@ -87,7 +87,8 @@ def refuse(plan: Plan) -> None:
 
 
 def _refuse_orders(plan: Plan) -> None:
-    """Raise InputError for two exchanges between devices in two orders: one program has both."""
+    """Raise InputError for two exchanges between meshes of different device orders: one program has
+    both."""
     source, target = plan.reshard.source.mesh, plan.reshard.target.mesh
     if isinstance(plan, SteppedPlan) and tuple(source.device_ids) != tuple(target.device_ids):
         raise InputError(
@@ -99,7 +100,7 @@ def _refuse_orders(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module, in the form that another plan's module has if it can have it."""
+    """Return the text of a module, in the form of another plan's module if possible."""
     like = request.like
     plan = request.plan if like is None else reduced_like(request.plan, like)
     request, forms = replace(request, plan=plan), forms_of(plan, like)
@@ -127,7 +128,7 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
     terms = TermsText(plan) if has_terms(plan) else None
     held = ends_of(plan) if terms else plan.exchange
     boxes = text_of(plan, request.command, PALLAS, (), said, held)
-    # Of 64 bits both halves of elements move one after another, and terms are reduced after that.
+    # 64-bit elements move in two halves, and terms are reduced afterwards.
     starts = "start" in request.features and not terms and DTYPES[plan.reshard.dtype] < 8
     host = replace(host_text(plan, boxes), starts=starts)
     if terms:
@@ -144,7 +145,7 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
 
 
 def _of_ring(request: Request, ring: RingForm) -> PallasText:
-    """Return the template's context of rings alone."""
+    """Return the template's context of rings only."""
     plan, held = ring.plan, ends_of(ring.plan)
     said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
     module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)
@@ -189,7 +190,7 @@ def _assembled(
     wire_bytes: int,
     ids: tuple[str, ...],
 ) -> PallasText:
-    """Return the template's context; `ids`: the constants that are collective ids."""
+    """Return the template's context; `ids`: the constants for collective ids."""
     host = replace(host, starts=host.starts and text.halves)
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {name: {*names} for name, names in host.calls(request).items()}

@@ -1,4 +1,4 @@
-"""The names that emitted modules must have, those of each form of kernel too."""
+"""The required names of emitted modules, including those of each kernel form."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CONTRACT = Contract(
 
 @dataclass(frozen=True)
 class Kernels:
-    """`kernels` and `tables` that the program of a form has; `sending`: the kernels that run
-    besides where anything is sent."""
+    """The `kernels` and `tables` of a form's program; `sending`: the kernels that also run if
+    anything is sent."""
 
     kernels: tuple[str, ...]
     tables: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The direct form: every tile is aligned, and goes by DMA from source shard to target shard."""
+"""The direct form: every tile is aligned and goes by DMA from source to target shard."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from shardwright.ir.exchange import Exchange
 
 
 def divisors(exchange: Exchange) -> tuple[int, ...]:
-    """Return, for each dimension, an integer that divides start and width of every piece within its
-    shards.
+    """Return, for each dimension, a divisor of the start and width of every piece in its shards.
 
-    Raises InternalError if a tile disagrees: neither interpreter nor compiler would see it.
+    Raises InternalError for a violating tile, which neither interpreter nor compiler would detect.
     """
     found = []
     for axis, tiles in enumerate(exchange.dims):
@@ -34,7 +33,7 @@ def divisors(exchange: Exchange) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Direct:
-    """`divisors`: what divides starts and widths of tiles, in the order of the view."""
+    """`divisors`: common divisors of the starts and widths of tiles, in view order."""
 
     view: View
     itemsize: int
@@ -53,17 +52,17 @@ class Direct:
         return Direct(view, itemsize, tuple(known[axis] for axis in view), short)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the index functions that this form needs beside those of every module: none."""
+        """Return no further index functions: this form needs none."""
         return ()
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return what pieces take on the wire along a dimension."""
+        """Return the extent of pieces on the wire along a dimension."""
         units = dict(zip(self.view[-2:], tiling(self.itemsize, len(self.view)), strict=True))
         return covered(0 * width, width, units.get(axis, 1))
 
     def figures(self, sums: Sums) -> Figures:
-        """Return what it moves. Where target shards are short, XLA writes zeros over their
-        padding, which reads and writes them once more."""
+        """Return the form's traffic. If target shards are short, XLA zeroes their padding, which
+        reads and writes them once more."""
 
         def padded(pieces: Pieces, axis: int) -> Integers:
             return self.taken(axis, pieces.width)
@@ -82,8 +81,7 @@ class Direct:
 
 
 def tiling(itemsize: int, rank: int) -> tuple[int, ...]:
-    """Return the tiling of memory over the last dimensions, the coarsest that there is for
-    bytes."""
+    """Return the memory tiling over the last dimensions; the coarsest possible for bytes."""
     rows = 32 if itemsize == 1 else 8
     return (FLAT_UNIT * rows // 8,) if rank == 1 else (rows, LANES)
 

@@ -1,4 +1,4 @@
-"""The order in which a device goes through the numbers of its tiles."""
+"""The order in which a device visits its tiles."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ KNOWN = 1 << 16
 
 @dataclass(frozen=True)
 class FarApart:
-    """Numbers below `count`, taken in steps of some 0.41 of it.
+    """Numbers below `count`, in steps of about 0.41 of it.
 
-    Receivers are numbered from a device on: those that it sends to at a time are far apart then,
-    and all links are at work.
+    Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
+    links are busy.
     """
 
     count: int
@@ -32,7 +32,7 @@ class FarApart:
 
     @property
     def listed(self) -> str:
-        """The numbers in their order, as a tuple; "" for more than are written out."""
+        """The numbers in order, as a tuple; "" if too many to write out."""
         if self.count > WRITTEN_OUT:
             return ""
         return str(tuple(place * self._step % self.count for place in range(self.count)))

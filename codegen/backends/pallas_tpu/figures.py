@@ -1,4 +1,4 @@
-"""The exact bytes that each form of the TPU kernel moves."""
+"""The exact traffic of each form of the TPU kernel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shardwright.ir.layout import Layout
 
 @dataclass(frozen=True)
 class Figures:
-    """Bytes and chunks over all devices, except where a device's are named.
+    """Bytes and chunks over all devices, unless stated per device.
 
-    `wire_bytes`: what links carry, padding included; `wire_max`: into the busiest receiver;
-    `exact_bytes`: what they would carry without padding. `hbm_bytes`: reads and writes of HBM;
-    `hbm_least`: those of reading every source tile once for each device that gets it and of
-    writing every target shard once, padding too. `relayout_bytes`: copies beside it, where XLA
-    keeps shards in another order of dimensions by default than the kernels take; what is around a
-    reshard in a program may do without. `staging_bytes`, `vmem_bytes`: a device's, at most.
+    `wire_bytes`: load of links, padding included; `wire_max`: into the busiest receiver;
+    `exact_bytes`: without padding. `hbm_bytes`: reads and writes of HBM; `hbm_least`: the minimum,
+    which reads every source tile once for each receiver and writes every target shard once, padding
+    included. `relayout_bytes`: further copies, if XLA by default stores shards in another dimension
+    order than the kernels use; a surrounding program may avoid them. `staging_bytes`, `vmem_bytes`:
+    the maximum on a device.
     """
 
     wire_bytes: int
@@ -41,7 +41,7 @@ class Figures:
 
     @property
     def hbm_factor(self) -> float:
-        """HBM traffic over the least possible."""
+        """HBM traffic over the minimum."""
         return self.hbm_bytes / self.hbm_least
 
 
@@ -53,8 +53,8 @@ def width(pieces: Pieces, _axis: int) -> Integers:
 def least_traffic(sums: Sums, itemsize: int) -> int:
     """Return bytes of reading every tile once and writing every target shard once.
 
-    A shard is written whole: one that is short or empty is returned as an array of the largest
-    shard's shape, whose padding is zero.
+    Shards are written whole: a short or empty one is returned as an array of the largest shard's
+    shape with zero padding.
     """
     target = sums.exchange.target
     written = math.prod(target.local_shape) * target.mesh.size
@@ -62,8 +62,8 @@ def least_traffic(sums: Sums, itemsize: int) -> int:
 
 
 def relayout(exchange: Exchange, itemsize: int, view: View) -> int:
-    """Return bytes of the copies, over all devices, that XLA makes of shards which it keeps by
-    default in another order of dimensions than a view's."""
+    """Return the bytes of XLA's copies, over all devices, of shards stored by default in another
+    dimension order than a view's."""
     return sum(
         _copied(layout, itemsize, view) * layout.mesh.size
         for layout in (exchange.source, exchange.target)

@@ -1,5 +1,5 @@
-"""What the templates are given of kernels whose devices find what they send by `Peers`: the direct
-form of tiles of any extents, windows and slots."""
+"""The templates' context for kernels whose devices compute their sends by `Peers`: the direct form
+for tiles of any extents, windows and slots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True)
 class KernelNames:
-    """What a module calls what is of a kernel."""
+    """The module's names for a kernel's parts."""
 
     peers: str
     slot: str
@@ -45,7 +45,7 @@ class KernelNames:
 
     @staticmethod
     def of(ends: KernelEnds) -> KernelNames:
-        """Return the names that a module has for both ends of a kernel."""
+        """Return the names for both ends of a kernel."""
         constants = ("PEERS", "SLOT", "TILING", "VIEW", "DIVISORS")
         functions = ("source_shard", "target_shard", "senders", "receivers", "source_at")
         own = ("at", "viewed", "staged", "part_of", "kernel", "push_kernel", "unpack_kernel")
@@ -61,9 +61,9 @@ class KernelNames:
 
 @dataclass(frozen=True)
 class Moving:
-    """What all kernels are given. `source`, `target`: what a device holds on either side, in words;
-    `sends`: whether anything is sent; `keeps`: whether any device holds a part of its own target
-    shard; `pieces`: of each tile, of which each is sent by another device."""
+    """The common context of all kernels. `source`, `target`: a device's shard on either side, in
+    words; `sends`: whether anything is sent; `keeps`: whether any device holds a part of its own
+    target shard; `pieces`: the number per tile, each sent by another device."""
 
     names: KernelNames
     source: str
@@ -81,7 +81,7 @@ class Moving:
 
 @dataclass(frozen=True)
 class Setting:
-    """A keyword argument of a program: its name, and an expression."""
+    """A keyword argument of a program: its name and its expression."""
 
     name: str
     value: str
@@ -89,7 +89,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ProgramText:
-    """The object that runs the kernels of a form: its name, and what it is given of the mesh."""
+    """The object that runs the kernels of a form: its name, and its mesh arguments."""
 
     name: str
     form: str
@@ -107,8 +107,7 @@ class DirectText:
 
     @staticmethod
     def of(form: Direct, exchange: Exchange, moving: Moving) -> DirectText:
-        """Return the context of a form. 64-bit elements are moved in two halves, one after the
-        other."""
+        """Return the context of a form. 64-bit elements move in two successive halves."""
         elements = math.prod(exchange.target.local_shape)
         nbytes = f"{elements * min(form.itemsize, 4):,}"
         return DirectText(moving, form.view, form.divisors, nbytes)
@@ -116,8 +115,8 @@ class DirectText:
 
 @dataclass(frozen=True)
 class SlotsText:
-    """A kernel of slots. `numbers`: of the pieces of a tile; `inner`: elements of a tile beside its
-    extent along the first dimension; `granule`: elements of 512 bytes."""
+    """A kernel of slots. `numbers`: of a tile's pieces; `inner`: elements of a tile per index of
+    the first dimension; `granule`: elements of 512 bytes."""
 
     moving: Moving
     program: ProgramText
@@ -169,7 +168,7 @@ class NestedDim:
 
 @dataclass(frozen=True)
 class TilingText:
-    """What `Tiling` of the support takes."""
+    """Arguments of the support's `Tiling`."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -185,11 +184,11 @@ class TilingText:
 
 @dataclass(frozen=True)
 class WindowsText:
-    """Both kernels of windows. `starts`: for each dimension what is taken off tensor indices of a
-    piece for its place in the staging area; `block_at`: the first element of a block; `chunks`: of
-    the largest tile; `visits`: how many parts a block may consist of, `steps` how many those of a
-    target shard; `apart`: whether tiles stand further in the staging area for each before;
-    `slots`: of chunks in flight."""
+    """Both kernels of windows. `starts`: for each dimension, the offset subtracted from a piece's
+    tensor indices for its place in the staging area; `block_at`: the first element of a block;
+    `chunks`: of the largest tile; `visits`: the most parts of a block, `steps` of a target shard;
+    `apart`: whether each tile is placed further in the staging area than the one before; `slots`:
+    chunks in flight."""
 
     moving: Moving
     program: ProgramText
@@ -238,9 +237,9 @@ class WindowsText:
 
 
 def _start(form: Windows, exchange: Exchange, place: int) -> str:
-    """Return what is taken off indices of a piece along a dimension for its place in the staging
-    area: there it lies as in the target shard, rounded down to a unit, and so much further for each
-    piece before it."""
+    """Return the offset subtracted from a piece's indices along a dimension for its place in the
+    staging area: as in the target shard, rounded down to a unit, plus a step for each earlier
+    piece."""
     axis, dim, rule = form.view[place], form.dims[place], exchange.rule
     low, start = f"box[{2 * axis}]", f"within[{2 * axis}]"
     if dim.unit > 1:
@@ -254,7 +253,6 @@ def _start(form: Windows, exchange: Exchange, place: int) -> str:
 
 
 def by(sizes: Sequence[int]) -> str:
-    """Return extents in words."""
     return " x ".join(map(str, sizes))
 
 

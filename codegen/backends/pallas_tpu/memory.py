@@ -1,10 +1,10 @@
-"""How a TPU keeps arrays in memory, and in which order of dimensions kernels take them.
+"""TPU memory layouts of arrays, and the dimension order of kernels.
 
 HBM is tiled over the last two dimensions of an array's layout: 8 rows of 128 lanes, fewer rows for
-arrays of few, 32 for bytes where they divide; a vector is tiled by 1,024 elements. XLA is free to
-choose which two dimensions those are, and by default takes the two that pad least. Sources: the
-layouts that the TPU compiler reports for compiled programs (jax 0.10.2, libtpu 0.0.42), which
-`tests/backends/pallas_tpu/test_compile_tpu.py` asks again.
+arrays of few rows, 32 for bytes if that divides; a vector is tiled by 1,024 elements. XLA may
+choose any two dimensions, and by default takes the two that pad least. Source: layouts reported by
+the TPU compiler (jax 0.10.2, libtpu 0.0.42), which `tests/backends/pallas_tpu/test_compile_tpu.py`
+checks again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ View = tuple[int, ...]
 
 
 def round_up(extent: int, unit: int) -> int:
-    """Return the least multiple of a unit that is not below an extent."""
+    """Return the least multiple of a unit that is at least an extent."""
     return -(-extent // unit) * unit
 
 
 def tile_rows(rows: int, itemsize: int) -> int:
-    """Return rows of a tile of HBM, for arrays of this many rows; 64-bit elements count as two of
-    32 bits.
+    """Return the rows of an HBM tile for arrays of this many rows; a 64-bit element counts as two
+    of 32 bits.
 
     >>> [tile_rows(rows, 4) for rows in (1, 2, 3, 4, 5, 100)]
     [1, 2, 4, 4, 8, 8]
@@ -41,7 +41,7 @@ def tile_rows(rows: int, itemsize: int) -> int:
 
 
 def in_memory(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return what memory has of an array: whole tiles of its last two dimensions.
+    """Return an array's shape in memory: whole tiles of its last two dimensions.
 
     >>> in_memory((2, 1030, 1000), 2), in_memory((3, 5), 4)
     ((2, 1032, 1024), (4, 128))
@@ -51,7 +51,7 @@ def in_memory(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
-    """Return elements that an array takes in memory when it is laid out in the order of a view."""
+    """Return the elements of an array in memory, laid out in the order of a view."""
     if len(shape) == 1:
         return round_up(shape[0], FLAT_UNIT)
     return math.prod(in_memory(tuple(shape[axis] for axis in view), itemsize))
@@ -59,7 +59,7 @@ def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
 
 def views(rank: int) -> Iterator[View]:
     """Yield every choice of rows and lanes, the array's own order first; other dimensions keep
-    theirs."""
+    their order."""
     if rank == 1:
         yield (0,)
     for lanes, rows in itertools.permutations(reversed(range(rank)), 2):
@@ -67,7 +67,7 @@ def views(rank: int) -> Iterator[View]:
 
 
 def default_view(shape: tuple[int, ...], itemsize: int) -> View:
-    """Return the order in which XLA keeps an array that it may lay out as it likes.
+    """Return XLA's default dimension order for an array.
 
     >>> default_view((4096, 3), 4), default_view((7, 300), 4), default_view((16, 5, 64), 4)
     ((1, 0), (0, 1), (1, 0, 2))

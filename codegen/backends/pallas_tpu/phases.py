@@ -1,8 +1,8 @@
 """A module of two kernels: the first brings every device all terms of a part of its target shard,
 the second copies parts to the replicas of that shard.
 
-Both are kernels as any, of plans of their own; XLA reduces terms between them. What the module
-calls its functions and constants of the second begins with `part`.
+Both are ordinary kernels of separate plans; XLA reduces terms between them. The module's names for
+the second begin with `part`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ four, one more for each kernel that moves cotangents back."""
 
 
 def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
-    """Return the exchanges of a plan, one after another, each as a plan of its own.
+    """Return the exchanges of a plan in order, each as a separate plan.
 
     Raises InputError for a plan that is not direct.
     """
@@ -57,20 +57,19 @@ def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
 
 
 def choice_of(plan: DirectPlan) -> FormChoice:
-    """Return the form of a plan's module, proved right."""
+    """Return the form of a plan's module, with its proof."""
     return checked(plan)
 
 
 def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
-    """Return the form of a plan's module, one such as another if it can have it, proved right."""
+    """Return the form of a plan's module, like another's if possible, with its proof."""
     choice = cheapest(plan.once(choices), like)
     check(choice.form, moved(plan))
     return choice
 
 
 def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
-    """Return the forms of the kernels of a module, such as those of another if they can have
-    them."""
+    """Return the forms of a module's kernels, like another's if possible."""
     own = exchanges_of(plan)
     others = () if like is None else exchanges_of(like)
     if len(own) != len(others):
@@ -82,7 +81,7 @@ def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
 
 @dataclass(frozen=True)
 class TwoKernels:
-    """Both kernels of a module. `forms`: theirs; `ring`: the rings in place of the first, if
+    """Both kernels of a module. `forms`: theirs; `ring`: the rings that replace the first, if
     any."""
 
     plan: SteppedPlan
@@ -91,7 +90,7 @@ class TwoKernels:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What modules import for terms."""
+        """Imports of the module for terms."""
         carries = self.ring is None or has_terms(self.halves[1])
         return ("InTwo", *(["ReducedTerms"] if carries else []), "Stacked")
 
@@ -102,12 +101,12 @@ class TwoKernels:
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """What both kernels move."""
+        """The exchanges of both kernels."""
         return tuple(map(moved, self.halves))
 
     @cached_property
     def arrays(self) -> tuple[IndexFunction, ...]:
-        """The boxes of the arrays that the module takes and gives."""
+        """The boxes of the module's argument and result arrays."""
         return box_functions(as_vectors(ends_of(self.plan)))
 
     @cached_property

@@ -1,5 +1,5 @@
-"""The mesh cut at every border that a sharding of the program has, so that a sharding is a list of
-names for each dimension."""
+"""The mesh cut at all borders of the program's shardings, so that a sharding is a list of names for
+each dimension."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class CutAxes:
-    """The axes of a mesh, each as its pieces, major to minor; a piece has a name and a size."""
+    """The axes of a mesh as pieces, major to minor; a piece has a name and a size."""
 
     mesh: Mesh
     pieces: tuple[tuple[str, int], ...]
-    parts: tuple[AxisPart, ...]  # what each piece is of the mesh
+    parts: tuple[AxisPart, ...]  # each piece as an axis reference of the mesh
     rates: Rates = DEFAULT
 
     @functools.cached_property
@@ -33,11 +33,11 @@ class CutAxes:
 
     @property
     def whole(self) -> bool:
-        """Is every axis in one piece?"""
+        """Whether every axis is one piece."""
         return [name for name, _ in self.pieces] == list(self.mesh.names)
 
     def names(self, parts: Iterable[AxisPart]) -> tuple[str, ...]:
-        """Return the pieces that parts consist of, without those of size 1."""
+        """Return the pieces of parts, without those of size 1."""
         return tuple(
             name
             for part in parts
@@ -46,7 +46,7 @@ class CutAxes:
         )
 
     def layout(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
-        """Return a sharding as a layout of equal shards: axes that do not divide are left out."""
+        """Return a sharding as a layout of equal shards, dropping axes that do not divide."""
         if sharding is None:
             return LocalLayout(((),) * len(shape))
         sizes = self.mesh.sizes
@@ -63,7 +63,7 @@ class CutAxes:
         return self.names(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def spelled(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return axes as code names them: each by its pieces, major to minor."""
+        """Return axes as code names them: by their pieces, major to minor."""
         return tuple(
             name
             for axis in names
@@ -72,12 +72,12 @@ class CutAxes:
         )
 
     def parts_of(self, names: Iterable[str]) -> int:
-        """Return into how many shards pieces cut together."""
+        """Return the number of shards that pieces make together."""
         sizes = self.sizes
         return math.prod(sizes[name] for name in names)
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return pieces in the order of the mesh."""
+        """Return pieces in mesh order."""
         wanted = set(names)
         return tuple(name for name, _ in self.pieces if name in wanted)
 
@@ -118,7 +118,7 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
 
 
 def _fresh(name: str, mesh: Mesh) -> str:
-    """Return a name that no axis of the mesh has."""
+    """Return a name unused by axes of the mesh."""
     while name in mesh.names:
         name += "_"
     return name

@@ -1,11 +1,11 @@
-"""The mode `cheapest`: of each op the split is chosen that makes the whole program cheapest.
+"""The mode `cheapest`: choose the splits of ops that make the whole program cheapest.
 
-What is said of arguments, results and constraints binds; everything else is free, what goes in and
-out of loops and branches too. The price of a program is what its busiest device
-receives, and what it computes in bytes that it could have received meanwhile. The search starts
-from what was propagated and from a greedy pass, changes one op at a time while that helps, then an
-op with all that follows from it. On a topology it also starts from what it finds by bytes alone,
-where no latencies hide what a single change would save.
+Given shardings of arguments, results and constraints are binding; everything else is free,
+including operands and results of loops and branches. The price of a program is the bytes that its
+busiest device receives, plus its computation as bytes that could be received in that time. The
+search starts from the propagated shardings and from a greedy pass, changes one op at a time while
+that helps, then an op with all its consequences. On a topology it also starts from its result by
+bytes alone, where latencies do not hide the saving of a single change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LEAST = 0.01
 
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
-    """Return what each device runs of a propagated program, at the least price that is found."""
+    """Return the cheapest program of a device that the search finds for a propagated program."""
     program = without_idle_constraints(program)
     axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
@@ -61,7 +61,7 @@ def _searched(
     known: dict[int, FactorAxes],
     ratings: Ratings,
 ) -> Choice:
-    """Return the splits of the least price that is found."""
+    """Return the cheapest splits that the search finds."""
     costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search, squares = _PriceSearch(costs, bound), Squares(costs)
@@ -80,23 +80,23 @@ def _searched(
 
 
 class _PriceSearch:
-    """A walk through the splits of a program; those of `bound` ops never change."""
+    """A local search over the splits of a program; those of `bound` ops never change."""
 
     def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
         self.costs, self.bound = costs, bound
-        self.whole: set[int] = set()  # ops that take no terms
+        self.whole: set[int] = set()  # ops that accept no terms
         self.clock = 0
-        self.changed = [0] * len(costs.ops)  # when something beside an op changed last
+        self.changed = [0] * len(costs.ops)  # when a neighbour of an op last changed
         self.visited: dict[tuple[int, str], int] = {}
 
     def start(self, known: Choice) -> None:
-        """Begin with a split for each op."""
+        """Start with a split for each op."""
         self.visited.clear()
         for number, op in enumerate(self.costs.ops):
             self.costs.choose(number, known[op.results[0]])
 
     def greedy(self) -> None:
-        """Begin with what is cheapest for each op by itself, in order."""
+        """Start with the cheapest split of each op in order."""
         self.visited.clear()
         for number in range(len(self.costs.ops)):
             self.costs.choose(number, None)
@@ -104,7 +104,7 @@ class _PriceSearch:
             self._settle(number)
 
     def improve(self) -> None:
-        """Change what makes the program cheaper until nothing does."""
+        """Apply improving changes until none is left."""
         forward = range(len(self.costs.ops))
         for _ in range(SWEEPS):
             before = self.costs.total
@@ -121,28 +121,28 @@ class _PriceSearch:
                 return
 
     def _is_due(self, number: int, what: str) -> bool:
-        """Return whether something beside an op has changed since it was last looked at."""
+        """Return whether a neighbour of an op has changed since the op was last tried."""
         due = self.changed[number] >= self.visited.get((number, what), -1)
         self.clock += 1
         self.visited[number, what] = self.clock
         return due
 
     def _note(self, number: int) -> None:
-        """Note that an op has changed."""
+        """Record that an op has changed."""
         self.clock += 1
         self.changed[number] = self.clock
         for beside, _ in self._beside(number):
             self.changed[beside] = self.clock
 
     def _settle(self, number: int) -> None:
-        """Give an op the split that is cheapest while all others stay."""
+        """Give an op its cheapest split with all others fixed."""
         best = self._best(number)
         if best != self.costs.split[number]:
             self.costs.choose(number, best)
             self._note(number)
 
     def _best(self, number: int) -> FactorAxes | None:
-        """Return the split of an op that is cheapest while all others stay."""
+        """Return an op's cheapest split with all others fixed."""
         costs, old = self.costs, self.costs.split[number]
         prices = {} if old is None else {old: costs.around((number,)) - LEAST}
         for split in self._candidates(number):
@@ -152,7 +152,7 @@ class _PriceSearch:
         return min(prices, key=lambda split: prices[split])
 
     def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
-        """Return the splits that the tensors around an op ask for."""
+        """Return the splits suggested by the tensors around an op."""
         if number in self.bound:
             return (self.bound[number],)
         costs = self.costs
@@ -175,7 +175,7 @@ class _PriceSearch:
         return tuple(found)
 
     def _wave(self, number: int, split: FactorAxes) -> None:
-        """Change an op and let those around it follow, if that is cheaper."""
+        """Change an op and let its neighbours follow, if that is cheaper."""
         costs = self.costs
         if split == costs.split[number]:
             return
@@ -195,7 +195,7 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def keep_whole(self, numbers: Iterable[int]) -> bool:
-        """Let some ops take no terms from now on; return whether any is new."""
+        """Make some ops accept no terms; return whether any is new."""
         new = [number for number in numbers if number not in self.whole]
         self.whole.update(new)
         for number in new:
@@ -204,8 +204,8 @@ class _PriceSearch:
         return bool(new)
 
     def _sum_early(self, wire: int) -> None:
-        """Let all that is made of terms be made of their sum, where that is made for another use
-        anyway, if that is cheaper: one op after another this would pay only with the last."""
+        """Make all uses of terms use their sum, if another use needs the sum anyway and that is
+        cheaper: op by op this would pay off only with the last."""
         costs = self.costs
         needs = costs.needs(wire)
         terms = [bool(need.partial) for need in needs]
@@ -231,7 +231,7 @@ class _PriceSearch:
                     yield use[0]
 
     def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
-        """Keep what ops are now if that is cheaper than what they were before."""
+        """Keep the current splits if they are cheaper than the old ones."""
         costs = self.costs
         new = {changed: costs.split[changed] for changed in old}
         after = costs.around(old)
@@ -256,7 +256,7 @@ class _PriceSearch:
                     yield end[0], wire
 
     def _following(self, number: int, wire: int) -> FactorAxes | None:
-        """Return the split of an op that follows a wire of it that has changed."""
+        """Return the split of an op that follows a changed wire."""
         costs = self.costs
         op, splits = costs.ops[number], costs.splits[number]
         if op.kind not in PASSING:
@@ -274,5 +274,5 @@ class _PriceSearch:
 
 
 def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
-    """Return a split that takes no terms."""
+    """Return a split that accepts no terms."""
     return None if split is None else replace(split, partial=(), carriers=())

@@ -1,5 +1,4 @@
-"""Collectives that a user writes in a `shard_map`: they stay as they are, and what they receive is
-counted."""
+"""Collectives that a user writes in a `shard_map`: they are kept, and their bytes counted."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def axes_of(op: Op) -> tuple[str, ...]:
 
 
 def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
-    """Yield what a collective of the user's own receives, around a ring."""
+    """Yield the ring traffic of a user's own collective."""
     op = split.op
     names = axes.whole_axes(axes_of(op))
     parts = math.prod(axes.sizes[name] for name in names)

@@ -1,4 +1,4 @@
-"""The communications of a program, numbered: what is moved, how, how many bytes, and why."""
+"""The communications of a program, numbered: operation, value, bytes, and reason."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Communication:
-    """One collective. `received` is what the busiest device receives each time, in bytes."""
+    """One collective. `received`: bytes that the busiest device receives each time."""
 
     number: int
     op: str
     axes: Names
-    value: str  # the user's value, as the program names it
-    shape: str  # of the value, with what splits it afterwards: f32[16@d,32]
+    value: str  # the user's value, under the program's name
+    shape: str  # type of the value, with its split afterwards: f32[16@d,32]
     received: int
-    times: int  # iterations of the loops around it, and calls of its function
+    times: int  # iterations of the enclosing loops, times calls of its function
     line: str
     reason: str
-    remedy: str  # what would remove it, or make it cheaper
-    saving: int  # the bytes of it that this saves in all; what it moves instead is not counted
-    where: str = ""  # in a loop of unknown length or in a branch: "each turn", how often it is made
+    remedy: str  # a change that would remove it, or make it cheaper
+    saving: int  # bytes of it that this saves in total, without the bytes moved instead
+    where: str = ""  # for a loop of unknown length or a branch: "each turn", its frequency
 
     @property
     def bytes(self) -> int:
-        """The bytes that the busiest device receives in all."""
+        """Bytes that the busiest device receives in total."""
         return self.received * self.times
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields as `plan.json` has them."""
+        """Return the fields for `plan.json`."""
         fields = {**dataclasses.asdict(self), "axes": list(self.axes), "bytes": self.bytes}
         where = {"where": self.where} if self.where else {}
         return {**{name: fields[name] for name in FIELDS}, **where}
@@ -62,7 +62,7 @@ class Communication:
 
 
 def communications(program: LocalProgram) -> dict[int, Communication]:
-    """Return the communications of a program, by the local value that each makes."""
+    """Return the communications of a program, by the local value that each produces."""
     return {found[0]: found[1] for found in _numbered(program)}
 
 
@@ -96,7 +96,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
 
 
 def _divides(program: LocalProgram, step: MoveValue) -> bool:
-    """Return whether a dimension of what a move makes can be split over its axes as well."""
+    """Return whether the axes of a move can also split a dimension of its result."""
     layout, shape = step.change.layout, program.of(step.operand).shape
     parts = program.axes.parts_of(step.change.axes)
     local = layout.local(shape, program.axes.sizes)
@@ -104,7 +104,7 @@ def _divides(program: LocalProgram, step: MoveValue) -> bool:
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
-    """Return a type with what splits it: `f32[16@d,32]`, and `sum over t` where there are terms."""
+    """Return a type with its split: `f32[16@d,32]`, and `sum over t` for terms."""
     dims = (
         f"{extent}@{'@'.join(names)}" if names else str(extent)
         for extent, names in zip(shape, layout.dims, strict=True)
@@ -118,9 +118,9 @@ def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
 def program_json(
     program: LocalProgram, topology: str | None = None, seconds: Sequence[float] = ()
 ) -> str:
-    """Return `plan.json`: the mesh, arguments and results, and a line for each communication.
+    """Return `plan.json`: the mesh, arguments and results, and one line per communication.
 
-    `seconds`: of each of them on the topology, where one is given.
+    `seconds`: of each communication, if a topology is given.
     """
     found = list(communications(program).values())
     body = program.body

@@ -1,4 +1,4 @@
-"""Loops and branches: in which layouts they take their operands, and their bodies arguments."""
+"""Loops and branches: the layouts of their operands and of their bodies' arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Layouts = tuple[LocalLayout, ...]
 
 @dataclass(frozen=True)
 class ControlEnds:
-    """The layouts of the operands and results of an op, and for each body of its arguments and
+    """The layouts of an op's operands and results, and for each body of its arguments and
     results."""
 
     operands: Layouts
@@ -34,14 +34,13 @@ class ControlEnds:
 
 
 def is_control(op: Op) -> bool:
-    """Return whether an op has bodies."""
     return op.kind in CONTROL or op.kind == "cond"
 
 
 def control_ends(
     op: Op, ports: tuple[Port, ...], layouts: Callable[[Port], Layouts]
 ) -> ControlEnds:
-    """Return the layouts around an op with bodies; `layouts` gives those of the tensors of a port,
+    """Return the layouts around an op with bodies; `layouts` gives those of a port's tensors,
     operands first."""
     found = {
         end: layout for port in ports for end, layout in zip(port.ends, layouts(port), strict=True)
@@ -63,7 +62,7 @@ def control_ends(
 
 
 def check_manual(op: Op, mesh: Mesh) -> None:
-    """Raise InputError for a manual computation on another mesh, or of sums still to be made."""
+    """Raise InputError for a manual computation on another mesh, or with pending sums."""
     if op.kind != "manual":
         return
     given = [op.param("in_shardings"), op.param("out_shardings")]

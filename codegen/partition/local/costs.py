@@ -1,4 +1,4 @@
-"""The price of a program whose ops are split in a certain way, kept up as splits change."""
+"""The price of a program for given splits of its ops, updated incrementally."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FEWEST = 3
 
 @functools.cache
 def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Tensor) -> float:
-    """Return the price of a value that is made in one layout and used in others, in order; what is
-    made on the way is kept."""
+    """Return the price of a value made in one layout and used in others, in order; intermediate
+    layouts are kept."""
     known = [home]
     total = 0.0
     for need in needs:
@@ -39,22 +39,22 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
 
 @dataclass(frozen=True)
 class Wire:
-    """Values that are made alike and used alike, in copies of a repeated stretch: they are split
+    """Values with equal origins and uses, in the copies of a repeated stretch: they are split
     together, and each costs the same."""
 
     tensor: Tensor
-    home: LocalLayout | None  # of what no op makes in a layout of its own
-    made_by: tuple[int, int] | None  # which of an op's results; one of the two is None
+    home: LocalLayout | None  # layout of a value that no op makes
+    made_by: tuple[int, int] | None  # which result of an op; one of the two is None
     uses: tuple[tuple[int, int] | LocalLayout, ...]  # which operand of an op, or a layout
     propagated: LocalLayout
     times: int  # how often each of them is made
-    is_argument: bool  # of the program
+    is_argument: bool  # numbers in the program
 
 
 class Costs:
-    """The splits of all ops and what they cost; ops and wires by number.
+    """The splits of all ops and their cost; ops and wires are numbered.
 
-    Ops of one place in a repeated stretch are one op here, split in one way.
+    Ops at one place of a repeated stretch count as one op here, with one split.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # of those of one place the second
+        self.ops: list[Op] = []  # the second op, if there are several
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}
@@ -88,12 +88,12 @@ class Costs:
                 )
             )
             for members in self.members
-        ]  # for each op the wires it takes and gives, each as which of its tensors
-        self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
+        ]  # for each op the wires of its tensors, in order
+        self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None if not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
     def choose(self, number: int, split: FactorAxes | None) -> None:
-        """Split an op in a way, or leave it open."""
+        """Set or clear the split of an op."""
         self.split[number] = split
         self.layouts[number] = None if split is None else self.splits[number].layouts(split)
 
@@ -108,12 +108,12 @@ class Costs:
         }
 
     def propagated(self, value: int) -> LocalLayout:
-        """Return the layout of a value as it was propagated."""
+        """Return the propagated layout of a value."""
         own = self.values[value]
         return self.axes.layout(own.sharding, own.shape)
 
     def add(self, members: tuple[Op, ...], times: int) -> int:
-        """Return the number of an op, new, that stands in this many places."""
+        """Add an op that occurs at these places, and return its number."""
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
@@ -122,7 +122,7 @@ class Costs:
         return len(self.ops) - 1
 
     def _splits(self, op: Op) -> Splits:
-        """Return the ways to split an op, the same ones for ops that are alike."""
+        """Return the possible splits of an op, shared by equal ops."""
         tensors = (self.values[v] for v in (*op.operands, *op.results))
         key = (op.kind, op.params, op.rule, tuple((v.shape, v.dtype) for v in tensors))
         if key not in self.alike:
@@ -130,7 +130,7 @@ class Costs:
         return self.alike[key]
 
     def layout(self, wire: int) -> LocalLayout:
-        """Return the layout that a value is made in; as propagated, where that is not chosen."""
+        """Return the layout in which a value is made; the propagated one if no split is chosen."""
         own = self.wires[wire]
         if own.made_by is None:
             return own.home or own.propagated
@@ -139,7 +139,7 @@ class Costs:
         return own.propagated if layouts is None else layouts.results[place]
 
     def needs(self, wire: int) -> tuple[LocalLayout, ...]:
-        """Return the layouts that a value is used in, in order."""
+        """Return the layouts in which a value is used, in order."""
         found = []
         for use in self.wires[wire].uses:
             if isinstance(use, LocalLayout):
@@ -151,7 +151,7 @@ class Costs:
         return tuple(found)
 
     def of_wire(self, wire: int) -> float:
-        """Return what the moves of the values of a wire cost."""
+        """Return the cost of moving a wire's values."""
         own, home, needs = self.wires[wire], self.layout(wire), self.needs(wire)
         if own.is_argument and self.ratings.regather:
             price = sum(price_of_uses(home, (need,), own.tensor) for need in needs)
@@ -163,8 +163,8 @@ class Costs:
         return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
-        """Return what an op costs to compute; a little less where it passes terms on, since a sum
-        that is made later is made once for more."""
+        """Return the cost of computing an op; slightly less if it passes terms on, since a later
+        sum may serve several uses."""
         split = self.split[number]
         if split is None:
             return 0.0
@@ -172,7 +172,7 @@ class Costs:
         return (work - LATER * bool(split.partial)) * self.times[number]
 
     def around(self, numbers: Iterable[int]) -> float:
-        """Return what ops cost together with the values that they take and give."""
+        """Return the cost of ops and of the values around them."""
         ops = dict.fromkeys(numbers)
         wires = {wire for n in ops for wire, _ in self.touched[n]}
         return sum(map(self.of_op, ops)) + sum(map(self.of_wire, wires))
@@ -184,7 +184,7 @@ class Costs:
 
 
 class _Graph:
-    """One walk through a program: which op makes each value, and which use it."""
+    """One walk through a program: the producer and the users of each value."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -199,7 +199,7 @@ class _Graph:
         results: tuple[LocalLayout, ...],
         ties: Sequence[Repeat],
     ) -> None:
-        """Note the ops and values of the program, whose arguments and results are in these layouts;
+        """Record the ops and values of a program whose arguments and results have these layouts;
         `ties` are its repeated stretches."""
         body = self.costs.program.body
         self.home.update(zip(body.arguments, arguments, strict=True))
@@ -208,7 +208,7 @@ class _Graph:
             self.uses[value].append(layout)
 
     def _body(self, body: Body, times: int, ties: Sequence[Repeat] = ()) -> None:
-        """Note the ops and values of a body that runs this many times."""
+        """Record the ops and values of a body that runs this many times."""
         self.times.update(dict.fromkeys(body.arguments, times))
         same = _places_tied(ties)
         numbers: dict[int, int] = {}
@@ -224,13 +224,13 @@ class _Graph:
             self._tensors(op, numbers[places[0]])
 
     def _tensors(self, op: Op, number: int) -> None:
-        """Note what an op of this number makes and uses."""
+        """Record the operands and results of an op."""
         self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
         for place, value in enumerate(op.operands):
             self.uses[value].append((number, place))
 
     def _control(self, op: Op, times: int) -> None:
-        """Note the ports of an op with bodies, and what is in these."""
+        """Record the ports of an op with bodies, and its bodies."""
         for port in ports_of(op, self.costs.values):
             if port.op.results:
                 self._tensors(port.op, self.costs.add((port.op,), times))
@@ -241,7 +241,7 @@ class _Graph:
             self._body(body, times * length)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
-        """Return the wires, how often the values of each are made in all, and the wire of each
+        """Return the wires, how often their values are made in total, and the wire of each
         value."""
         costs = self.costs
         known: dict[Wire, int] = {}
@@ -267,7 +267,7 @@ class _Graph:
 
 
 def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
-    """Return for each place of a repeated stretch the places that are like it."""
+    """Return, for each place of a repeated stretch, the corresponding places."""
     found = {}
     for each in ties:
         for offset in range(each.period):
@@ -277,8 +277,8 @@ def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
 
 
 def tied(program: Program, axes: CutAxes) -> tuple[Repeat, ...]:
-    """Return the stretches of ops that are split alike: equal layers, whose arguments and
-    constraints are sharded alike."""
+    """Return the stretches of ops to split alike: equal layers, whose arguments and constraints are
+    sharded alike."""
     values, arguments = program.values, set(program.body.arguments)
 
     def item(op: Op) -> Item:

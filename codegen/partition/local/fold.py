@@ -1,7 +1,7 @@
-"""A repeated layer becomes one function that is called often.
+"""Folding: a repeated layer becomes one function that is called several times.
 
-Steps that repeat, equal but for the values they take and make, move into a function; what they take
-from outside are its arguments, what is used of theirs outside its results.
+Repeated steps, equal except for their values, move into a function; its arguments are the values
+they take from outside, its results those used outside.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SCOPES = 3
 def folded(
     program: LocalProgram, arguments: Sequence[Hashable], results: Sequence[Hashable]
 ) -> LocalProgram:
-    """Return a program whose repeated steps are calls of functions; each argument and result with
-    what it belongs to, as a layer."""
+    """Return a program whose repeated steps are calls of functions; each argument and result comes
+    with its owner, such as a layer."""
     body, steps = program.body, program.body.steps
     owners = dict(zip((*body.arguments, *body.results), (*arguments, *results), strict=True))
     found = repeats([_item(step, program, owners) for step in steps])
@@ -55,12 +55,12 @@ def folded(
 
 
 def taken(step: Step) -> tuple[int, ...]:
-    """Return the local values that a step takes."""
+    """Return the local values that a step uses."""
     return (step.operand,) if isinstance(step, MoveValue) else step.operands
 
 
 def made(step: Step) -> tuple[int, ...]:
-    """Return the local values that a step makes."""
+    """Return the local values that a step produces."""
     return (step.result,) if isinstance(step, MoveValue) else step.results
 
 
@@ -74,7 +74,7 @@ def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> 
 
 
 def _key(step: Step, program: LocalProgram) -> Hashable:
-    """Return all that two steps must have alike, but for the values themselves."""
+    """Return the key of a step, equal for steps that differ only in their values."""
     types = tuple(
         (program.of(v).shape, program.of(v).dtype, program.values[v].layout)
         for v in (*taken(step), *made(step))
@@ -89,7 +89,7 @@ def _key(step: Step, program: LocalProgram) -> Hashable:
 
 
 def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
-    """Return what two bodies must have alike: all but the numbers of their values."""
+    """Return the key of a body, equal for bodies that differ only in the numbers of values."""
     numbers: dict[int, int] = {}
 
     def numbered(values: Sequence[int]) -> tuple[int, ...]:
@@ -103,20 +103,20 @@ def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
 
 @dataclass
 class _Slots:
-    """What the copies of a stretch take from outside and give, a slot a column."""
+    """The external operands and results of a stretch's copies, one slot a column."""
 
-    arguments: list[tuple[int, ...]]  # of each copy
+    arguments: list[tuple[int, ...]]  # by copy
     results: list[tuple[int, ...]]
 
 
 def _from_outside(copy: Sequence[Step]) -> tuple[int, ...]:
-    """Return what steps take and do not make, in order."""
+    """Return the values that steps use but do not produce, in order."""
     own = {v for step in copy for v in made(step)}
     return tuple(dict.fromkeys(v for step in copy for v in taken(step) if v not in own))
 
 
 class _Fold:
-    """One walk; `values` and `functions` grow as it goes."""
+    """One walk that extends `values` and `functions`."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program, self.steps = program, program.body.steps
@@ -128,7 +128,7 @@ class _Fold:
         self.last_use.update(dict.fromkeys(program.body.results, len(self.steps)))
 
     def calls(self, repeat: Repeat) -> Iterator[CallFunction]:
-        """Yield the calls in the place of a repeat, and note the function they call."""
+        """Yield the calls that replace a repeat, and record the called function."""
         copies = [self.steps[start : start + repeat.period] for start in repeat.places(0)]
         slots = self._slots(repeat, copies)
         number = len(self.functions)
@@ -137,7 +137,8 @@ class _Fold:
             yield CallFunction(number, arguments, results)
 
     def _slots(self, repeat: Repeat, copies: Sequence[tuple[Step, ...]]) -> _Slots:
-        """Return what copies take and give: a result is what any of them makes for others."""
+        """Return the inputs and outputs of copies: a result is an output if any copy produces it
+        for others."""
         own = [[v for step in copy for v in made(step)] for copy in copies]
         stops = [start + repeat.period for start in repeat.places(0)]
         used = [
@@ -148,7 +149,7 @@ class _Fold:
         return _Slots([_from_outside(copy) for copy in copies], results)
 
     def _function(self, copy: Sequence[Step], slots: _Slots) -> LocalBody:
-        """Return the first copy as a function, its values renumbered."""
+        """Return the first copy as a function, with its values renumbered."""
         renumbered: dict[int, int] = {}
 
         def new(values: Sequence[int]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Constraints that no op sees: what is constrained again and used for nothing else needs not be
-brought into the first layout.
+"""Unused constraints: a value that is only constrained again need not be brought into the first
+layout.
 
-A constraint binds its derivative too, so that a backward pass has such pairs where the forward pass
-has one after the other.
+A constraint applies to its derivative too, so successive constraints make such pairs in the
+backward pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwright.ir.program import Body, Op, Program, ops_of
 
 
 def without_idle_constraints(program: Program) -> Program:
-    """Return a program without the constraints whose results are only constrained again."""
+    """Return a program without constraints whose results are only constrained again."""
     uses: Counter[int] = Counter()
     constrained: Counter[int] = Counter()
     for op in ops_of(program.body):
@@ -30,7 +30,7 @@ def without_idle_constraints(program: Program) -> Program:
 
 
 def _without(body: Body, idle: dict[int, int]) -> Body:
-    """Return a body in which the values that idle constraints make are what they constrain."""
+    """Return a body in which results of unused constraints are replaced by their operands."""
     kept = (op for op in body.ops if op.kind != "constrain" or op.results[0] not in idle)
     return replace(body, ops=tuple(_rewired(op, idle) for op in kept))
 

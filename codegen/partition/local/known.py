@@ -1,5 +1,5 @@
-"""What values are in the user's words: of which argument they are a mere reshape, or for which
-result alone they are computed."""
+"""Values in the user's terms: the argument that a value reshapes, or the only result that depends
+on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SAME = frozenset(
 
 
 def known_as(program: Program) -> dict[int, str]:
-    """Return names for values: `transpose_2 (of p_w1)`, `mul_7 (for result[1]['w1'])`, or those
-    that they have."""
+    """Return names for values: `transpose_2 (of p_w1)`, `mul_7 (for result[1]['w1'])`, or their
+    own."""
     arguments, sources = {*program.body.arguments}, _sources(program)
     results = _results(program) if len(program.results) > 1 else {}
     names = {}
@@ -30,7 +30,7 @@ def known_as(program: Program) -> dict[int, str]:
 
 
 def _sources(program: Program) -> dict[int, int]:
-    """Return the argument that a value is, in another shape or type."""
+    """Return, for each value that reshapes or casts an argument, the argument."""
     found: dict[int, int] = {}
     arguments = {*program.body.arguments}
     for op in ops_of(program.body):
@@ -42,7 +42,7 @@ def _sources(program: Program) -> dict[int, int]:
 
 
 def _results(program: Program) -> dict[int, int]:
-    """Return the position of the only result that depends on a value, or -1 if several do."""
+    """Return the index of the only result that depends on a value, or -1 for several."""
     found: dict[int, int] = {}
     for place, value in enumerate(program.body.results):
         found[value] = -1 if value in found else place
@@ -55,7 +55,7 @@ def _results(program: Program) -> dict[int, int]:
 
 
 def _taken(op: Op) -> Iterator[int]:
-    """Yield what an op takes, and what is made in its bodies."""
+    """Yield an op's operands, and the values made in its bodies."""
     yield from op.operands
     for body in op.bodies:
         for inner in ops_of(body):

@@ -1,5 +1,4 @@
-"""Through which ops terms of a sum pass: what is made of the terms are terms of what is made of
-the sum."""
+"""Ops that pass terms through: applied to terms, they give terms of the result."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 def with_terms(
     splits: Splits, split: FactorAxes, layouts: Sequence[LocalLayout], values: Sequence[Value]
 ) -> Iterator[FactorAxes]:
-    """Yield a split with the terms that operands come in; `layouts` are those of the operands."""
+    """Yield a split with the terms of the operands; `layouts` are those of the operands."""
     for carriers in _carriers(splits.op, values):
         terms = {
             name
@@ -47,7 +46,7 @@ def with_terms(
 
 
 def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield the operands of an op that may be terms, together."""
+    """Yield sets of operands of an op that may be terms together."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":
@@ -63,8 +62,8 @@ def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
 
 
 def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
-    """Return whether an op of terms is no coarser than one of their sum: a conversion to a float
-    that has all values of the other, a quotient of floats."""
+    """Return whether an op on terms is as exact as on their sum: a conversion to a float type with
+    all values of the other, a quotient of floats."""
     source, target = values[op.operands[0]].dtype, values[op.results[0]].dtype
     if op.kind == "convert_element_type":
         here, there = _bits(source), _bits(target)
@@ -73,7 +72,7 @@ def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
 
 
 def _bits(dtype: str) -> tuple[int, int]:
-    """Return how many bits the exponent and the mantissa of a float have; zeros of another dtype.
+    """Return the exponent and mantissa bits of a float; zeros for another dtype.
 
     >>> _bits("bf16"), _bits("float8_e5m2"), _bits("i32")
     ((8, 7), (5, 2), (0, 0))

@@ -1,8 +1,8 @@
 """From a program whose values have shardings to the steps of one device.
 
-Every op runs on shards, split in the way that was chosen for it. Its operands are brought into the
-layouts that this takes, each from the nearest layout that the value has by then, and all that is
-made on the way is kept: a value is gathered once.
+Every op runs on shards with its chosen split. Its operands are converted to the required layouts,
+each from the nearest existing layout of the value, and intermediate layouts are kept, so a value is
+gathered once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shardwright.codegen.partition.local.steps import (
 from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.ir.program import Body, Line, Op, Program
 
-Choice = Mapping[int, FactorAxes]  # from the first result of an op to its split
+Choice = Mapping[int, FactorAxes]  # from an op's first result to its split
 
 
 def lower(
@@ -46,9 +46,8 @@ def lower(
     layouts: Sequence[LocalLayout | None],
     regather: bool = False,
 ) -> LocalProgram:
-    """Return what each device runs. `layouts` says in which layout a value is to be, whatever it is
-    used for; None: only as it is used. `regather`: what is moved of an argument is not kept for
-    long."""
+    """Return the steps of one device. `layouts` gives the layout of a value whatever its uses;
+    None: only as used. `regather`: moved arguments are not kept for long."""
     lowering = _Lowering(program, axes, choice, layouts)
     lowering.forgotten = frozenset(program.body.arguments if regather else ())
     arguments = [
@@ -65,7 +64,7 @@ def lower(
 
 
 class _Lowering:
-    """One walk; `values` grows as it goes."""
+    """One walk, which extends `values`."""
 
     def __init__(
         self,
@@ -75,8 +74,9 @@ class _Lowering:
         layouts: Sequence[LocalLayout | None],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
-        self.forgotten: frozenset[int] = frozenset()  # arguments that are moved for every use
-        self.loops: dict[int, int] = {}  # how often a loop turned that has given a value as terms
+        self.forgotten: frozenset[int] = frozenset()  # arguments that are moved again for every use
+        # iteration count of the loop that produced a value as terms
+        self.loops: dict[int, int] = {}
         self.values: list[LocalValue] = []
         self.known = known_as(program)
 
@@ -87,8 +87,8 @@ class _Lowering:
         results: Sequence[LocalLayout],
         reasons: Sequence[str],
     ) -> LocalBody:
-        """Return the steps of a body whose arguments and results are in these layouts, results for
-        these reasons."""
+        """Return the steps of a body whose arguments and results have these layouts; moves of
+        results get these reasons."""
         block = _Steps(self)
         taken = tuple(
             block.define(value, layout)
@@ -103,7 +103,7 @@ class _Lowering:
         return LocalBody(taken, tuple(block.steps), given)
 
     def of_port(self, port: Port) -> tuple[LocalLayout, ...]:
-        """Return the layouts of the tensors of a port, operands first."""
+        """Return the layouts of a port's tensors, operands first."""
         splits = Splits(port.op, self.program.values, self.axes)
         split = self.choice[port.op.results[0]] if port.op.results else splits.whole
         layouts = splits.layouts(split)
@@ -115,15 +115,15 @@ class _Lowering:
 
 
 class _Steps:
-    """The steps of one body; `versions` has the local values of each value by their layout."""
+    """The steps of one body; `versions` has each value's local values by layout."""
 
     def __init__(self, lowering: _Lowering) -> None:
         self.lowering = lowering
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
-        self.lost: set[tuple[int, LocalLayout]] = set()  # what is to be made again
+        self.lost: set[tuple[int, LocalLayout]] = set()  # values to make again
         self.brought: set[Hashable] = set()  # by communications inside ops
-        self.moved: int | None = None  # of the arguments that are not kept the one moved last
+        self.moved: int | None = None  # the last moved argument among those not kept
 
     def define(self, value: int, layout: LocalLayout) -> int:
         """Return a new local value, the first of its value."""
@@ -132,7 +132,7 @@ class _Steps:
         return number
 
     def use(self, value: int, layout: LocalLayout, reason: Reason, line: Line | None) -> int:
-        """Return a value in a layout; what moves it there is appended to the steps."""
+        """Return a value in a layout, appending the necessary moves to the steps."""
         known = self.versions[value]
         if layout in known:
             return known[layout]
@@ -151,7 +151,7 @@ class _Steps:
         return number
 
     def _forget(self, value: int) -> None:
-        """Forget what was made of the argument that was moved last, unless it is this one."""
+        """Drop the moved layouts of the last moved argument, unless it is this one."""
         if self.moved not in (None, value):
             known = self.versions[self.moved]
             home = next(iter(known))
@@ -160,7 +160,7 @@ class _Steps:
         self.moved = value
 
     def op(self, op: Op) -> None:
-        """Append an op and what brings its operands to it."""
+        """Append an op and the moves of its operands."""
         if is_control(op):
             self._control(op)
         else:
@@ -177,7 +177,7 @@ class _Steps:
             self.use(value, layout, reasons.operand(place), op.line)
             for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))
         )
-        if op.kind == "constrain":  # the value itself, nothing is computed
+        if op.kind == "constrain":  # the value itself; nothing is computed
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
@@ -198,7 +198,7 @@ class _Steps:
         reasons: OpReasons,
         line: Line | None,
     ) -> Iterator[MoveValue]:
-        """Yield the communications inside an op, each with a local value of its own."""
+        """Yield the communications inside an op, each with its own local value."""
         known = self.lowering.values
         for move in moves:
             operand = operands[move.place]
@@ -219,7 +219,7 @@ class _Steps:
         return self.lowering.known[value]
 
     def _settle(self, op: Op, reasons: OpReasons) -> None:
-        """Bring results into the layouts that their values are to have, and forget the others."""
+        """Move results into the required layouts of their values, and drop the others."""
         for value in op.results:
             layout = self.lowering.layouts[value]
             if layout is not None:
@@ -227,7 +227,7 @@ class _Steps:
                 self.versions[value] = {layout: number}
 
     def _control(self, op: Op) -> None:
-        """Append a loop or a branch, its operands and results in the layouts it keeps."""
+        """Append a loop or a branch, whose operands and results keep their layouts."""
         lowering = self.lowering
         ends = control_ends(op, ports_of(op, lowering.program.values), lowering.of_port)
         operands = tuple(

@@ -1,5 +1,5 @@
-"""What a device holds at once: arguments and results, and other values from where they are made to
-their last use."""
+"""Memory of a device: arguments and results, and other values from their definition to their last
+use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from shardwright.ir.program import Line
 
 @dataclass(frozen=True)
 class Held:
-    """The most bytes that are held at once; `largest` is the local value that most of them are, and
-    `line` the user's line at which it is so."""
+    """Peak memory in bytes; `largest`: the largest local value then, and `line`: the user's line at
+    that point."""
 
     bytes: int
     largest: int | None
@@ -29,13 +29,13 @@ class Held:
 
 
 def most_held(program: LocalProgram) -> Held:
-    """Return what a device holds at most, by a program without functions; what fusion spares and
-    what an op needs besides is not counted."""
+    """Return the peak memory of a device for a program without functions; savings by fusion and
+    scratch memory of ops are ignored."""
     return _most(program, program.body, tuple(program.body.arguments))
 
 
 def _most(program: LocalProgram, body: LocalBody, alive: tuple[int, ...]) -> Held:
-    """Return the most that is held in a body, with what is alive all the time."""
+    """Return the peak memory in a body, given the values alive throughout."""
     ends: dict[int, list[int]] = defaultdict(list)
     last = {v: place for place, step in enumerate(body.steps) for v in taken(step)}
     last.update(dict.fromkeys((*body.results, *alive), len(body.steps)))

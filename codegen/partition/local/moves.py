@@ -1,9 +1,9 @@
-"""How a value gets from one layout to another: the changes that receive the fewest bytes.
+"""Paths between layouts of a value: the changes that receive the fewest bytes.
 
-A search over layouts by bytes (A*), where each collective leads from one layout to another; what a
-device must yet receive of the target, however it comes, bounds the rest of a way from below. Bytes
-are those a device receives where a collective runs around a ring; on a topology, those that it
-could receive over the fastest axis while the collective takes.
+An A* search over layouts by bytes, in which each collective is an edge; the bytes that a device
+still lacks of the target are a lower bound on the rest. Bytes are those a device receives with a
+ring algorithm; on a topology, those that it could receive over the fastest axis in the time of the
+collective.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from shardwright.ir.program import Value
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
-A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01  # in bytes: of two ways that receive as much, the shorter
+# bytes added per change, so that the shorter of two equal paths wins
+A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is moved: the shape of the whole, bytes an element, the sizes of pieces of axes, and
-    what communications over these take on a topology."""
+    """The moved tensor: its whole shape, bytes per element, the sizes of pieces of axes, and the
+    price of communication on a topology."""
 
     shape: tuple[int, ...]
     item: int
@@ -46,7 +47,7 @@ class Tensor:
         return math.prod(layout.local(self.shape, dict(self.sizes))) * self.item
 
     def price(self, change: LayoutChange) -> float:
-        """Return what a change costs, in bytes over the fastest axis."""
+        """Return the price of a change, in bytes over the fastest axis."""
         if not change.received:
             return A_LOCAL_CHANGE
         received = float(change.received)
@@ -56,7 +57,7 @@ class Tensor:
 
 
 def tensor_of(value: Value, axes: CutAxes) -> Tensor:
-    """Return a value as what is moved."""
+    """Return a value as a tensor to move."""
     return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.pace)
 
 
@@ -64,9 +65,9 @@ def tensor_of(value: Value, axes: CutAxes) -> Tensor:
 def way(
     sources: tuple[LocalLayout, ...], target: LocalLayout, tensor: Tensor
 ) -> tuple[float, int, tuple[LayoutChange, ...]]:
-    """Return the price of the cheapest way to a layout, the source it starts from, and its changes.
+    """Return the price of the cheapest path to a layout, its source, and its changes.
 
-    There always is one: what is reduced and gathered whole can be sliced.
+    A path always exists: reduce, gather everything, and slice.
     """
     least = tensor.pace.least if tensor.pace else 1.0
     heap = [
@@ -96,8 +97,8 @@ def way(
 
 
 def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
-    """Return the bytes that some device must yet receive: of its part of the target what it does
-    not hold, and everything where it holds terms."""
+    """Return the most bytes that a device still lacks: the part of its target shard that it does
+    not hold, or all of it if it holds terms."""
     if target.partial:
         return 0
     wanted = tensor.bytes(target)
@@ -107,7 +108,7 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
     for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
         longer = max(here, there, key=len)
         if longer[: len(here)] != here or longer[: len(there)] != there:
-            return wanted  # devices whose first part this is may need the last
+            return wanted  # devices with this first part may need the last
         held *= extent // tensor.parts(longer)
     return wanted - held
 
@@ -115,7 +116,7 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
 def _traced(
     layout: LocalLayout, sources: tuple[LocalLayout, ...], came: Came
 ) -> tuple[int, tuple[LayoutChange, ...]]:
-    """Return the source from which a layout was reached, and the changes from there."""
+    """Return the source of the path to a layout, and its changes."""
     changes: list[LayoutChange] = []
     while layout in came:
         layout, change = came[layout]
@@ -133,7 +134,7 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
 
 
 def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield slices along axes that the target is split by, and the terms it is to consist of."""
+    """Yield slices along axes that split the target, and masks for its terms."""
     taken = {*layout.used, *layout.partial}
     for name in (name for name in target.used if name not in taken):
         for dim, names in enumerate(layout.dims):
@@ -149,8 +150,8 @@ def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator
 
 
 def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield reductions of terms, each with all devices or each device its part: along all axes
-    where the target has terms of another operator."""
+    """Yield reductions of terms, to every device or scattered: over all axes if the target has
+    terms of another operator."""
     kept = target.partial if layout.operator == target.operator else ()
     open_ = [name for name in layout.partial if name not in kept]
     for length in range(1, len(open_) + 1):
@@ -200,11 +201,11 @@ def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
 def _joint_exchange(
     layout: LocalLayout, target: LocalLayout, tensor: Tensor
 ) -> Iterator[LayoutChange]:
-    """Yield the all-to-all in which the last pieces of several dimensions become the last of those
-    that the target has them in, or of several, all at once."""
+    """Yield the all-to-all that moves the last pieces of several dimensions at once to their
+    dimensions in the target."""
     places = {name: dim for dim, names in enumerate(target.dims) for name in names}
     kept: list[Names] = []
-    moved: dict[str, int] = {}  # from where
+    moved: dict[str, int] = {}  # source dimension
     for dim, names in enumerate(layout.dims):
         staying = [place for place, name in enumerate(names) if places.get(name, dim) == dim]
         start = staying[-1] + 1 if staying else 0
@@ -223,8 +224,7 @@ def _joint_exchange(
 
 
 def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield the permutation after which nothing is left to do, or only gathers of what comes
-    last."""
+    """Yield the permutation after which nothing remains, or only gathers of trailing pieces."""
     if layout.partial != target.partial:
         return
     lost = [tuple(name for name in names if name not in target.used) for names in layout.dims]

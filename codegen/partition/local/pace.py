@@ -1,8 +1,8 @@
-"""What communications take on a network, in bytes that a device receives over the fastest axis.
+"""The price of communication on a network, in bytes that a device receives over the fastest axis.
 
-By the model of the network, latencies too, so that a program is chosen by the seconds that are
-predicted of it. Only permutes count as gathers that bring as much over the slowest of their axes,
-since who sends to whom is known later.
+Prices follow the network model, including latencies, so a program is chosen by its predicted
+seconds. Permutes are priced as gathers of the same bytes over the slowest of their axes, since
+their pairs are not known yet.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from shardwright.codegen.planner.network.collectives import Prices
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """Prices of communications over axes, named, which are these digits; `bandwidth`: bytes a
-    second over the fastest."""
+    """Prices of communication over named axes, given as digits; `bandwidth`: bytes per second over
+    the fastest."""
 
     prices: Prices
     digits: dict[str, Pair]
@@ -25,7 +25,8 @@ class Pace:
     _known: dict[tuple[str, tuple[str, ...], int], float] = field(default_factory=dict)
 
     def of(self, kind: str, axes: Iterable[str], received: int) -> float:
-        """Return the cost of a communication over axes that brings a device this many bytes."""
+        """Return the price of communication over axes in which a device receives this many
+        bytes."""
         key = kind, tuple(axes), received
         if key not in self._known:
             self._known[key] = self.bandwidth * self._seconds(*key)
@@ -33,7 +34,7 @@ class Pace:
 
     @property
     def least(self) -> float:
-        """The least that a byte takes, over whatever axes."""
+        """The lowest price of a byte over any axes."""
         return self.bandwidth / self.prices.network.topology.ingest
 
     def _seconds(self, kind: str, axes: tuple[str, ...], received: int) -> float:
@@ -45,9 +46,9 @@ class Pace:
 
 
 def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
-    """Return the seconds of a collective that brings a device this many bytes."""
+    """Return the seconds of a collective in which a device receives this many bytes."""
     count = parts_of(digits)
-    part = received / (count - 1)  # of each of the others
+    part = received / (count - 1)  # bytes from each of the others
     match kind:
         case "all_reduce":
             return prices.all_reduce(digits, part * count / 2)

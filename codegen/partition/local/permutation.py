@@ -1,4 +1,4 @@
-"""Who sends to whom where a value only changes places."""
+"""Transfers of a permutation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 def permutation(
     axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
 ) -> list[tuple[int, int]]:
-    """Return who sends to whom, by flat position along `axes`: each device its shard to one that is
-    to hold it."""
+    """Return (sender, receiver) pairs by flat position along `axes`: each device sends its shard to
+    one that needs it."""
     places = list(itertools.product(*(range(sizes[name]) for name in axes)))
     known = [dict(zip(axes, place, strict=True)) for place in places]
     holders = {_held(source, at, sizes): number for number, at in enumerate(known)}
@@ -20,7 +20,7 @@ def permutation(
 
 
 def _held(layout: LocalLayout, at: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return which shard the device at a position holds, then which of its holders it is."""
+    """Return the shard of the device at a position, and its index among the holders."""
     free = tuple(name for name in at if name not in layout.used)
     return tuple(_read(names, at, sizes) for names in (*layout.dims, free))
 

@@ -1,8 +1,8 @@
-"""Ports: where values go into the bodies of loops and branches, and come out of them.
+"""Ports: operands and results of the bodies of loops and branches.
 
-A port has one layout on both sides. It is an op like others, the identity of what it takes, so that
-its layout is chosen as that of any op is: what a scan carries is at once what it begins with, what
-its body takes, what its body gives, and its result.
+A port has one layout on both sides. It is modelled as an identity op, so its layout is chosen like
+that of any op. A scan's carry, for example, joins its initial value, its body's argument and
+result, and its final value.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ PORT = "port"
 
 @dataclass(frozen=True)
 class End:
-    """One place of an op with bodies: `side` is operands or results of the op itself, or arguments
-    or results of one of its bodies."""
+    """One end of a port: `side` is operands or results of the op itself, or arguments or results of
+    one of its bodies."""
 
     side: str
     place: int
     body: int | None = None
 
     def of(self, op: Op) -> int:
-        """Return the value there."""
+        """Return the value at this end."""
         owner = op if self.body is None else op.bodies[self.body]
         found: tuple[int, ...] = getattr(owner, self.side)
         return found[self.place]
@@ -36,21 +36,21 @@ class End:
 
 @dataclass(frozen=True)
 class Port:
-    """The operands of `op` are what is brought into its layout, its results what then has it; one
-    without results is of a condition. `ends` are where they stand, operands first."""
+    """The operands of `op` are converted to the port's layout, its results have it; a port of a
+    condition has no results. `ends` has their places, operands first."""
 
     op: Op
     ends: tuple[End, ...]
 
     @property
     def home(self) -> int:
-        """Which tensor has the sharding that was propagated for all: the first that is taken where
-        it gives them out of a body, else the first that is given."""
+        """The tensor whose propagated sharding applies to all: the first operand if the port leads
+        out of a body, else the first result."""
         return 0 if self.op.param("role") in ("gives", "tests") else len(self.op.operands)
 
 
 def ports_of(op: Op, values: Sequence[Value]) -> tuple[Port, ...]:
-    """Return the ports of an op with bodies, those that lead inside first."""
+    """Return the ports of an op with bodies, those leading inside first."""
     match op.kind:
         case "scan":
             found = _scan(op, values)
@@ -105,8 +105,8 @@ def _inlined(op: Op, values: Sequence[Value]) -> Iterator[Port]:
 
 
 def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
-    """Yield the ports of a manual computation: outside, its axes split dimensions as they are
-    asked to."""
+    """Yield the ports of a manual computation: outside, its axes split dimensions as its specs
+    say."""
     for place in range(len(op.operands)):
         ends = (End("operands", place),), (End("arguments", place, 0),)
         yield _split(op, values, "takes", *ends)
@@ -117,8 +117,8 @@ def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
 def _split(
     op: Op, values: Sequence[Value], role: str, takes: tuple[End], gives: tuple[End]
 ) -> Port:
-    """Return a port of a manual computation; its param `manual` has for each factor the axes that
-    split it, in `axes` all that are manual."""
+    """Return a port of a manual computation; its param `manual` has the axes that split each
+    factor, `axes` all manual ones."""
     (operand,), (result,) = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = values[operand].shape, values[result].shape
     outer = 0 if role == "takes" else 1
@@ -162,8 +162,8 @@ def _port(
     gives: tuple[End, ...],
     stacked: str = "",
 ) -> Port:
-    """Return a port. `stacked`: the side, `takes` or `gives`, that has a first dimension of its
-    own, of which each turn of a loop has an element."""
+    """Return a port. `stacked`: the side, `takes` or `gives`, with an extra first dimension,
+    indexed by the iteration."""
     operands, results = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = [tuple(values[v].shape for v in side) for side in (operands, results)]
     build = Builder(shapes[0], shapes[1])

@@ -1,4 +1,4 @@
-"""What a plan is rated by, and what is kept in memory."""
+"""The rating of plans, and the policy for keeping values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Ratings:
     """How a search rates plans, in bytes received.
 
-    `held`: what a byte of a result costs, where memory is scarce. `regather`: what is gathered of
-    an argument is not kept until the backward pass, which gathers it again. `topology`: what says
-    how much is computed in the time of a byte.
+    `held`: the price of a byte of a result, if memory is scarce. `regather`: gathered arguments are
+    not kept until the backward pass, which gathers them again. `topology`: determines the
+    computation in the time of a byte.
     """
 
     held: float = 0.0

@@ -1,7 +1,7 @@
-"""Products that are transposed afterwards become the products of the other order.
+"""Products that are transposed afterwards become products in the other order.
 
-Gradients of weights are written so: `(g.T @ x).T`. A compiler makes one op of both, but a kernel
-that also scatters the product must stand beside the scatter.
+Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses both, but a kernel that also
+scatters the product needs it adjacent to the scatter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.ir.program import Op, Param
 
 
 def with_transposed_products(program: LocalProgram) -> LocalProgram:
-    """Return a program whose matmuls make what they would be transposed to."""
+    """Return a program whose matmuls compute the transposed results directly."""
     functions = tuple(map(_rewritten, program.functions))
     return replace(program, body=_rewritten(program.body), functions=functions)
 
@@ -24,7 +24,7 @@ def _rewritten(body: LocalBody) -> LocalBody:
     uses = Counter(v for step in body.steps for v in taken(step))
     uses.update(body.results)
     steps: list[Step] = []
-    place: dict[int, int] = {}  # of matmuls among the steps, by what they make
+    place: dict[int, int] = {}  # matmuls among the steps, by result
     for step in body.steps:
         if isinstance(step, Compute):
             step = replace(step, bodies=tuple(map(_rewritten, step.bodies)))
@@ -43,8 +43,8 @@ def _rewritten(body: LocalBody) -> LocalBody:
 
 
 def _transposed(product: Compute, after: Compute) -> Compute | None:
-    """Return a product that is transposed as one of the operands in the other order; None if its
-    rows do not just change places with its columns."""
+    """Return a transposed product as a product in the other order; None unless the transposition
+    only swaps its rows and columns."""
     op = product.op
     order = after.op.integers("permutation")
     batch = len(op.integers("batch_lhs"))
@@ -57,7 +57,7 @@ def _transposed(product: Compute, after: Compute) -> Compute | None:
 
 
 def _swapped(op: Op) -> Op:
-    """Return a matmul of the same operands in the other order."""
+    """Return a matmul with its operands swapped."""
     known: dict[str, Param] = dict(op.params)
     for name in ("contract", "batch"):
         sides = f"{name}_lhs", f"{name}_rhs"

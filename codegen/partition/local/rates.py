@@ -1,8 +1,7 @@
-"""What bytes are weighed against: how much a device computes while it receives a byte, and which
-axes are slow.
+"""Weights of bytes: how much a device computes while it receives a byte, and which axes are slow.
 
-Without a topology these are guesses, about what chips of all makers have. With one they are what
-its model gives for a gather of large shards along each axis, and the rates of its devices.
+Without a topology these are typical values of current chips. With one they follow its model for a
+gather of large shards along each axis, and its devices' rates.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ LARGE = 2.0**26
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast a device is, in bytes received over the fastest axis; `slow`: how many times as long
-    a byte takes over other axes; `pace`: what communications take on the topology."""
+    """The speed of a device, relative to bytes received over the fastest axis; `slow`: the slowdown
+    factors of other axes; `pace`: prices of communication on the topology."""
 
     topology: Topology | None = None
-    bandwidth: float = 0.0  # bytes a second over the fastest axis
+    bandwidth: float = 0.0  # bytes per second over the fastest axis
     slow: tuple[tuple[str, float], ...] = ()
     pace: Pace | None = None
 
     def operations(self, dtype: str) -> float:
-        """Return the operations of a matmul of an element type, as jaxprs name it, to a byte."""
+        """Return matmul operations per byte for an element type, in jaxpr notation."""
         if self.topology is None:
             return OPERATIONS
         return _multiplied(self.topology, dtype) / self.bandwidth
 
     @property
     def touched(self) -> float:
-        """The bytes that are read or written to a byte received."""
+        """Bytes of memory traffic per byte received."""
         memory = 0.0 if self.topology is None else self.topology.memory
         return memory / self.bandwidth if memory else TOUCHED
 
@@ -70,7 +69,7 @@ DEFAULT = Rates()
 def rates_of(
     pieces: tuple[tuple[str, int], ...], device_ids: Iterable[int], topology: str | None
 ) -> Rates:
-    """Return the rates of a mesh, of axes in pieces, on a topology.
+    """Return the rates of a mesh with axes in pieces on a topology.
 
     Raises InputError for an unknown topology and one with too few devices.
     """
@@ -99,7 +98,7 @@ def _rates(
 
 
 def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:
-    """Return for each piece of the axes its stride and its size among the positions of a mesh."""
+    """Return the stride and size of each piece among the positions of a mesh."""
     sizes = [size for _, size in reversed(pieces)]
     strides = list(itertools.accumulate(sizes, operator.mul, initial=1))[: len(sizes)]
     return {
@@ -109,7 +108,7 @@ def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:
 
 @functools.cache
 def _multiplied(topology: Topology, dtype: str) -> float:
-    """Return multiplications and additions a second; of types without a name, as of float32."""
+    """Return multiplications and additions per second; unknown types count as float32."""
     try:
         name = dtype_of(dtype)
     except InputError:

@@ -1,4 +1,4 @@
-"""Why a communication is made, and what would remove it, in sentences about the user's values."""
+"""The reason of a communication, and its remedies, in sentences about the user's values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Reason = Callable[[LayoutChange], str]
 
 
 class OpReasons:
-    """The reasons of the communications around one op; `names` are those of its tensors, `given`
-    the layouts in which each operand was there."""
+    """The reasons of communications around one op; `names` are those of its tensors, `given` the
+    available layouts of each operand."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class OpReasons:
         return reason
 
     def result(self, layout: LocalLayout) -> Reason:
-        """Return why a result is moved after the op, to a layout."""
+        """Return why a result is moved to a layout after the op."""
 
         def reason(change: LayoutChange) -> str:
             summed = next(self._summed(), None)
@@ -66,14 +66,14 @@ class OpReasons:
         return reason
 
     def inside(self, move: FormMove) -> str:
-        """Return why devices send each other something inside the op."""
+        """Return why devices communicate inside the op."""
         if self.kind in COLLECTIVES:
             return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
         split = f"dimension {move.dim} split over {_said(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
     def _summed(self) -> Iterator[str]:
-        """Yield what is summed over and split."""
+        """Yield the split factors that are summed over."""
         for factor in self.splits.reducing:
             over = self.split.factors[factor]
             places = self._places(factor, range(self.operands))
@@ -110,7 +110,7 @@ class OpReasons:
         return f"{start}: {alike} is split over {_said(change.axes)} along it too, {instead}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
-        """Yield the other operands that were split over axes along the same dimension."""
+        """Yield the other operands split over the axes along the same dimension."""
         for factor in factors:
             for tensor in range(self.operands):
                 dims = self.splits.rule.operands[tensor]
@@ -129,12 +129,12 @@ class OpReasons:
 
 
 def plainly(text: str) -> Reason:
-    """Return a reason that is the same whatever the change."""
+    """Return a reason that is independent of the change."""
     return lambda change: text
 
 
 def port_reason(port: Port) -> str:
-    """Return why a value is moved at a border of a loop or a branch."""
+    """Return why a value is moved at the border of a loop or branch."""
     of, role = port.op.param("of"), port.op.param("role")
     if role == "tests":
         return f"the condition of {of} must be the same on every device"
@@ -146,8 +146,8 @@ def port_reason(port: Port) -> str:
 
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:
-    """Return what it spares to make a sum after the loop that gave its terms in this many turns;
-    the empty string where there was none."""
+    """Return the saving of a sum after the loop of this many iterations rather than in it; ""
+    without a loop."""
     if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
         return ""
     op = change.kind.replace("_", "-")
@@ -158,7 +158,7 @@ def after_loop(change: LayoutChange, turns: int | None) -> str:
 
 @dataclass(frozen=True)
 class Remedy:
-    """What would remove a communication, or make it cheaper, and the bytes that this saves of it
+    """A change that would remove a communication, or make it cheaper, and the bytes that it saves
     each time."""
 
     text: str
@@ -166,8 +166,8 @@ class Remedy:
 
 
 def remedy(change: LayoutChange, value: str, before: LocalLayout, divides: bool) -> Remedy:
-    """Return the remedy of a communication of a value that was in a layout before; `divides`: a
-    dimension of it can be split over the axes as well."""
+    """Return the remedy of a communication of a value with the layout `before`; `divides`: the axes
+    can also split one of its dimensions."""
     over = _said(change.axes)
     if change.own:
         return Remedy("nothing of ours: it stays as you wrote it", 0)

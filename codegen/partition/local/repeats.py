@@ -1,5 +1,5 @@
-"""Where a list of ops repeats: stretches that stand several times in a row, equal but for the names
-of what they take and make, as the layers of a model do."""
+"""Repetitions in a list of ops: successive stretches that are equal except for their values' names,
+such as a model's layers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ SHORTEST = 8
 
 @dataclass(frozen=True)
 class Item:
-    """One op: all that two of them must have alike, and the values it takes and makes.
+    """One op: its key, equal for interchangeable ops, and its operands and results.
 
-    `owners`: what these belong to, as the weights of one layer; a copy best has few of them.
+    `owners`: the owners of these values, such as the weights of one layer; a good copy has few of
+    them.
     """
 
     key: Hashable
@@ -29,7 +30,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Repeat:
-    """So many copies of a stretch, one after another."""
+    """`count` successive copies of a stretch."""
 
     start: int
     period: int
@@ -41,13 +42,13 @@ class Repeat:
         return self.start + self.period * self.copies
 
     def places(self, offset: int) -> range:
-        """Return the places of one item of the stretch in all copies."""
+        """Return the indices of one item of the stretch in all copies."""
         return range(self.start + offset, self.stop, self.period)
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """From `start` to `stop` keys are equal to those a period later."""
+    """From `start` to `stop`, keys equal those one period later."""
 
     start: int
     stop: int
@@ -58,7 +59,7 @@ class _Stretch:
         return (self.stop - self.start) // self.period
 
     def free(self, taken: np.ndarray) -> Iterator[_Stretch]:
-        """Yield what is left where items are taken."""
+        """Yield the parts of a stretch not yet taken."""
         places = np.flatnonzero(taken[self.start : self.stop]) + self.start
         borders = [self.start - 1, *map(int, places), self.stop]
         for low, high in itertools.pairwise(borders):
@@ -68,8 +69,8 @@ class _Stretch:
 
 
 def repeats(items: Sequence[Item], fewest: int = 2) -> tuple[Repeat, ...]:
-    """Return stretches that are repeated at least `fewest` times, in order; what saves most is
-    taken first, and no two overlap."""
+    """Return disjoint stretches repeated at least `fewest` times, in order, chosen by largest
+    saving first."""
     found: list[Repeat] = []
     shape = _Shape(items)
     taken = np.zeros(len(items), bool)
@@ -87,7 +88,7 @@ def repeats(items: Sequence[Item], fewest: int = 2) -> tuple[Repeat, ...]:
 
 
 class _Shape:
-    """The keys of items as numbers, and who makes what."""
+    """The keys of items as numbers, and the producer of each value."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
@@ -100,7 +101,7 @@ class _Shape:
         }
 
     def candidates(self) -> Iterator[_Stretch]:
-        """Yield where keys repeat, for every period."""
+        """Yield repetitions of keys, for every period."""
         codes = self.codes
         for period in range(SHORTEST, len(codes) // 2 + 1):
             breaks = np.flatnonzero(codes[:-period] != codes[period:])
@@ -109,15 +110,15 @@ class _Shape:
                 yield _Stretch(int(edges[run]) + 1, int(edges[run + 1]) + period, period)
 
     def begun(self, stretch: _Stretch) -> Repeat:
-        """Return the copies of a stretch, begun where the fewest values pass from one to the next
-        and a copy has the fewest owners."""
+        """Return the copies of a stretch, starting where the fewest values cross from one to the
+        next and a copy has the fewest owners."""
         slack = (stretch.stop - stretch.start) % stretch.period
         rated = zip(self._passing(stretch), self._owners(stretch, slack + 1), strict=False)
         rates = [passing + owners for passing, owners in rated]
         return Repeat(stretch.start + rates.index(min(rates)), stretch.period, stretch.copies)
 
     def _passing(self, stretch: _Stretch) -> list[int]:
-        """Return how many values pass the end of the first copy, for each begin of it."""
+        """Return the number of values that cross the end of the first copy, for each start."""
         start, period = stretch.start, stretch.period
         crossing = np.zeros(3 * period + 2, int)
         for place in range(start, min(start + 3 * period, stretch.stop)):
@@ -128,8 +129,7 @@ class _Shape:
         return [int(count) for count in np.cumsum(crossing)[period : 2 * period]]
 
     def _owners(self, stretch: _Stretch, begins: int) -> list[int]:
-        """Return how many owners the first two copies have, each by itself, for this many
-        begins."""
+        """Return the number of owners of the first two copies, separately, for this many starts."""
         counts = []
         for copy in range(2):
             start = stretch.start + copy * stretch.period
@@ -149,7 +149,7 @@ class _Shape:
         return [sum(each) for each in zip(*counts, strict=True)]
 
     def exact(self, repeat: Repeat) -> Iterator[Repeat]:
-        """Yield the copies in a row that are equal in what they take from themselves as well."""
+        """Yield runs of copies that also agree in their internal operands."""
         starts = range(repeat.start, repeat.stop, repeat.period)
         for _, equal in itertools.groupby(starts, lambda s: self._links(s, repeat.period)):
             own = list(equal)
@@ -157,8 +157,8 @@ class _Shape:
                 yield Repeat(own[0], repeat.period, len(own))
 
     def _links(self, start: int, period: int) -> tuple[tuple[int, int], ...]:
-        """Return for each operand of a copy where in it that is made, or which of the values from
-        outside it is."""
+        """Return, for each operand in a copy, where the copy produces it, or the number of the
+        external value."""
         outside: dict[int, int] = {}
         links = []
         for item in self.items[start : start + period]:

@@ -1,7 +1,6 @@
-"""The mode `as_shardy`: every value has the sharding that was propagated.
+"""The mode `as_shardy`: every value has its propagated sharding.
 
-Of the ways to split an op the one is taken that receives the fewest bytes between its operands, as
-they are propagated, and its results.
+An op gets the split that receives the fewest bytes between its propagated operands and results.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from shardwright.ir.program import Op, Program, ops_of
 
 
 def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
-    """Return what each device runs of a propagated program."""
+    """Return the steps of one device for a propagated program."""
     axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     choice = dict(propagated_choices(program, axes, layouts))
@@ -32,7 +31,7 @@ def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
 def propagated_choices(
     program: Program, axes: CutAxes, layouts: list[LocalLayout]
 ) -> Iterator[tuple[int, FactorAxes]]:
-    """Yield the split of every op, and of every port of those with bodies, by its first result."""
+    """Yield the split of every op, and of every port of ops with bodies, by its first result."""
     for op in ops_of(program.body):
         if is_control(op):
             check_manual(op, axes.mesh)
@@ -57,7 +56,7 @@ def _of_ports(
 
 
 def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLayout]) -> float:
-    """Return the bytes that an op split like this receives, from layouts and to layouts."""
+    """Return the bytes that an op with this split receives between the given layouts."""
     op, layouts = splits.op, splits.layouts(split)
     count = len(op.operands)
     pairs = (

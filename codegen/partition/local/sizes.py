@@ -1,10 +1,10 @@
-"""Numbers of bytes in sentences."""
+"""Numbers of bytes in messages."""
 
 from __future__ import annotations
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes in a suitable unit."""
     for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 2**power:
             return f"{size / 2**power:.3f}".rstrip("0").rstrip(".") + f" {unit}"

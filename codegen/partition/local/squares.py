@@ -1,8 +1,8 @@
-"""Products of terms with what follows from their own sum, which must not be made of terms.
+"""Products of terms with values derived from their own sum, which must not use terms.
 
-Of a square, terms times their sum, the sum is right but for rounding; its sign is not: where terms
-cancel it may come out below zero, of which an optimizer then takes the root. So both factors are
-whole there.
+A square computed as terms times their sum is right up to rounding, but its sign is not: if terms
+cancel it may be below zero, and an optimizer then takes its root. So both factors must be whole
+there.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from shardwright.ir.program import Body, Op
 
 
 class Squares:
-    """Finds them among the ops of a program, as they are split; it follows values, of each of
-    several equal stretches its own."""
+    """Finds such products among the ops of a program, given their splits; values in equal stretches
+    are followed separately."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.made_by: dict[int, tuple[float, Op]] = {}  # the place in the program, of each value
+        self.made_by: dict[int, tuple[float, Op]] = {}  # the place of each value in the program
         for place, op in enumerate(_ops(costs.program.body)):
             self.made_by.update(dict.fromkeys(op.results, (place, op)))
         for op in costs.ops:
-            if op.kind == PORT:  # a value that a loop carries follows from what comes later too
+            if op.kind == PORT:  # a value carried by a loop also depends on later ones
                 self.made_by.update(dict.fromkeys(op.results, (math.inf, op)))
         self.same = _same(costs.program.body)
         self.number_of = {
@@ -37,7 +37,7 @@ class Squares:
         }
 
     def found(self) -> list[int]:
-        """Return the ops that multiply terms by what follows from their sum, by number."""
+        """Return the numbers of ops that multiply terms by values derived from their sum."""
         return [
             number
             for number, split in enumerate(self.costs.split)
@@ -52,7 +52,7 @@ class Squares:
         return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
 
     def _passed(self, value: int) -> set[int]:
-        """Return the values through which terms came to be this one, itself among them."""
+        """Return the values through which terms became this one, itself included."""
         found: set[int] = set()
         stack = [value]
         while stack:
@@ -87,7 +87,8 @@ class Squares:
 
 
 def _ops(body: Body) -> Iterator[Op]:
-    """Yield the ops of a body and of those in it, in order; an op with bodies after them."""
+    """Yield the ops of a body and its inner bodies, in order; an op with bodies comes after
+    them."""
     for op in body.ops:
         for inner in op.bodies:
             yield from _ops(inner)
@@ -95,7 +96,7 @@ def _ops(body: Body) -> Iterator[Op]:
 
 
 def _same(body: Body) -> dict[int, int]:
-    """Return for values that are computed twice in the same way the first of them."""
+    """Return the first of values that are computed in the same way."""
     first: dict[object, tuple[int, ...]] = {}
     same: dict[int, int] = {}
     for op in _ops(body):

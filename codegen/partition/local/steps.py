@@ -1,4 +1,4 @@
-"""What one device runs, as steps on local values. The whole grammar:
+"""The steps of one device, on local values. The whole grammar:
 
 program     pieces of axes, local values, functions, one body
 function    a body of its own that steps call
@@ -24,7 +24,7 @@ from shardwright.ir.program import Line, Op, Program, Value
 
 @dataclass(frozen=True)
 class LocalValue:
-    """A value of the program (its number there) in one layout."""
+    """A value of the program (by number) in one layout."""
 
     value: int
     layout: LocalLayout
@@ -33,35 +33,36 @@ class LocalValue:
 @dataclass(frozen=True)
 class Compute:
     """An op on shards. `operands` and `results` are local values; `moves` are the communications
-    inside it, each numbered by the value that it brings."""
+    inside it, each numbered by the value that it fetches."""
 
     op: Op
     operands: tuple[int, ...]
     results: tuple[int, ...]
     bodies: tuple[LocalBody, ...] = ()
     moves: tuple[MoveValue, ...] = ()
-    formed: bool = False  # it is run in a local form
+    formed: bool = False  # whether it runs in a local form
 
 
 @dataclass(frozen=True)
 class LayoutChange:
     """One change of a layout.
 
-    `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero but at
-    the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter` and
+    `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero except
+    at the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter`
+    and
     `permute` are collectives over `axes`; `exchange` is an all-to-all that gathers several
-    dimensions, or splits several. `dims`: the dimension gathered, sliced or scattered; of an
-    `all_to_all` the one gathered, then the one that is split; of others none. `inside`: it is made
-    by a local form, of part of the value, along the dimension `dims`.
+    dimensions, or splits several. `dims`: the dimension gathered, sliced or scattered; for an
+    `all_to_all` the gathered one, then the split one; none for others. `inside`: a local form makes
+    it, on part of the value, along the dimension `dims`.
     """
 
     kind: str
     axes: Names
     dims: tuple[int, ...]
-    layout: LocalLayout  # after it
-    received: int  # bytes, by each device
+    layout: LocalLayout  # layout after it
+    received: int  # bytes received by each device
     inside: bool = False
-    own: bool = False  # the user wrote it, in a manual computation
+    own: bool = False  # written by the user, in a manual computation
 
     @property
     def collective(self) -> str:
@@ -71,10 +72,10 @@ class LayoutChange:
 
 @dataclass(frozen=True)
 class MoveValue:
-    """A change of the layout of one value, with the reason for it and the line it is made for.
+    """A layout change of one value, with its reason and the line that needs it.
 
-    `again`: it was made before and not kept, and is not to be taken from there. `known`: of one
-    inside an op, that what it brings is there already.
+    `again`: it was made before and dropped, and must not be reused. `known`: for one inside an op,
+    that its data is already available.
     """
 
     change: LayoutChange
@@ -87,8 +88,8 @@ class MoveValue:
 
     @property
     def is_sent(self) -> bool:
-        """Do devices send each other anything? Of what is inside an op the busiest device may
-        receive nothing more; of a truth value its share of a sum is no whole byte."""
+        """Whether devices communicate. For moves inside an op the busiest device may receive
+        nothing more; for a boolean its share of a sum is less than a byte."""
         sent = self.change.received > 0 or self.change.kind == "all_reduce"
         sent = sent or (self.change.inside and self.change.kind == "permute")
         return sent and not self.known
@@ -117,7 +118,7 @@ class LocalBody:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A program as each device runs it. `program` is the one it was made of."""
+    """A program as each device runs it. `program` is its origin."""
 
     program: Program
     axes: CutAxes
@@ -135,8 +136,8 @@ class LocalProgram:
 
 
 def moves_of(program: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
-    """Yield every change of layout in order, with how often it is made: in a scan once an
-    iteration, in a loop of unknown length once, in a function once a call."""
+    """Yield every layout change in order, with its count: once per iteration in a scan, once in a
+    loop of unknown length, once per call in a function."""
     calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
     called: set[int] = set()
     for step in program.body.steps:
@@ -161,8 +162,8 @@ def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]
 
 
 def where_taken(program: LocalProgram) -> dict[int, str]:
-    """Return for changes of layout, by what they make, where they are if it is not known how often
-    they are made: in a `while` loop, in a branch."""
+    """Return, for layout changes of unknown count, by result, where they are: in a `while` loop or
+    a branch."""
     found: dict[int, str] = {}
     bodies = [(body, "") for body in (program.body, *program.functions)]
     while bodies:
@@ -187,9 +188,9 @@ def _inside(op: Op, body: int) -> str:
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of an element of a dtype as jaxprs print it.
+    """Return the bytes of an element of a dtype in jaxpr notation.
 
-    Raises InputError for random keys of another kind than JAX's own.
+    Raises InputError for random keys of a kind unknown to JAX.
 
     >>> item_bytes("bf16"), item_bytes("key<fry>"), item_bytes("float8_e5m2"), item_bytes("bool")
     (2, 8, 1, 1)

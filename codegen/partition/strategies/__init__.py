@@ -1,4 +1,4 @@
-"""Shardings for a tree of parameters, each kind from one rule, and the pipeline of stages."""
+"""Shardings for a tree of parameters, one rule per strategy, and pipelines of stages."""
 
 from shardwright.codegen.partition.strategies.pipeline import Pipeline, pipeline
 from shardwright.codegen.partition.strategies.rules import (

@@ -1,9 +1,9 @@
-"""A pipeline: stages on devices along one axis, micro-batches that pass from one to the next.
+"""Pipelines: stages on devices along one axis, and micro-batches that pass from one to the next.
 
-All stages compute at once, on what each of them holds (`vmap` over the stages, which the axis
-splits), and what they give is rolled by one stage (a permute of one shard). After `microbatches +
-stages - 1` ticks every micro-batch has passed every stage. As a function of whole arrays it has a
-gradient like any other, whose permutes run backward.
+All stages compute at once on their own data (`vmap` over the stages, which the axis splits), and
+their results are rolled by one stage (a permute of one shard). After `microbatches + stages - 1`
+ticks every micro-batch has passed every stage. As a function of whole arrays it has an ordinary
+gradient, whose permutes run backward.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Stage = Callable[[Any, Any], Any]
 @dataclass(frozen=True)
 class Pipeline:
     """A function of stacked parameters and a batch; each leaf of the parameters has a first
-    dimension with one entry a stage. `stage(parameters, x)` gives what is shaped as `x`."""
+    dimension with one entry a stage. `stage(parameters, x)` returns an array shaped like `x`."""
 
     stage: Stage
     mesh: Mesh
@@ -33,30 +33,30 @@ class Pipeline:
 
     @property
     def stages(self) -> int:
-        """How many stages there are: one a device along the axis."""
+        """The number of stages: one a device along the axis."""
         return self.mesh.axis_size(self.axis)
 
     @property
     def ticks(self) -> int:
-        """How often all stages compute."""
+        """The number of ticks in which all stages compute."""
         return self.microbatches + self.stages - 1
 
     @property
     def bubble(self) -> float:
-        """The share of the ticks for which a stage has nothing to do, and computes for nothing."""
+        """The fraction of ticks that a stage computes without useful data."""
         return (self.stages - 1) / self.ticks
 
     def shardings(self, parameters: Any) -> Any:
-        """Return the shardings of stacked parameters: each device has those of its stage."""
+        """Return the shardings of stacked parameters: each device has its stage's."""
         import jax
 
         return jax.tree.map(lambda leaf: self._split(len(leaf.shape), is_open=False), parameters)
 
     def __call__(self, parameters: Any, x: Any) -> Any:
-        """Return what the last stage gives, a row for each row of `x`.
+        """Return the results of the last stage, one row for each row of `x`.
 
-        Micro-batches are rows at equal distances, so that what splits rows of `x` splits those of
-        each of them. While the pipeline fills and drains, stages compute on copies.
+        Micro-batches are rows at equal distances, so a split of the rows of `x` splits each
+        micro-batch. While the pipeline fills and drains, stages compute on copies.
         """
         import jax
         import jax.numpy as jnp
@@ -79,7 +79,6 @@ class Pipeline:
         return jnp.swapaxes(last, 0, 1).reshape(x.shape)
 
     def _split(self, rank: int, is_open: bool) -> Sharding:
-        """Return a sharding of stages along the axis."""
         rest = (DimSharding((), is_open),) * (rank - 1)
         return Sharding(self.mesh, (DimSharding((AxisRef(self.axis),)), *rest))
 
@@ -104,10 +103,9 @@ class Pipeline:
 
 
 def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
-    """Return the pipeline of a stage function along `axis` of a mesh, as many stages as it has
-    devices.
+    """Return the pipeline of a stage function along `axis` of a mesh, with one stage per device.
 
-    Where another axis splits rows, partition its gradient with `mode="cheapest"`: gradients of the
+    If another axis splits rows, partition its gradient with `mode="cheapest"`: gradients of the
     parameters are then summed over that axis once, after the loop, and not in every tick.
     """
     if axis not in mesh.names:

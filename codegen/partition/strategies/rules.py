@@ -1,6 +1,6 @@
-"""Where the parameters of a model lie: one rule for all leaves of their tree.
+"""Shardings of a model's parameters: one rule for all leaves of their tree.
 
-What a leaf cannot be split by, since nothing divides, it is not split by.
+A leaf is not split by an axis that divides none of its dimensions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Dims = Mapping[str, int | None]
 
 
 def data_parallel(parameters: Any, mesh: Mesh) -> Any:
-    """Return shardings that leave every parameter whole on every device."""
+    """Return shardings that replicate every parameter."""
     return _mapped(parameters, mesh, lambda path, shape: [[] for _ in shape])
 
 
@@ -38,8 +38,8 @@ def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
 def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = None) -> Any:
     """Return shardings that split features along `axis`.
 
-    `dims` says which dimension, by patterns that a leaf's path ends with: `{"w1": 1, "w2": 0}`;
-    None, or no pattern, leaves a leaf whole. Without `dims` every leaf is split in its first
+    `dims` gives the dimension by pattern of the end of a leaf's path: `{"w1": 1, "w2": 0}`; None,
+    or no match, leaves a leaf whole. Without `dims` every leaf is split in its first
     dimension, so that each layer sums over split inputs.
     """
     _check(mesh, axis)
@@ -53,8 +53,8 @@ def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = 
 def fsdp_tensor_parallel(
     parameters: Any, mesh: Mesh, data_axis: str, model_axis: str, dims: Dims | None = None
 ) -> Any:
-    """Return shardings as `tensor_parallel` along `model_axis`, split along `data_axis` as well: in
-    the first dimension that is whole and that it divides, else within the one that is split."""
+    """Return shardings as `tensor_parallel` along `model_axis`, also split along `data_axis`: in
+    the first whole dimension that it divides, else within the split one."""
     _check(mesh, data_axis, model_axis)
 
     def rule(path: str, shape: Shape) -> Split:
@@ -74,7 +74,7 @@ def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | Non
 
 
 def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
-    """Return the dimension that the last fitting pattern names."""
+    """Return the dimension given by the last matching pattern."""
     found = None
     for pattern, dim in dims.items():
         if re.search(rf"(?:^|\W)(?:{pattern})\W*$", path):
@@ -90,7 +90,7 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
 
 
 def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
-    """Return a split along one more axis, in a dimension that is whole if there is one."""
+    """Return a split along one more axis, in a whole dimension if there is one."""
     sizes = mesh.sizes
     for whole in (True, False):
         for dim, extent in enumerate(shape):

@@ -1,4 +1,4 @@
-"""Random bits of a shard: those that the whole has there."""
+"""Random bits of a shard: those at its positions in the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are sent to the shards in which their new places are."""
+"""Rows sent to the shards of their new places."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shardwright.codegen.partition.local.forms.boxes import (
 
 
 def boxes(form: FormText) -> FormLines:
-    """Yield for each result what it takes of other shards, dimension by dimension; what is not
-    split is cut before, and padded after."""
+    """Yield each result's rows from other shards, dimension by dimension; unsplit dimensions are
+    cut before, and padded after."""
     op, count = form.text.op, len(form.given)
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     dims = box_dims(op, whole)
@@ -53,7 +53,7 @@ def boxes(form: FormText) -> FormLines:
 def _cut(
     form: FormText, given: str, rest: Sequence[int], shape: list[int]
 ) -> Generator[FormLine, None, str]:
-    """Yield a slice along the dimensions that are not split; return its name."""
+    """Yield a slice along the unsplit dimensions, and return its name."""
     op, ranges = form.text.op, [":"] * len(shape)
     starts, limits = op.integers("start_indices"), op.integers("limit_indices")
     strides = form.text.has("strides")
@@ -67,7 +67,7 @@ def _cut(
 
 
 def _config(form: FormText, rest: Sequence[int]) -> Generator[tuple[int, ...], None, None]:
-    """Yield what is padded along each dimension that is not split."""
+    """Yield the padding along each unsplit dimension."""
     given = form.text.op.param("padding_config")
     for dim, own in enumerate(given if isinstance(given, tuple) else ()):
         numbers = own if isinstance(own, tuple) else ()
@@ -82,8 +82,8 @@ def _moved(
     shape: Sequence[int],
     name: str,
 ) -> FormLines:
-    """Yield a result as rows come, `along` a dimension every so-many-th to every so-many-th: what
-    no shard receives in a round is put behind its end."""
+    """Yield a result as rows arrive, with strides along the dimension `along`: rows that no shard
+    receives in a round are written beyond its end."""
     dim, step, apart = along
     extent, axis = shape[dim], f"axis={dim}"
     spans = ((each.length - 1) * apart + 1 for each in rounds if None in each.places)
@@ -114,14 +114,14 @@ def _moved(
 
 
 def _empty(form: FormText, shape: tuple[int, ...]) -> Expression:
-    """Return rows of what is padded with, or of zeros."""
+    """Return rows of the padding value, or zeros."""
     if form.text.op.kind == "pad":
         return "jnp.full", [integers(shape), form.given[1]]
     return "jnp.zeros", [integers(shape), dtype_text(form.text.dtype)]
 
 
 def _by_shard(values: Sequence[int | None], number: str, otherwise: int | None) -> str:
-    """Return the value of this shard; `otherwise` where it has none, None: whatever is shortest."""
+    """Return this shard's value; `otherwise` if it has none, None for the shortest text."""
     known = [(n, value) for n, value in enumerate(values) if value is not None]
     (first, start), (second, after) = known[0], known[min(1, len(known) - 1)]
     step = (after - start) // max(second - first, 1)

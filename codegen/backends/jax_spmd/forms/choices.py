@@ -53,7 +53,8 @@ def top_k(form: FormText) -> FormLines:
 
 
 def _brought(form: FormText, target: str, given: str, along: int, shared: int | None) -> FormLine:
-    """Return what shards have, side by side: all of it, or a device's part of another dimension."""
+    """Return the shards' candidates side by side: all of them, or a device's part of another
+    dimension."""
     if shared is None:
         return form.gathered(target, given, 0, along, along)
     ends = [

@@ -1,4 +1,4 @@
-"""Rows that a device takes of its own shard and of those beside it."""
+"""Rows that a device needs of its own shard and of its neighbours'."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from shardwright.codegen.partition.local.forms.halos import HaloPart, Pairs, Row
 def window_rows(
     form: FormText, given: str, place: int, dim: int, window: RowWindow, fill: str = "0"
 ) -> Generator[FormLine, None, str]:
-    """Yield the statements that bring rows of other shards, and return the name of all that are
-    taken; there is
-    `fill` where the whole has no rows."""
+    """Yield the statements that fetch rows of other shards, and return the name of all needed rows,
+    with `fill` outside the whole."""
     if window.is_own:
         return given
     texts = []
@@ -42,7 +41,7 @@ def window_rows(
 def _once(
     form: FormText, name: str, made: Expression, moves: bool = False
 ) -> Generator[FormLine, None, str]:
-    """Yield the statements that make something, unless it is there already; return its name."""
+    """Yield the statements for a value unless it already exists, and return its name."""
     key = str(made)
     found = form.made.get(key)
     if found is None:
@@ -70,7 +69,7 @@ def _affine(number: str, factor: int, more: int) -> str:
 def _filled(
     form: FormText, rows: str, place: int, dim: int, window: RowWindow, fill: str
 ) -> Generator[FormLine, None, str]:
-    """Yield which rows there are, and what is filled in for the others; return the name of all."""
+    """Yield a mask of existing rows, and the fill of the others; return the name of the result."""
     first = _affine(form.at(place, dim), window.step, window.first)
     number = yield from _once(form, "number", f"jnp.arange({window.length}) + {first}")
     inside = [f"{number} >= 0", f"{number} < {window.extent * window.parts}"]
@@ -81,17 +80,17 @@ def _filled(
 
 
 def sent(form: FormText, place: int, dim: int, text: str, pairs: Pairs) -> Expression:
-    """Return a permutation of shards along what splits a dimension."""
+    """Return a permutation of shards along the axes that split a dimension."""
     axes = form.axes(place, dim)
     ordered = form.text.axes.ordered(axes)
-    if ordered != axes:  # jax numbers devices in the order of the mesh
+    if ordered != axes:  # jax numbers devices in mesh order
         at = form.positions(place, dim)
         pairs = tuple((at[source], at[target]) for source, target in pairs)
     return "lax.ppermute", [text, axes_text(ordered), pairs_text(pairs)]
 
 
 def pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
-    """Return who sends to whom; as a comprehension where all send as far.
+    """Return (sender, receiver) pairs as text; as a comprehension if all have one distance.
 
     >>> pairs_text([(0, 1), (1, 2), (2, 3)]), pairs_text([(2, 1), (0, 1)])
     ('[(i, i + 1) for i in range(3)]', '[(2, 1), (0, 1)]')

@@ -1,4 +1,4 @@
-"""Reductions along split dimensions that no collective makes."""
+"""Reductions along split dimensions without a collective."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shardwright.codegen.backends.jax_spmd.forms.statement import FormLine, Form
 
 
 def reduced(form: FormText) -> FormLines:
-    """Yield what the shard comes to; along each dimension that is split what all of them do."""
+    """Yield the shard's own reduction; then, along each split dimension, that of all shards."""
     kind = form.text.op.kind
     split = [axis for axis in form.text.op.integers("axes") if form.axes(0, axis)]
     so_far = form.local("own")

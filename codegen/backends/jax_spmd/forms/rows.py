@@ -1,4 +1,4 @@
-"""Gathers, scatters and slices along a dimension that is split: each device does its own rows."""
+"""Gathers, scatters and slices along a split dimension: each device handles its own rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shardwright.ir.program import Param
 
 
 def gather(form: FormText) -> FormLines:
-    """Yield which rows are here, all rows with those of others as zeros.
+    """Yield a mask of local rows, and all rows with zeros for remote ones.
 
-    An index before the first row belongs to the first device and one behind the last row to the
-    last, so that what the mode says of these is done there.
+    An index before the first row belongs to the first device and one beyond the last row to the
+    last, where the mode's rule for them is applied.
     """
     text = form.text
     here, rows, own = map(form.local, ("here", "rows", "own"))
@@ -41,7 +41,7 @@ def gather(form: FormText) -> FormLines:
 
 
 def scatter(form: FormText) -> FormLines:
-    """Yield the rows as they are numbered here, and the scatter: what is for others is dropped."""
+    """Yield local row numbers, and the scatter, which drops rows of other devices."""
     text = form.text
     rows = form.local("rows")
     given = _as_int32(form, 1)
@@ -59,7 +59,7 @@ def scatter(form: FormText) -> FormLines:
 
 
 def _last_rows(form: FormText, dims: Sequence[int]) -> tuple[int, ...]:
-    """Return the last index, of the whole table, at which an update may begin along each
+    """Return the last index, in the whole table, at which an update may begin along each
     dimension."""
     op = form.text.op
     gone = {*op.integers("inserted_window_dims"), *op.integers("operand_batching_dims")}
@@ -79,7 +79,7 @@ def _as_int32(form: FormText, place: int) -> str:
 
 
 def _shifted(given: str, shifts: dict[int, str], components: int) -> str:
-    """Return vectors of indices less the first row that is here."""
+    """Return index vectors relative to the first local row."""
     if components == 1:
         return f"{given} - {shifts[0]}"
     starts = ", ".join(shifts.get(component, "0") for component in range(components))
@@ -87,15 +87,14 @@ def _shifted(given: str, shifts: dict[int, str], components: int) -> str:
 
 
 def _with(text: OpText, name: str, param: Param, given: dict[int, str]) -> OpText:
-    """Return an op with another parameter and other operands."""
+    """Return an op with a parameter and the operands replaced."""
     params = tuple(sorted({**dict(text.op.params), name: param}.items()))
     operands = tuple(given.get(place, own) for place, own in enumerate(text.given))
     return replace(text, op=replace(text.op, params=params), given=operands)
 
 
 def read_slice(form: FormText) -> FormLines:
-    """Yield the rows of a slice as they are numbered here, and the slice: rows of others are
-    zeros."""
+    """Yield local row numbers of a slice, and the slice, with zeros for rows of other devices."""
     text, place = form.text, len(form.given)
     dim = _split_dim(form, text.shapes[place])
     rows, extent = form.local("rows"), form.extent(0, dim)
@@ -107,14 +106,13 @@ def read_slice(form: FormText) -> FormLines:
 
 
 def is_read_whole(form: FormText) -> bool:
-    """Return whether the result of a slice is whole along a dimension that is cut and split."""
+    """Return whether the result of a slice is whole along a cut and split dimension."""
     dims = range(len(form.text.shapes[0]))
     return any(form.axes(0, dim) != form.axes(1, dim) for dim in dims)
 
 
 def write_slice(form: FormText) -> FormLines:
-    """Yield the rows of an update as they are numbered here, and the update of those that are
-    here."""
+    """Yield local row numbers of an update, and the update of local rows."""
     text = form.text
     source, update, *starts = form.given
     own = text.shapes[1]
@@ -135,18 +133,18 @@ def write_slice(form: FormText) -> FormLines:
 
 
 def _zero(form: FormText) -> str:
-    """Return zero as a start, of the type that the others have."""
+    """Return zero as a start index, of the others' type."""
     return f"{dtype_text(form.text.dtypes[len(form.given) - 1])}(0)"
 
 
 def _behind(rows: str, extent: int) -> str:
-    """Return rows of which those before this shard are behind it, where indices may not be
+    """Return row numbers with those before this shard moved beyond it, for indices that may not be
     negative."""
     return f"jnp.where({rows} < 0, {extent}, {rows})"
 
 
 def _split_dim(form: FormText, part: Sequence[int]) -> int:
-    """Return the dimension that is cut and split; the result or the update is whole along it."""
+    """Return the cut and split dimension; the result or the update is whole along it."""
     whole = form.text.shapes[0]
     dims = [d for d in range(len(whole)) if form.axes(0, d) and not _alike(form, d, part)]
     (dim,) = dims
@@ -159,7 +157,7 @@ def _alike(form: FormText, dim: int, part: Sequence[int]) -> bool:
 
 
 def _rows(form: FormText, dim: int, length: int) -> str:
-    """Return the rows of a slice of some length, as they are numbered here."""
+    """Return local row numbers for a slice of this length."""
     op, here = form.text.op, f"{form.at(0, dim)} * {form.extent(0, dim)}"
     if op.kind == "slice":
         start, step = op.integers("start_indices")[dim], _steps(form)[dim]
@@ -177,7 +175,7 @@ def _steps(form: FormText) -> tuple[int, ...]:
 
 
 def _cut(form: FormText, dim: int, part: Sequence[int]) -> str:
-    """Return what is left of the shard in the dimensions beside the one that is split."""
+    """Return the rest of a slice, in the dimensions other than the split one."""
     text, whole = form.text, form.text.shapes[0]
     if all(extent == whole[d] for d, extent in enumerate(part) if d != dim):
         return form.given[0]

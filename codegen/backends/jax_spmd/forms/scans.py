@@ -15,7 +15,7 @@ TOGETHER = {
 
 
 def cumulative(form: FormText) -> FormLines:
-    """Yield a scan of the block, the totals of all blocks, and what those before it come to."""
+    """Yield a scan of the block, the totals of all blocks, and the total of the earlier ones."""
     kind = form.text.op.kind
     (axis,) = form.text.op.integers("axis")
     reverse = bool(form.text.has("reverse"))

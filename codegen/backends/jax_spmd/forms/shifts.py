@@ -1,4 +1,4 @@
-"""Shifted blocks: what neighbours send, and which rows are taken from where."""
+"""Shifted blocks: rows sent by neighbours, and the selection of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.codegen.partition.local.forms.shifts import (
 
 
 def shift(form: FormText) -> FormLines:
-    """Yield each operand shifted as a ring, then the rows that are taken from each."""
+    """Yield each operand shifted as a ring, then the rows selected from each."""
     op, result = form.text.op, len(form.given)
     (dim,) = op.integers("dimension")
     extent, parts = form.extent(result, dim), form.parts(result, dim)
@@ -39,7 +39,7 @@ def _is_all(shift: RingShift, extent: int) -> bool:
 
 
 def _shifted(form: FormText, shift: RingShift, name: str, dim: int) -> FormLines:
-    """Yield an operand shifted as a ring, each part as it comes."""
+    """Yield an operand shifted as a ring, each part as it arrives."""
     texts = []
     given, extent = form.given[shift.place], form.extent(shift.place, dim)
     for part in shift.parts:
@@ -61,7 +61,7 @@ def _sent(form: FormText, place: int, dim: int, text: str, part: RingPart) -> Ex
     count, axes = form.parts(place, dim), form.axes(place, dim)
     ordered = form.text.axes.ordered(axes)
     pairs = f"[(i, (i + {part.hops}) % {count}) for i in range({count})]"
-    if ordered != axes:  # jax numbers devices in the order of the mesh
+    if ordered != axes:  # jax numbers devices in mesh order
         at = form.positions(place, dim)
         pairs = str([(at[n], at[(n + part.hops) % count]) for n in range(count)])
     return "lax.ppermute", [text, axes_text(ordered), pairs]
@@ -70,7 +70,7 @@ def _sent(form: FormText, place: int, dim: int, text: str, part: RingPart) -> Ex
 def _chosen(
     form: FormText, dim: int, taken: list[tuple[str, tuple[Stretch, ...]]], long: list[int]
 ) -> FormLines:
-    """Yield the rows of the whole that are here, and for each of them what it is taken from."""
+    """Yield the numbers of local rows in the whole, and the source of each."""
     result = len(form.given)
     extent, parts = form.extent(result, dim), form.parts(result, dim)
     rows = form.local("rows")
@@ -107,7 +107,7 @@ def _tests(rows: str, stretches: tuple[Stretch, ...], extent: int) -> Iterator[s
 
 
 def plain_shift(text: OpText) -> Expression:
-    """Return blocks that are whole along their dimension, put together."""
+    """Return concatenated blocks that are whole along their dimension."""
     (dim,) = text.op.integers("dimension")
     items, at = [], 0
     for each in stretches_of(text.op):
@@ -123,7 +123,7 @@ def plain_shift(text: OpText) -> Expression:
 
 
 def _filled(text: OpText, dim: int, length: int) -> list[str]:
-    """Return the fill value as this many rows, if there are any."""
+    """Return the fill value as this many rows, if any."""
     if not length:
         return []
     shape = (*text.shape[:dim], length, *text.shape[dim + 1 :])

@@ -1,4 +1,4 @@
-"""What a local form is written with."""
+"""The tools for writing a local form."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shardwright.codegen.partition.local.layout import Names
 
 @dataclass(frozen=True)
 class FormLine:
-    """One assignment; `moves` if it makes the next communication of the form. Without a target
-    nothing is written: what it makes is there already."""
+    """One assignment; `moves`: whether it makes the form's next communication. Without a target
+    nothing is written, because the value already exists."""
 
     target: str
     made: Expression
@@ -24,13 +24,13 @@ class FormLine:
 
 @dataclass(frozen=True)
 class FormText:
-    """An op to be written as a form: its texts, the names of its results, and a way to names of
-    its own."""
+    """An op to be written as a form: its texts, the names of its results, and a source of fresh
+    names."""
 
     text: OpText
     results: tuple[str, ...]
     fresh: Callable[[str], str]
-    made: dict[str, str]  # names of what forms before made of other shards' rows, by how
+    made: dict[str, str]  # names of rows of other shards that earlier forms fetched, by key
     checked: bool  # whether it stands under `check_vma`
 
     @property
@@ -42,7 +42,7 @@ class FormText:
         return self.text.layouts[place].dims[dim]
 
     def parts(self, place: int, dim: int) -> int:
-        """Return into how many shards a dimension is split."""
+        """Return the number of shards of a dimension."""
         sizes = self.text.axes.sizes
         return math.prod(sizes[name] for name in self.axes(place, dim))
 
@@ -56,8 +56,8 @@ class FormText:
         return tuple(extent * self.parts(place, dim) for dim, extent in enumerate(shape))
 
     def positions(self, place: int, dim: int) -> list[int]:
-        """Return for each shard along a dimension, in the order of the axes that split it, the
-        number of its device where these axes are in the order of the mesh."""
+        """Return for each shard along a dimension, in the order of the axes that split it, its
+        device's number when these axes are in mesh order."""
         axes, sizes = self.axes(place, dim), self.text.axes.sizes
         ordered, found = self.text.axes.ordered(axes), []
         for each in itertools.product(*(range(sizes[name]) for name in axes)):
@@ -72,11 +72,11 @@ class FormText:
         return f"lax.axis_index({axes_text(self.axes(place, dim))})"
 
     def local(self, name: str) -> str:
-        """Return a name for something that the form makes on the way."""
+        """Return a name for an intermediate value of the form."""
         return self.fresh(f"{self.results[0]}_{name}")
 
     def gathered(self, target: str, given: str, place: int, dim: int, along: int) -> FormLine:
-        """Return a gather along what splits a dimension, of pieces that are put together along
+        """Return a gather over the axes that split a dimension, of pieces concatenated along
         `along`."""
         made = gather_call(given, self.axes(place, dim), along, self.checked)
         return FormLine(target, made, moves=True)

@@ -1,4 +1,4 @@
-"""One table: from the kind of an op to the statements of its local form."""
+"""The table from the kind of an op to the statements of its local form."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from shardwright.ir.program import Op, Param
 
 
 def convolution(form: FormText) -> FormLines:
-    """Yield the rows that are taken along each split dimension, and the convolution of these."""
+    """Yield the rows needed along each split dimension, and their convolution."""
     rows, padding = yield from _taken(form, "0")
     op, out = form.text.op, form.text.op.integers("out_spec")[1]
     changed: dict[str, Param] = {"padding": padding}
@@ -32,8 +32,7 @@ def convolution(form: FormText) -> FormLines:
 
 
 def window(form: FormText) -> FormLines:
-    """Yield the rows that are taken along each split dimension, and what is made of their
-    windows."""
+    """Yield the rows needed along each split dimension, and the reduction of their windows."""
     fill = window_fill(form.text)
     rows, padding = yield from _taken(form, "0" if form.text.op.kind.endswith("sum") else fill)
     text = replace(form.text, op=_with(form.text.op, {"padding": padding}), given=(rows,))
@@ -43,8 +42,8 @@ def window(form: FormText) -> FormLines:
 def _taken(
     form: FormText, fill: str
 ) -> Generator[FormLine, None, tuple[str, tuple[tuple[int, int], ...]]]:
-    """Yield the statements that bring the rows along each split dimension; return their name, and
-    the padding that is left to do."""
+    """Yield the statements that fetch rows along each split dimension; return their name, and the
+    remaining padding."""
     op, rows = form.text.op, form.given[0]
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     spec = op.integers("lhs_spec")[2:] if op.kind == "conv_general_dilated" else None
@@ -61,8 +60,8 @@ def _taken(
 
 
 def select_and_scatter(form: FormText) -> FormLines:
-    """Yield cotangents and rows of all windows that reach into a shard, the gradient of these, and
-    of it the rows of the shard."""
+    """Yield cotangents and rows of all windows that reach into a shard, their gradient, and the
+    shard's rows of it."""
     op = form.text.op
     whole = form.whole(0), form.whole(1)
     given, padding = list(form.given), pairs_of(op)

@@ -1,4 +1,4 @@
-"""The module of a matmul in plain JAX: what its template prints."""
+"""The context of a plain JAX matmul module's template."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ NAME = "jax_xla"
 
 @dataclass(frozen=True)
 class MatmulKind:
-    """What modules of matmuls differ in: the backend, the class of their host and the support
-    module that has it, what the product is given besides the shards, how many devices more than it
-    has a self-check takes, and how the product is made."""
+    """The variation points of matmul modules: the backend, the class of the host and its support
+    module, the product's arguments besides shards, the spare devices of a self-check, and the
+    product itself."""
 
     backend: str
     host: tuple[str, str]
@@ -85,12 +85,12 @@ class MatmulText:
 
 
 def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for what this backend does not do."""
+    """Raise InputError for matmuls that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
 
 
 def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
-    """Raise InputError for names and extents that modules of matmuls do not take."""
+    """Raise InputError for names and extents that matmul modules do not support."""
     check_ascii_names(matmul.mesh, "mesh")
     padded = max(dim.parts * dim.size for side in SIDES for dim in layout_of(matmul, side).dims)
     if padded > MAX_INDEX - ROUNDING:
@@ -103,7 +103,7 @@ def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
 
 
 def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
-    """Raise InputError for elements of a type that a backend's kernels do not multiply."""
+    """Raise InputError for element types that a backend's kernels do not multiply."""
     if matmul.dtype not in dtypes:
         raise InputError(
             f"{name} does not multiply such elements",
@@ -116,9 +116,9 @@ def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a module; `backward`: the modules beside it that make the cotangents of
-    lhs and of rhs."""
-    del collective_id  # of kernels
+    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
+    rhs."""
+    del collective_id  # only kernels use it
     return render("common/matmul.py.jinja", matmul_text(plan, command, backward, PLAIN))
 
 
@@ -164,17 +164,17 @@ def matmul_text(
 
 
 def layout_of(matmul: Matmul, side: Side) -> Layout:
-    """Return a side as its array is laid out: terms are the first dimension."""
+    """Return the layout of a side's array, whose first dimension is the terms."""
     return with_terms(Layout.of(matmul.sharding(side), matmul.shape(side), "flat"))
 
 
 def _padded(layout: Layout) -> tuple[int, ...]:
-    """Return the shape of a global array, every shard padded to the largest."""
+    """Return the shape of a global array with every shard padded to the largest."""
     return tuple(dim.parts * dim.size for dim in layout.dims)
 
 
 def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
-    """Return dimensions of the result whose padding is still to be made zero."""
+    """Return dimensions of the result whose padding must still be zeroed."""
     last = steps.after[-1].block if steps.after else None
     if last is not None and last.boxes is not None and last.is_padded:
         return ()
@@ -182,7 +182,7 @@ def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
 
 
 def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) -> list[str]:
-    """Return what is multiplied, how it is sharded, and the axes of the program."""
+    """Return constants for the operands, their shardings, and the axes of the program."""
     lines = [f"{side.upper()}_SHAPE = {matmul.shape(side)}" for side in SIDES]
     same = matmul.dtype == matmul.out_dtype
     lines += [f'DTYPE = {"OUT_DTYPE = " * same}"{matmul.dtype}"']
@@ -209,7 +209,7 @@ def _program_axes(steps: MatmulSteps) -> list[tuple[str, int]]:
 
 
 def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
-    """Return names and sizes of the axes of the mesh, one line where all sides have the same."""
+    """Return names and sizes of the mesh's axes, on one line if all sides agree."""
     about = "# The mesh, its axes refined into the sub-axes in use."
     if steps.named:
         axes = [("", _program_axes(steps))]
@@ -238,7 +238,7 @@ def _side_lines(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[str]:
 
 
 def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
-    """Return the PartitionSpec of a side, on the axes of the program where these name its own."""
+    """Return the PartitionSpec of a side, on the axes of the program if these can name its own."""
     sharding = matmul.sharding(side)
     if not steps.named and side != "lhs":
         return spec_of(sharding)
@@ -249,7 +249,7 @@ def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
 
 
 def _box_constants(steps: MatmulSteps) -> list[str]:
-    """Return what steps by boxes are, as constants."""
+    """Return the constants of steps by boxes."""
     lines: list[str] = []
     for step in steps.every:
         if step.block.boxes is None:
@@ -262,7 +262,7 @@ def _box_constants(steps: MatmulSteps) -> list[str]:
 
 
 def _body(plan: MatmulPlan, steps: MatmulSteps, product: tuple[str, ...]) -> list[str]:
-    """Return the statements that make the shard `c` of the result of `a` and `b`."""
+    """Return the statements that compute the shard `c` of the result from `a` and `b`."""
     matmul = plan.matmul
     lines = ["a = a[0]"] if matmul.lhs.sharding.unreduced else []
     lines += ["b = b[0]"] if matmul.rhs.sharding.unreduced else []

@@ -15,7 +15,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 
 def matmul_title(matmul: Matmul) -> str:
-    """Return one line: what is multiplied, over how many devices."""
+    """Return one line: the operands, and the number of devices."""
     shapes = (f"[{', '.join(map(str, matmul.shape(side)))}]" for side in ("lhs", "rhs"))
     lhs, rhs = shapes
     return f"Multiplies {matmul.dtype}{lhs} by {rhs} over {matmul.mesh.size} devices."
@@ -24,8 +24,8 @@ def matmul_title(matmul: Matmul) -> str:
 def matmul_facts(
     plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return lines that state shardings, the case, steps, traffic, and the devices' ranges; `more`:
-    what else there is to say of the product."""
+    """Return lines on shardings, the case, steps, traffic, and the devices' ranges; `more`: further
+    lines on the product."""
     matmul = plan.matmul
     lines = [f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * "
              f"B[{dims_said(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip
@@ -67,7 +67,7 @@ def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
 
 
 def _sums(plan: MatmulPlan) -> list[str]:
-    """Return in what products are summed, and what devices' partial sums are rounded to."""
+    """Return the dtype in which products are summed, and to which partial sums are rounded."""
     matmul = plan.matmul
     text = f"A device sums its products in {matmul.sum_dtype}."
     if plan.chosen.multiplication.shardings["out"].unreduced:
@@ -80,7 +80,7 @@ def _sums(plan: MatmulPlan) -> list[str]:
 
 
 def device_table(layouts: dict[Side, Layout]) -> list[str]:
-    """Return what every device has of the three, in columns, where devices are few."""
+    """Return every device's part of the three tensors, in columns, if there are few devices."""
     mesh = layouts["out"].mesh
     if mesh.size > TABLE_DEVICES:
         return []

@@ -1,11 +1,10 @@
-"""Rotating loops in plain JAX: `lax.ppermute` while multiplying.
+"""Overlapped loops in plain JAX: `lax.ppermute` while multiplying.
 
 The statements are those of JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number
-filled in. Up to 16 devices the loop is unrolled when it is traced, above it is `lax.fori_loop`.
+filled in. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
 
-`lax.ppermute` numbers devices in the order of the mesh, whatever the order of the axes it is given
-(`lax.axis_index` and the other collectives go by the latter). So a ring along axes in another order
-is said by its devices.
+`lax.ppermute` numbers devices in mesh order, whatever the order of its axes (`lax.axis_index` and
+the other collectives follow the latter). So a ring along axes in another order lists its devices.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ Lines = list[str]
 
 @dataclass(frozen=True)
 class Ring:
-    """Rings as Python expressions: the place of a device in its ring, the axes of a permute, the
-    devices of every ring, where these are not in the order of the mesh, and the parts in the order
-    of a ring, where that is another than theirs."""
+    """Rings as Python expressions: a device's place in its ring, the axes of a permute, the devices
+    of every ring if not in mesh order, and the parts in ring order if it differs from theirs."""
 
     place: str
     axes: str
@@ -33,37 +31,38 @@ class Ring:
     order: str | None = None
 
     def sends(self, sign: str, count: int) -> str:
-        """Return who sends to whom: each to the next one, or (`-`) to the one before."""
+        """Return (sender, receiver) pairs: each device sends to the next one, or (`-`) to the
+        previous."""
         if self.devices is None:
             return f"[(i, (i {sign} 1) % {count}) for i in range({count})]"
         return f"[(r[i], r[(i {sign} 1) % {count}]) for r in rings for i in range({count})]"
 
 
 def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: Ring) -> Lines:
-    """Return the statements that make `c` of `a` and `b`."""
+    """Return the statements that compute `c` from `a` and `b`."""
     text = _Scattered(chosen, loop, ring) if loop.side == "out" else _Gathered(chosen, loop, ring)
     return text.lines()
 
 
 class _Rotation:
-    """What both kinds of loops print: the ring, where parts start, products."""
+    """The common text of both kinds of loops: the ring, the starts of parts, products."""
 
     def __init__(self, chosen: MatmulCandidate, loop: Loop, ring: Ring) -> None:
         self.product, self.loop, self.ring = chosen.multiplication, loop, ring
         self.matmul = self.product.matmul
         self.size = self.product.local_extents[loop.factor] // self._parts()
-        self.step = self.size // loop.directions  # of what travels one way
+        self.step = self.size // loop.directions  # extent that travels one way
 
     def _parts(self) -> int:
         return self.loop.count
 
     def axis(self, side: Side) -> int | None:
-        """Return the dimension of a side that is the factor of the parts."""
+        """Return the dimension of a side along which parts are cut."""
         factors = self.matmul.factors(side)
         return factors.index(self.loop.factor) if self.loop.factor in factors else None
 
     def ring_lines(self, ways: tuple[str, ...]) -> Lines:
-        """Return where this device is in its ring, and who sends to whom."""
+        """Return this device's place in its ring, and the (sender, receiver) pairs."""
         signs = {"up": "+", "down": "-"}
         sends = (f"{way} = {self.ring.sends(signs[way], self.loop.count)}" for way in ways)
         rings = [] if self.ring.devices is None else [f"rings = {self.ring.devices}"]
@@ -71,7 +70,7 @@ class _Rotation:
         return [*order, f"me = {self.ring.place}", *rings, *sends]
 
     def start(self, device: str, half: int) -> str:
-        """Return where the part of a device starts, or one half of it."""
+        """Return the start of a device's part, or of half of it."""
         offset = f" + {self.step}" if half else ""
         if self.ring.order is None:
             return f"{device} % {self.loop.count} * {self.size}{offset}"
@@ -82,7 +81,7 @@ class _Rotation:
         return f"lax.dynamic_slice_in_dim({name}, {start}, {self.step}, axis={axis})"
 
     def multiplied(self, a: str, b: str) -> str:
-        """Return the product of two arrays, summed as a device does."""
+        """Return the product of two arrays, summed like on a device."""
         return f"jnp.matmul({a}, {b}, preferred_element_type=jnp.{self.matmul.sum_dtype})"
 
 
@@ -116,7 +115,7 @@ class _Gathered(_Rotation):
         return lines + self._turned(names, zeros, hops)
 
     def _added(self, names: list[str]) -> Lines:
-        """Return the function that adds what one turn multiplies."""
+        """Return the function that adds the product of one turn."""
         where = "before and behind" if len(names) == 2 else "before"
         what = "sum" if self.axis("out") is None else "result"
         product = f"the product of {'parts' if len(names) == 2 else 'the part'}"
@@ -130,7 +129,7 @@ class _Gathered(_Rotation):
         return [*lines, "    return c"]
 
     def _one(self, name: str, device: str, half: int) -> Lines:
-        """Return what adds the product of one part."""
+        """Return the text that adds the product of one part."""
         other: Side = "rhs" if self.loop.side == "lhs" else "lhs"
         axis, out = self.axis(other), self.axis("out")
         lines = [f"start = {self.start(device, half)}"]
@@ -169,12 +168,12 @@ class _Gathered(_Rotation):
 
 
 class _Scattered(_Rotation):
-    """The result is scattered: a part of it goes round, and every device adds its term."""
+    """The result is scattered: a part of it travels round, and every device adds its term."""
 
     def lines(self) -> Lines:
         both = self.loop.directions == 2
         ways = ("up", "down") if both else ("down",)
-        # A part ends at its own device: it starts at the next one in the direction of its way.
+        # A part ends at its own device, so it starts at the next one in its direction.
         signs = {"up": "-", "down": "+"}
         lines = [*self.ring_lines(ways), "", *self._term(), ""]
         names = ["low", "high"] if both else ["c"]
@@ -192,7 +191,7 @@ class _Scattered(_Rotation):
         return lines
 
     def _term(self) -> Lines:
-        """Return the function of a device's term of a part."""
+        """Return the function for a device's term of a part."""
         both = self.loop.directions == 2
         lines = [
             f"def term(device{', half' if both else ''}):",

@@ -1,4 +1,4 @@
-"""The product in a module of plain JAX: the statements that multiply two shards."""
+"""The product in a plain JAX module: the statements that multiply two shards."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shardwright.ir.multiplication import Multiplication
 
 @dataclass(frozen=True)
 class ProductText:
-    """Statements that make `c` of `a` and `b`, the functions of `jax_zeros` that they call, and
-    what else they use. `facts`: what a docstring says of them; `made`: the constants that they
-    read, `imports` what these take, by support module, and `settings` what the host gets of
-    them; `carried`: the bytes that a loop brings to a device, where it pads parts."""
+    """Statements that compute `c` from `a` and `b`, the functions of `jax_zeros` that they call,
+    and their other needs. `facts`: docstring lines on them; `made`: the constants that they read,
+    `imports` their imports by support module, and `settings` the host's arguments for them;
+    `carried`: the bytes that a loop brings to a device, if it pads parts."""
 
     lines: tuple[str, ...]
     calls: tuple[str, ...]
@@ -37,7 +37,7 @@ class ProductText:
 
 
 def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
-    """Return the product: one matmul of two shards, or a loop of such."""
+    """Return the product: one matmul of two shards, or a loop of matmuls."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     lines = comment(f"{steps.product}. {product_said(plan, steps)}")
     padding = padding_lines(product, steps)
@@ -71,7 +71,7 @@ _USED: dict[OwnName, str] = {
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
-    """Return the product in words, and what moves meanwhile."""
+    """Return in words the product, and the movement that overlaps with it."""
     product = plan.chosen.multiplication
     shapes = " by ".join(_shape(product, side) for side in ("lhs", "rhs"))
     said = f"The product of {shapes} on each device, {product.flops} flops"
@@ -82,7 +82,7 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
 
 
 def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop: in the order of the mesh, or that of the loop."""
+    """Return the rings of a loop, in mesh order or in the loop's own."""
     ring = _in_order(loop, steps, matmul)
     if not loop.order:
         return ring
@@ -96,7 +96,7 @@ def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
 
 
 def _in_order(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop: along axes where these are in the order of the mesh."""
+    """Return the rings of a loop along axes, if these are in mesh order."""
     names = steps.axes.over(loop.digits)
     place = f"number_of({loop.digits}, lax.axis_index(AXES))"
     if names is not None:
@@ -114,8 +114,8 @@ def _shape(product: Multiplication, side: str) -> str:
 
 
 def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
-    """Return the expression that makes the padding along j zero, which products would add; nothing
-    if shards have none."""
+    """Return the expression that zeroes the padding along j, which products would otherwise add;
+    empty if shards have none."""
     matmul = product.matmul
     j = matmul.batch + 1
     extent, size = matmul.extents[j], product.local_extents[j]

@@ -1,8 +1,8 @@
-"""What a module of a matmul does, step by step: operands move, devices multiply, the result moves.
+"""The steps of a matmul module: operands move, devices multiply, the result moves.
 
-The statements of a movement are those of a reshard's module (`steps/blocks.py`), of the variables
-`a` and `b` of the operands and `c` of the result. All steps of a module are numbered in their
-order; the product is one of them.
+A movement has the statements of a reshard's module (`steps/blocks.py`), applied to the variables
+`a` and `b` of the operands and `c` of the result. All steps of a module, including the product, are
+numbered in order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIABLES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 
 @dataclass(frozen=True)
 class MatmulStep:
-    """One movement of a side: its number, its words, its statements."""
+    """One movement of a side: its number, its description, its statements."""
 
     number: int
     side: Side
@@ -41,11 +41,11 @@ class MatmulStep:
 
     @property
     def received(self) -> int:
-        """Bytes that it brings to the busiest device."""
+        """Bytes received by the busiest device."""
         return int(self.block.received.max())
 
     def lines(self) -> Iterator[str]:
-        """Yield the statements, about the variable of the side."""
+        """Yield the statements, applied to the variable of the side."""
         name = VARIABLES[self.side]
         for statement in self.block.statements:
             if statement.function:
@@ -54,12 +54,12 @@ class MatmulStep:
 
 @dataclass(frozen=True)
 class MatmulSteps:
-    """The movements before the product, which is the `product`-th step, and those after it.
+    """The movements before the product, which is step `product`, and those after it.
 
-    `axes`: the axes of the program. `named`: whether the axes name those of all shardings, so that
-    operands and result are on one mesh of the program's axes. `rotated`: the movement whose place a
-    loop takes, with the product; `carried`: the bytes that the loop brings to a device, where these
-    are others than that movement's.
+    `axes`: the axes of the program. `named`: whether these can name the axes of all shardings, so
+    that operands and result share one mesh. `rotated`: the movement that a loop replaces together
+    with the product; `carried`: the bytes that the loop brings to a device, if they differ from
+    that movement's.
     """
 
     before: tuple[MatmulStep, ...]
@@ -104,7 +104,7 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
     number = 1
     for side in SIDES:
         rotates = chosen.loop is not None and chosen.loop.side == side
-        # The product takes a number; a movement of the result that a loop replaces has the same.
+        # The product has its own number; a result movement replaced by a loop shares it.
         number += side == "out" and not rotates
         found = list(_steps(plan, side, axes, number))
         number += side == "out" and rotates
@@ -118,7 +118,8 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
 
 
 def _axes(matmul: Matmul, chosen: MatmulCandidate) -> ProgramAxes:
-    """Return axes that name those of shardings, of the product, and of all steps, if any do."""
+    """Return axes that can name those of shardings, the product, and all steps, if there are
+    any."""
     steps = (step for plan in chosen.moves for step in plan.listed())
     cuts = [*_shardings(matmul), *_product(chosen)]
     for step in steps:
@@ -161,13 +162,13 @@ def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Ite
 
 
 def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) -> str | None:
-    """Return axes as a Python expression; None if the program has none of them."""
+    """Return axes as a Python expression; None if the program lacks some."""
     names = steps.axes.over(digits_of(matmul, refs))
     return None if names is None else quoted(names)
 
 
 def comment(text: str) -> list[str]:
-    """Return a step in words, as a comment in a function."""
+    """Return a step's description as a comment in a function."""
     return textwrap.wrap(
         text,
         WIDTH - len(INDENT),

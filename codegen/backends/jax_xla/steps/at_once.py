@@ -1,7 +1,7 @@
 """Gathers and all-to-alls of several dimensions as one collective each.
 
-What travels stands along one dimension, the first, by the digits of the devices in order: before
-and after it dimensions are split and turned.
+The moved parts are stacked along the first dimension, in the order of the devices' digits; before
+and after, dimensions are reshaped and transposed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ Ask = Callable[[str, Digits, list[str]], Statement]
 
 @dataclass(frozen=True)
 class StepChange:
-    """The minor-most digits that a dimension has gained (`is_new`) or lost."""
+    """The minor-most digits that a dimension gained (`is_new`) or lost."""
 
     axis: int
     digits: Digits
     is_new: bool
-    fits: bool  # whether the smaller shards lie at multiples of their size in the larger ones
+    fits: bool  # whether smaller shards lie at multiples of their size in the larger ones
 
     @property
     def count(self) -> int:
-        """How many small shards a large one has."""
+        """The number of small shards in a large one."""
         return math.prod(size for _, size in self.digits)
 
 
 def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
-    """Return one all-gather of shards of a shape along several dimensions: shards arrive one
-    after another along a new one, by the digits in order; each goes to its place. `shape`
-    becomes that of the result."""
+    """Return one all-gather of shards along several dimensions: shards arrive along a new
+    dimension, in digit order, and are moved to their places. `shape` becomes that of the result."""
     counts, rank = [change.count for change in changes], len(shape)
     split, order = [*counts, *shape], list[int]()
     places = {change.axis: number for number, change in enumerate(changes)}
@@ -54,9 +53,9 @@ def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> lis
 def exchanged(
     ask: Ask, pairs: tuple[tuple[int, StepChange], ...], shape: list[int]
 ) -> list[Statement]:
-    """Return one all-to-all that moves digits between several pairs of dimensions, (the one that
-    gains, lost): parts for every device stand one after another along the first dimension, as those
-    that arrive do. `shape` becomes that of the result."""
+    """Return one all-to-all that moves digits between several pairs of dimensions (gaining, lost):
+    the parts for each device are stacked along the first dimension, as are the received ones.
+    `shape` becomes that of the result."""
     counts, rank = [old.count for _, old in pairs], len(shape)
     losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
     split, front = list[int](), [0] * len(pairs)
@@ -84,8 +83,7 @@ def exchanged(
 
 
 def turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
-    """Return the expression that makes an array of a shape of one with its dimensions split and in
-    another order."""
+    """Return the expression that reshapes, transposes and reshapes an array."""
     return [
         Statement(f"x.{name}", tuple(map(str, numbers)))
         for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))

@@ -1,9 +1,9 @@
-"""The devices of a program as axes that its collectives name.
+"""A program's devices as axes that its collectives name.
 
-The steps of a plan are over digits (stride, size) of a device's position. Where the borders of all
-digits divide one another, the devices are an array with an axis between two borders, and every
-collective names axes of it. Otherwise the axes are those of the source, and a step over digits
-that they do not have goes by groups of devices.
+The steps of a plan are over digits (stride, size) of a device's position. If the borders of all
+digits divide one another, the devices form an array with one axis between neighbouring borders, and
+every collective names its axes. Otherwise the axes are those of the source, and a step over other
+digits uses groups of devices.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class ProgramAxes:
-    """Names and digits of the axes, major to minor; together they are the whole position."""
+    """Names and digits of the axes, major to minor; together they form the whole position."""
 
     names: tuple[str, ...]
     digits: Digits
 
     @staticmethod
     def of(source: Sharding, cuts: Iterable[Digits]) -> ProgramAxes:
-        """Return the coarsest axes that name the source's axes and the digits of all cuts, if
-        any do."""
+        """Return the coarsest axes that can name the source's axes and the digits of all cuts, if
+        there are any."""
         mesh = source.mesh
         own = mesh.refine((*source.used(), *source.unreduced))
         digits = tuple((mesh.digit(ref).stride, mesh.digit(ref).size) for ref in own)
@@ -38,7 +38,7 @@ class ProgramAxes:
         return _named(mesh, digits if cut is None else cut)
 
     def over(self, digits: Digits) -> tuple[str, ...] | None:
-        """Return the axes that digits are, major to minor; None if some are none."""
+        """Return the axes for digits, major to minor; None if some digit has none."""
         found: list[str] = []
         for stride, size in digits:
             inside = [
@@ -53,7 +53,7 @@ class ProgramAxes:
 
 
 def _borders(all_digits: Iterable[Digits], size: int) -> list[int]:
-    """Return where digits begin and end, ascending, the whole position included."""
+    """Return the borders of digits, ascending, the whole position included."""
     pairs = itertools.chain.from_iterable(all_digits)
     return sorted({1, size, *(end for low, count in pairs for end in (low, low * count))})
 
@@ -68,7 +68,7 @@ def _between(borders: list[int]) -> Digits | None:
 
 
 def _named(mesh: Mesh, digits: Digits) -> ProgramAxes:
-    """Return the digits with the names of axes, or sub-axes, of the mesh; others are of
+    """Return the digits with the names of axes or sub-axes of the mesh; others are named
     `devices`."""
     names = []
     for low, count in digits or ((1, 1),):

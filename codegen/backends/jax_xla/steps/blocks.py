@@ -1,10 +1,10 @@
-"""Steps of a basis plan as statements: a tiled collective over axes each, where it is one.
+"""Steps of a basis plan as statements: one tiled collective over axes each, where possible.
 
-A step over the minor-most digits of dimensions is a collective of JAX's where padded shards fit
-into one another (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step goes
-box by box (`support/xla_boxes.py`), as its own exchange or reduction says; no bytes are padding
-then. A sum that stays where it is is `lax.psum` whatever the shape, a maximum `lax.pmax`, a minimum
-`lax.pmin`; for these two a reduce-scatter is an all-to-all and a maximum of what arrives.
+A step over the minor-most digits of dimensions is a JAX collective if padded shards nest
+(`planner/basis/boxed.py`), and a permute moves padded shards. Any other step moves boxes
+(`support/xla_boxes.py`), according to its exchange or reduction, without padding. An in-place sum
+is `lax.psum` for any shape, a maximum `lax.pmax`, a minimum `lax.pmin`; for these two a
+reduce-scatter is an all-to-all followed by a local reduction.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ moved as integers or not."""
 
 @dataclass(frozen=True)
 class Block:
-    """The statements of one step that make `x` of `x`; `received`: bytes by rank."""
+    """The statements of one step, from `x` to `x`; `received`: bytes by rank."""
 
     statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
-    asked: tuple[Collective, ...] = ()  # None of them where it goes by boxes
-    laid: tuple[Laid, ...] = ()  # as passes over memory have them
-    is_padded: bool = True  # whether what boxes leave of a shard, its padding, is zero
+    asked: tuple[Collective, ...] = ()  # empty for a step by boxes
+    laid: tuple[Laid, ...] = ()  # for counting passes over memory
+    is_padded: bool = True  # whether boxes leave zero padding in a shard
 
     @property
     def uses(self) -> frozenset[OwnName]:
@@ -75,7 +75,7 @@ class Block:
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
-        """Yield the statements; the last one makes `result`."""
+        """Yield the statements; the last one assigns `result`."""
         *first, last = self.statements
         for statement in first:
             yield from statement.lines("x")
@@ -84,18 +84,18 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Makes the blocks of the steps of one plan. `axes`: None where the program has no axes of
-    meshes, since they list their devices in different orders. `outermost`: collectives are along a
-    first dimension, made for them where it is another one, as XLA on CPU wants them: it transposes
-    element by element before and after any other. There a sum everywhere, cut, takes less time than
-    one that is scattered along another dimension, though it moves twice as much."""
+    """Writes the steps of one plan. `axes`: None if the meshes list their devices in different
+    orders, so that the program has no mesh axes. `outermost`: collectives use a first dimension,
+    created if necessary, as XLA on CPU prefers: for any other it transposes element by element
+    before and after. There an all-reduce followed by a slice is also faster than a reduce-scatter
+    along another dimension, although it moves twice as much."""
 
     source: Mesh
     dtype: str
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    started: PythonValue = ZERO  # what a reduction starts from
-    empty: PythonValue = ZERO  # what terms hold that have no value
+    started: PythonValue = ZERO  # initial value of a reduction
+    empty: PythonValue = ZERO  # value of missing terms
     outermost: bool = False
 
     @property
@@ -104,7 +104,7 @@ class Blocks:
         return DTYPES[self.dtype]
 
     def of(self, number: int, step: Step) -> Block:
-        """Return the block of a plan's step, which is the number-th."""
+        """Return the block of a plan's step, given its number."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
@@ -120,7 +120,7 @@ class Blocks:
         return self._block(made or [Statement("", ())], asked, laid)
 
     def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-        """Return the collectives that an exchange is; None if it goes by boxes."""
+        """Return the collectives equal to an exchange; None if it moves boxes."""
         moves = _matched(before, after)
         is_cut = (
             moves is not None and moves.slices and _padded([*before.local_shape], before, after)
@@ -155,7 +155,7 @@ class Blocks:
         return Block(made, received, asked=asked, laid=laid)
 
     def _ranks_of(self, layout: Layout) -> list[int]:
-        """Return the number of the shard that each rank holds."""
+        """Return the shard number of each rank."""
         number = np.zeros(self.ids.size, dtype=np.int64)
         positions = np.arange(self.ids.size, dtype=np.int64)
         if self.axes is None:
@@ -165,14 +165,14 @@ class Blocks:
         return number.tolist()
 
     def _placed(self, before: Layout, after: Layout) -> Statement:
-        """Make terms of replicas: that of coordinate 0 keeps what it holds."""
+        """Turn replicas into terms: the one at coordinate 0 keeps its value."""
         digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
         index, uses = self._index(digits)
         arguments = (f"{index} == 0", "x", self.empty.text)
         return Statement("jnp.where", arguments, ("jnp", *uses, *self.empty.uses))
 
     def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
-        """Return the number that digits of this device's position make, and what it uses."""
+        """Return the number formed by digits of this device's position, and the names it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
             return f"number_of({digits}, lax.axis_index(AXES))", ("number_of", "lax")
@@ -181,8 +181,8 @@ class Blocks:
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
     ) -> tuple[list[Statement], list[Collective], list[Laid]]:
-        """Return statements, the collectives among them, and all as passes over memory have
-        them."""
+        """Return statements, their collectives, and all operations for counting passes over
+        memory."""
         shape, asked, laid = list(before.local_shape), list[Collective](), list[Laid]()
         call = partial(self._collective, before.mesh)
         made = _padded(shape, before, after)
@@ -233,14 +233,13 @@ class Blocks:
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
-        # XLA proves more of where the rows begin if it need not allow for negative indices.
+        # XLA proves more about the start of rows if indices cannot be negative.
         more = (f"axis={change.axis}", "allow_negative_indices=False")
         how = ("x", f"{index} * {size}", str(size), *more)
         return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
     def _collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
-        """Return `lax.op` over the axes that digits of the positions of a mesh are, or among the
-        groups that they make."""
+        """Return `lax.op` over the axes for digits of mesh positions, or among groups."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
             return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
@@ -282,8 +281,8 @@ class Blocks:
         return self._block(scattered, [asked], [*padded, summed])
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
-        """Return a reduce-scatter: one collective for sums; for the others every device gets all
-        terms of its shard, one after the other along a new dimension, and reduces them."""
+        """Return a reduce-scatter: one collective for sums; otherwise every device gets all terms
+        of its shard, along a new dimension, and reduces them."""
         axis, mesh = change.axis, reduction.before.mesh
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
@@ -306,9 +305,9 @@ class Blocks:
         ]
 
     def _is_turned(self, axis: int, rank: int) -> bool:
-        """Return whether sums are scattered along a first dimension made for them. Of a last one
-        the TPU compiler often makes an all-reduce, which brings twice as much; but of bytes it does
-        so in either case, and then moves their padding too."""
+        """Return whether sums are scattered along a new first dimension. For a last dimension the
+        TPU compiler often uses an all-reduce, which brings twice as much; for bytes it always does,
+        and then moves their padding too."""
         return 0 < axis == rank - 1 and self.itemsize > 1
 
     def _block(self, made: list[Statement], asked: list[Collective], laid: list[Laid]) -> Block:
@@ -346,22 +345,22 @@ class Blocks:
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
-    """Return the hidden dimensions after a step along which one device has a value, and all before
-    it."""
+    """Return the hidden dimensions of which one device has a value after a step, and all devices
+    before."""
     pairs = zip(before.dims[: before.hidden], after.dims[: after.hidden], strict=True)
     return tuple(new for old, new in pairs if old.extent < new.extent)
 
 
 def _only_places(before: Layout, after: Layout) -> bool:
-    """Return whether a step makes terms of replicas and leaves everything else where it is."""
+    """Return whether a step only turns replicas into terms."""
     pairs = zip(before.dims, after.dims, strict=True)
     stays = all(old == new or old.extent < new.extent for old, new in pairs)
     return stays and bool(_new(before, after))
 
 
 def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
-    """Return the expression that makes dimensions that are to be cut as long as their parts
-    together; `shape` becomes that of the result."""
+    """Return the expression that pads dimensions to the total length of their parts; `shape`
+    becomes that of the result."""
     sides = before.dims[before.hidden :], after.dims[after.hidden :]
     ends = []
     for axis, (old, new) in enumerate(zip(*sides, strict=True)):
@@ -373,8 +372,7 @@ def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
 
 
 def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> Iterator[Laid]:
-    """Yield the all-to-all of a shard that moves digits between pairs of dimensions, (the one that
-    gains, lost)."""
+    """Yield the all-to-all that moves digits between pairs of dimensions (gaining, lost)."""
     places = [(Standing.of(shape, gains), Standing.of(shape, old.axis)) for gains, old in pairs]
     if len(pairs) == 1:
         ((gains, old),) = pairs
@@ -387,13 +385,13 @@ def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> I
 
 
 def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
-    """Return the passes that put in order what is gathered along several dimensions at once."""
+    """Return the passes that reorder data gathered along several dimensions at once."""
     return 0 if len(changes) == 1 else 1 + any(change.axis == rank - 1 for change in changes)
 
 
 def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-    """Return the collectives that an exchange is; None if shards do not fit into one another,
-    or where terms of sums change places too."""
+    """Return the collectives equal to an exchange; None if shards do not nest, or if terms of sums
+    move too."""
     changes = changes_of(before, after)
     terms = before.dims[: before.hidden], after.dims[: after.hidden]
     if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
@@ -402,9 +400,9 @@ def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None
 
 
 def changes_of(before: Layout, after: Layout) -> tuple[StepChange, ...] | None:
-    """Return the tensor dimensions that are cut otherwise, in order.
+    """Return the tensor dimensions that are cut differently, in order.
 
-    None where more changes than minor-most digits.
+    Return None if other than minor-most digits change.
     """
     found = []
     sides = before.dims[before.hidden :], after.dims[after.hidden :]

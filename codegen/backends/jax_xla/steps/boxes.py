@@ -1,4 +1,4 @@
-"""Steps that go box by box, as a module of plain JAX says them (`support/xla_boxes.py`)."""
+"""Steps by boxes, as stated in a plain JAX module (`support/xla_boxes.py`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardwright.ir.steps import ReduceStep, Step
 
 @dataclass(frozen=True)
 class StepBoxes:
-    """What a step by boxes is said to be: constants of the module, by the name they begin with.
+    """The constants of a step by boxes, by the prefix of their names.
 
-    `before`, `after`: per dimension (extent, cuts), a cut the digits of a position that it goes by.
-    `senders`: see the support module. `ids`: in which order of devices each side counts positions.
+    `before`, `after`: (extent, cuts) of each dimension; a cut has the position digits that it
+    follows. `senders`: see the support module. `ids`: the device orders of both sides.
     """
 
     before: tuple[tuple[int, tuple[Digits, ...]], ...]
@@ -27,14 +27,14 @@ class StepBoxes:
     ids: tuple[str, str]
 
     def looked_at(self, devices: int) -> int:
-        """Return at most how many boxes a module goes through, empty ones too, when it is
-        traced."""
+        """Return an upper bound on the boxes that a module visits when traced, empty ones
+        included."""
         holders = math.prod(size for _, size in self.senders[0])
         return devices * self.senders[2] * (devices // holders)
 
 
 def boxes_of(step: Step, source: Mesh) -> StepBoxes:
-    """Return a step in boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
+    """Return a step as boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
         own = pairs_of((*before.free, *step.reduction.kept))
@@ -55,7 +55,7 @@ def ids_of_ends(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
 
 
 def ids_name(mesh: Mesh, source: Mesh) -> str:
-    """Return the constant that lists a mesh's devices; `source`: that of SOURCE_IDS."""
+    """Return the constant that lists a mesh's devices; `source`: the mesh of SOURCE_IDS."""
     return "SOURCE_IDS" if same_devices(mesh, source) else "TARGET_IDS"
 
 
@@ -64,7 +64,7 @@ def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], 
 
 
 def _levels(dim: DimLayout) -> Iterator[Digits]:
-    """Yield the digits of each cut, the outermost first."""
+    """Yield the digits of each cut, outermost first."""
     if dim.is_flat:
         yield pairs_of(dim.digits)
         return

@@ -23,10 +23,10 @@ TERMS = "Dimension 0 of the {} stands for its unreduced axes, in the order of th
 def step_facts(
     plan: Plan, ends: Exchange, said: Sequence[str], received: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return lines that state layouts, terms, steps, traffic, memory and the devices' ranges.
+    """Return lines on layouts, terms, steps, traffic, memory and the devices' ranges.
 
-    `ends`: both sides as arrays have them. `said`, `received`: every step in words, and the bytes
-    that it brings to the busiest device.
+    `ends`: both sides' arrays. `said`, `received`: every step in words, and the bytes that the
+    busiest device receives in it.
     """
     return (
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "padded"),
@@ -42,7 +42,7 @@ def step_facts(
 
 
 def _term_lines(reshard: Reshard) -> list[str]:
-    """Return what the terms of either side are."""
+    """Return lines on the terms of either side."""
     source, target = reshard.source, reshard.target
     if reshard.transposed:
         return _transposed_lines(reshard)
@@ -55,7 +55,7 @@ def _term_lines(reshard: Reshard) -> list[str]:
 
 
 def _source_lines(reshard: Reshard) -> list[str]:
-    """Return what becomes of the terms of the source."""
+    """Return lines on the fate of the source's terms."""
     if not reshard.adds:
         return ["elements are the terms, and those of the target."]
     operator = reshard.source.operator
@@ -73,7 +73,7 @@ def _source_lines(reshard: Reshard) -> list[str]:
 
 
 def _transposed_lines(reshard: Reshard) -> list[str]:
-    """Return what the terms of cotangents are."""
+    """Return lines on the terms of cotangents."""
     lines = [""] if reshard.source.unreduced or reshard.target.unreduced else []
     if reshard.source.unreduced:
         lines += [
@@ -102,7 +102,7 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return what a device holds of the tensor at once, and why that is more than it should be."""
+    """Return the peak memory of the tensor on a device, and why it exceeds the default limit."""
     expected = plan.prediction
     if expected is None:
         return []

@@ -52,17 +52,17 @@ from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
-# A module goes through the boxes of a step, empty ones too, when it is traced.
+# A module visits this many boxes of a step at most, empty ones included, when traced.
 MOST_BOXES = 1 << 18
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The blocks of a plan's steps. `wire`: bytes into the busiest device, and into all.
+    """The blocks of a plan's steps. `wire`: bytes received by the busiest device, and by all.
 
-    `takes_term`, `gives_term`: whether the shards of the source, of the target, have a dimension of
-    terms. `axes`: None where the meshes list their devices in different orders. `empty`: the value
-    of the constant EMPTY, which terms without a value hold, or None.
+    `takes_term`, `gives_term`: whether source and target shards have a dimension of terms. `axes`:
+    None if the meshes list their devices in different orders. `empty`: the value of the constant
+    EMPTY, for missing terms, or None.
     """
 
     blocks: tuple[Block, ...]
@@ -80,7 +80,7 @@ class Steps:
 
     @property
     def calls(self) -> dict[str, tuple[str, ...]]:
-        """The functions of support that the module calls, by their modules."""
+        """The support functions that the module calls, by module."""
         return called_by_steps(self._uses)
 
     @property
@@ -90,12 +90,12 @@ class Steps:
 
     @property
     def boxes(self) -> bool:
-        """Whether some step goes by boxes."""
+        """Whether some step moves boxes."""
         return any(block.boxes is not None for block in self.blocks)
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """The statements that make the target shard `y` of the source shard `x`, commented."""
+        """Commented statements that compute the target shard `y` of the source shard `x`."""
         found = ["x = x[0]"] if self.takes_term else []
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
@@ -109,7 +109,7 @@ class Steps:
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """What steps by boxes are, as constants, and EMPTY."""
+        """The constants of steps by boxes, and EMPTY."""
         found: list[str] = []
         if self.empty:
             found += ["# What a term without the value holds, as bits."]
@@ -126,7 +126,7 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """Return how a plan is carried out, step by step."""
+    """Return the steps of a plan as statements."""
     reshard, operator = plan.reshard, plan.reshard.target.operator
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
@@ -150,8 +150,8 @@ def steps_of(plan: Plan) -> Steps:
 
 
 def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
-    """Return what changes nothing under an operator; `as_bits`: where elements are integers of the
-    dtype's width, the constant EMPTY."""
+    """Return the neutral element of an operator; `as_bits`: if elements are integers of the dtype's
+    width, the constant EMPTY."""
     if operator == "sum":
         return ZERO
     lowest = operator == "max"
@@ -159,7 +159,7 @@ def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
         return PythonValue(str(not lowest))
     if not is_floating(dtype):
         end = f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
-        if dtype in ("uint32", "uint64") and not lowest:  # JAX's own integers do not reach it
+        if dtype in ("uint32", "uint64") and not lowest:  # JAX's default integers cannot hold it
             end = f"jnp.dtype(DTYPE).type({end})"
         return PythonValue(end, ("jnp",))
     if as_bits:
@@ -176,7 +176,7 @@ def _digits(step: Step) -> Digits:
 
 
 def said_of(plan: Plan, step: Step) -> str:
-    """Return a step in words: what, over which axes, from which sharding to which."""
+    """Return a step in words: operation, axes, and both shardings."""
     if isinstance(step, ExchangeStep):
         return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
     ends = step.ends
@@ -197,7 +197,7 @@ def _comment(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class StepsText:
-    """The parts of a module's context that are those of a basis plan."""
+    """The parts of a module's context specific to a basis plan."""
 
     module: ModuleText
     host: HostText
@@ -206,7 +206,7 @@ class StepsText:
 
     @property
     def target_short(self) -> tuple[int, ...]:
-        """Dimensions of the result whose padding is still to be made zero."""
+        """Dimensions of the result whose padding must still be zeroed."""
         last = self.how.blocks[-1] if self.how.blocks else None
         if last is not None and last.boxes is not None and last.is_padded:
             return ()
@@ -232,7 +232,7 @@ def steps_text(plan: Plan, command: str) -> StepsText:
 
 
 def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
-    """Return the host side with the source's on the axes of the program."""
+    """Return the host side with the source's mesh on the axes of the program."""
     source = plan.reshard.source
     sizes = tuple((name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True))
     dims = [_entry(axes, source, dim.axes) for dim in source.dims]
@@ -249,13 +249,13 @@ def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> 
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Return whether a plan is emitted step by step: several, or one exchange of terms."""
+    """Return whether a plan is emitted step by step: several steps, or one exchange of terms."""
     sides = plan.reshard.source, plan.reshard.target
     return isinstance(plan, SteppedPlan) or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:
-    """Raise InputError for a plan that no module carries out step by step."""
+    """Raise InputError for a plan that modules cannot run step by step."""
     reshard = plan.reshard
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):

@@ -1,4 +1,4 @@
-"""Statements of a step, and how they print."""
+"""Statements of a step, and their printing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OwnName = Literal[
 
 
 def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return those of some names that are functions of support, by their modules."""
+    """Return the names that are support functions, by module."""
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted({*used} - {*LIBRARIES}):
         module = "xla_boxes" if name == "moved_by_boxes" else "xla_steps"
@@ -35,7 +35,7 @@ def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class PythonValue:
-    """A Python expression, and what it uses."""
+    """A Python expression and the names it uses."""
 
     text: str
     uses: tuple[OwnName, ...] = ()
@@ -46,9 +46,9 @@ ZERO = PythonValue("0")
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: what
-    its arguments need, and the function where that is one of support or a library; `name`: what it
-    makes beside `x`, for the next one."""
+    """`x = function(arguments)`, or `x = x` without a function; `uses`: names needed by its
+    arguments, and the function if from support or a library; `name`: a further result for the
+    next statement."""
 
     function: str
     arguments: tuple[str, ...]
@@ -56,7 +56,7 @@ class Statement:
     name: str = ""
 
     def of(self, name: str) -> Statement:
-        """Return the statement about another variable than `x`."""
+        """Return the statement applied to another variable than `x`."""
         function = self.function
         if function.startswith("x."):
             function = name + function[1:]
@@ -64,7 +64,7 @@ class Statement:
         return replace(self, function=function, arguments=arguments)
 
     def lines(self, name: str) -> list[str]:
-        """Return the statement with another name in the place of the first `x`."""
+        """Return the statement with the first `x` renamed."""
         if not self.function:
             return [f"{name} = x"]
         return called(f"{self.name or name} = {self.function}", list(self.arguments), indents=1)

@@ -1,1 +1,1 @@
-"""Run and check an emitted XLA module on forced CPU devices. In a worker only."""
+"""Run and check an emitted XLA module on forced CPU devices. Used in workers only."""

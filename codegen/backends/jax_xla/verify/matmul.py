@@ -1,4 +1,4 @@
-"""Run an emitted matmul of plain JAX on forced CPU devices. In a worker only."""
+"""Run an emitted plain JAX matmul on forced CPU devices. Used in workers only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 def multiplied(
     kind: type[MatmulExecution], module: ModuleType, case: MatmulCase
 ) -> tuple[str, ...]:
-    """Multiply as a kind of execution does; return the names of the checks passed."""
+    """Multiply with a kind of execution; return the names of the checks passed."""
     wide = max((case.dtype, case.out_dtype), key=lambda name: jnp.dtype(name).itemsize)
     with wide_types(wide):
         execution = kind(module, case)
@@ -75,25 +75,25 @@ class MatmulExecution:
         )
 
     def options(self) -> dict[str, Any]:
-        """Return what a module is given besides operands and mesh."""
+        """Return the module's arguments besides operands and mesh."""
         return {}
 
     def observed(self, seed: int) -> AbstractContextManager[None]:
-        """Return what to run a module in, for the poison of a number; it raises MismatchError."""
+        """Return a context for running a module with numbered poison; it raises MismatchError."""
         del seed
         return nullcontext()
 
     def poisons(self) -> tuple[float, float]:
-        """Return what padding of operands holds: what no result may have come by."""
+        """Return the padding of operands, which must not affect any result."""
         floating = jnp.issubdtype(jnp.dtype(self.case.dtype), jnp.floating)
         return (float("nan"), 3.0) if floating else (5.0, 3.0)
 
     def once(self, product: Product, fill: float) -> None:
-        """Multiply two operands in a jit, and compare what every device has."""
+        """Multiply two operands in a jit, and compare every device's result."""
         self._compare(product, jax.block_until_ready(self.function(*self._both(product, fill))))
 
     def eager(self, product: Product, fill: float) -> None:
-        """Multiply two operands outside of all jits; check that pads fill slots."""
+        """Multiply two operands outside jit; check that pads fill slots."""
         a, b = self._both(product, fill)
         self._compare(product, self._eager(a, b))
         self._pad((product.lhs, product.rhs))
@@ -102,7 +102,7 @@ class MatmulExecution:
         return jax.block_until_ready(self.module.matmul(a, b, self.mesh, **self.options()))
 
     def transpose(self, product: Product, fill: float, seed: int) -> None:
-        """Make both cotangents of that of a result, its padding poisoned."""
+        """Compute both cotangents from that of a result with poisoned padding."""
         case = self.case
         wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
         given = self.given(2, self._terms(2, wanted.result), fill)
@@ -111,17 +111,17 @@ class MatmulExecution:
             expect("dtype of a cotangent", str(found.dtype), case.dtype)
             values = self._slots(number, wanted.operands[number])
             within = 0 if wanted.within is None else self._slots(number, wanted.within[number])
-            # -0.0 is as right as 0.0.
+            # -0.0 is as correct as 0.0.
             if not (np.abs(np.asarray(found, np.float64) - values) <= within).all():
                 raise MismatchError(f"the derivative: the cotangent of {SIDES[number]} is wrong")
 
     def _terms(self, number: int, values: Numbers) -> Numbers:
-        """Return a tensor of a side, or the array of terms that all are it."""
+        """Return a tensor of a side, or an array whose terms all equal it."""
         place = self.case.placements[number]
         return np.broadcast_to(values, array_shape(place, self.case.shapes[number]))
 
     def _slots(self, number: int, values: Numbers) -> Numbers:
-        """Return numbers as the padded array of a side has them."""
+        """Return numbers as the padded array of a side."""
         bits = self._terms(number, values.astype(np.float64)).view(np.uint64)
         place = array_of(self.case.placements[number])
         padded: Numbers = oracle.padded(place, bits, 0).view(np.float64)
@@ -131,7 +131,7 @@ class MatmulExecution:
         return self.given(0, product.lhs, fill), self.given(1, product.rhs, fill)
 
     def given(self, number: int, values: Numbers, fill: float) -> Any:
-        """Return an operand, its padding poisoned, on its devices."""
+        """Return an operand with poisoned padding on its devices."""
         place, side = array_of(self.case.placements[number]), SIDES[number]
         dtype = jnp.dtype(self.case.out_dtype if side == "out" else self.case.dtype)
         poison = int(to_bits(np.array(fill, dtype)))
@@ -166,8 +166,8 @@ class MatmulExecution:
         same_product(value_of(wide_numbers(found), place), product, case.out_dtype)
 
     def shards(self, y: Any, logical: Bits, place: Placement) -> None:
-        """Check that every device has its part of the logical result, replicas bit by bit the
-        same, and zeros in its padding."""
+        """Check that every device has its part of the logical result, bitwise equal on replicas,
+        with zero padding."""
         numbers = {device: number for number, device in enumerate(jax.devices())}
         local = oracle.largest(place, logical.shape)
         exact = oracle.shards(place, logical)

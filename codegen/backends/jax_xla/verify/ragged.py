@@ -1,6 +1,6 @@
-"""`lax.ragged_all_to_all` by its definition, for devices that do not have it. In a worker only.
+"""`lax.ragged_all_to_all` by its definition, for devices without it. Used in workers only.
 
-On such devices a module takes another way (`lax.platform_dependent`); here it takes this one.
+On such devices a module takes another branch (`lax.platform_dependent`); here it takes this one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jax import lax
 
 @contextmanager
 def by_definition() -> Iterator[mock.Mock]:
-    """Make `lax.ragged_all_to_all`, inside, what its documentation says, and take it on every
-    platform where it is what is for no particular one; give what counts calls."""
+    """Replace `lax.ragged_all_to_all` inside by its documented meaning, and use it on every
+    platform in branches for no particular one; return a counter of calls."""
     as_it_is = lax.platform_dependent
 
     def chosen(*given: Any, default: Callable[..., Any], **platforms: Callable[..., Any]) -> Any:
@@ -46,8 +46,8 @@ def _defined(
 ) -> Any:
     """Return `output` with the rows that every device sends this one, one slice from each.
 
-    A slice that its receiver expects to be of another size, or that does not lie within both
-    arrays, is undefined: it leaves the rows as they are.
+    A slice of another size than its receiver expects, or outside either array, is undefined: it
+    leaves the rows unchanged.
     """
     me = lax.axis_index(axis_name)
     tables = (input_offsets, send_sizes, output_offsets)

@@ -1,4 +1,4 @@
-"""Run an emitted XLA module on forced CPU devices. In a worker only."""
+"""Run an emitted XLA module on forced CPU devices. Used in workers only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ CHECKS = ("values", "padding", "pad", "unpad")
 
 
 def missed() -> Iterator[str]:
-    """Yield what is wrong with how faults are found, nothing if they are: one bit of one
-    element."""
+    """Yield planted faults that checks miss, such as one bit of one element."""
     right = np.arange(4, dtype=np.uint32)
     wrong = to_bits(jax.jit(lambda x: x.at[3].add(1))(right))
     try:
@@ -34,40 +33,40 @@ def missed() -> Iterator[str]:
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane, one with a ragged all-to-all also as it is here; the
-    names of the checks passed."""
+    """Execute the module on every bit plane, one with a ragged all-to-all also in its local form;
+    return the names of the checks passed."""
     with wide_types(case.dtype):
         with ragged.by_definition() as stand_in:
             execution = Execution(module, case)
             passed = (*CHECKS, *execution.passed(), *execution.bounded())
         if not stand_in.called:
             return passed
-        jax.clear_caches()  # or what is traced stays
+        jax.clear_caches()  # otherwise the traced branch stays
         Execution(module, case).passed()
         return (*passed, BY_DEFINITION)
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return what can be told without moving anything: nothing more than of every module."""
+    """Return the checks that need no data: none beyond those of every module."""
     del module, case
     return ()
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute the module of a group on every bit plane of every member; the checks passed."""
+    """Execute a group's module on every bit plane of every member; return the checks passed."""
     return executed(module, group)
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module of a relayout; the names of the checks passed."""
+    """Execute a relayout's module; return the names of the checks passed."""
     return jax_relayout.executed(module, case)
 
 
 def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Execute the module of a model; the names of the checks passed."""
+    """Execute a model's module; return the names of the checks passed."""
     return jax_model.executed(module, case)
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply by the module of a matmul; the names of the checks passed."""
+    """Multiply with a matmul's module; return the names of the checks passed."""
     return matmul.run(module, case)

@@ -1,1 +1,1 @@
-"""Compile an emitted JAX module for a TPU, without one. In a worker only."""
+"""Compile an emitted JAX module for a TPU, without one. Used in workers only."""

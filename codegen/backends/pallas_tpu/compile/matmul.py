@@ -30,7 +30,7 @@ def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
     mesh = _mesh(module, job)
     program, given = _program(module, job, mesh, lambda a, b: module.matmul(a, b, mesh))
     code = _compiled(program, given, len(module.IDS))
-    if registry.contract(job.emitted).collective:  # what kernels send is not in the HLO
+    if registry.contract(job.emitted).collective:  # sends of kernels are not in the HLO
         code = replace(code, wire_bytes=module.WIRE_BYTES)
     if job.files is not None:
         exported = export.export(program, platforms=["tpu"])(*given)
@@ -71,14 +71,14 @@ def _behind(shape: tuple[int, ...], padded: tuple[int, ...]) -> list[tuple[int, 
 
 
 def _mesh(module: ModuleType, job: Job) -> Any:
-    """Return the mesh of lhs over the first devices of a topology, by the order of their ids."""
+    """Return the mesh of lhs over the first devices of a topology, in id order."""
     chosen = placed(len(module.IDS), job.target, aside=job.aside)
     by_id = dict(zip(sorted(module.IDS), chosen, strict=True))
     return module._LHS.mesh_of([by_id[device] for device in module.IDS])
 
 
 def _program(module: ModuleType, job: Job, mesh: Any, function: Function) -> tuple[Any, list[Any]]:
-    """Return a function as JAX compiles it, and its arguments."""
+    """Return a jitted function, and its arguments."""
     wide = max(jnp.dtype(name).itemsize for name in (module.DTYPE, module.OUT_DTYPE))
     jax.config.update("jax_enable_x64", job.what == "x64_matmul" or wide == 8)
     given = [

@@ -33,7 +33,8 @@ from shardwright.ir.errors import InputError
 
 @dataclass(frozen=True)
 class _Program:
-    """A function to compile, its one argument, and where to put its result (None: as it says)."""
+    """A function to compile, its one argument, and the placement of its result (None:
+    unspecified)."""
 
     function: Callable[[Any], Any]
     argument: Any
@@ -41,7 +42,7 @@ class _Program:
 
     @property
     def sharding(self) -> Any:
-        """Return how the argument, or the first array of a group, is sharded."""
+        """Return the sharding of the argument, or of a group's first array."""
         return jax.tree.leaves(self.argument)[0].sharding
 
     def jit(self) -> Any:
@@ -88,8 +89,8 @@ def _grouped(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _staging_bytes(module: ModuleType) -> int:
-    """Return what the kernels of a module need of HBM besides the shards: staging areas, and slots
-    that tiles are forwarded through."""
+    """Return the HBM that a module's kernels need besides the shards: staging areas, and slots of
+    forwarded tiles."""
     return max(_staging(program, DTYPES[module.DTYPE]) for program in programs_of(module))
 
 
@@ -105,12 +106,12 @@ def _staging(program: Any, itemsize: int) -> int:
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
-    """Return the code with what only the module says: what its kernels move, beside XLA's
-    collectives, of which a module should have none, or all where these do not say what they
-    move."""
+    """Return the code with the bytes that only the module states: its kernels' moves, in addition
+    to XLA's collectives, of which such a module should have none, or all if the kernels do not
+    state theirs."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
-    # In plain JAX the collectives are all that moves.
+    # In plain JAX all moves are collectives.
     return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)
 
 
@@ -134,7 +135,6 @@ def compile_xla(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _whole(module: ModuleType, job: Job) -> _Program:
-    """Return `reshard` on the padded global array."""
     mesh, target_mesh = _meshes(module, job.target, aside=job.aside)
     return _Program(
         lambda x: module.reshard(x, mesh, target_mesh=target_mesh),
@@ -144,8 +144,8 @@ def _whole(module: ModuleType, job: Job) -> _Program:
 
 
 def _inner(module: ModuleType, job: Job) -> _Program:
-    """Return what `reshard` runs between two lists of devices, which one jit cannot have: the
-    program on the union of both meshes, its shards stacked by rank."""
+    """Return the inner program of `reshard` between two lists of devices, which one jit cannot
+    have: on the union of both meshes, with shards stacked by rank."""
     ranks = _ranks(module)
     chosen = placed(len(_ranks(module)), job.target, aside=job.aside)
     union = Mesh(np.array(chosen), ("device",))
@@ -155,7 +155,7 @@ def _inner(module: ModuleType, job: Job) -> _Program:
 
 
 def _set_widths(module: ModuleType, job: Job) -> None:
-    """Let JAX have 64-bit types where the module's is one, or where the job asks for them."""
+    """Enable 64-bit types in JAX if the module has one, or the job requests them."""
     jax.config.update("jax_enable_x64", job.what == "x64" or DTYPES[module.DTYPE] == 8)
 
 
@@ -164,7 +164,7 @@ def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.
 
 
 def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
-    # What JAX traced for an earlier program, perhaps with other widths of integers, is no help.
+    # An earlier program's trace, perhaps with other integer widths, must not be reused.
     jax.clear_caches()
     start = time.perf_counter()
     lowered = program.jit().lower(program.argument)
@@ -186,10 +186,10 @@ def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
 
 
 def _artifacts(module: ModuleType, job: Job, program: _Program) -> dict[str, bytes]:
-    """Return the exported program, and what it takes to call it, by ending of the file's name.
+    """Return the exported program, and the data to call it, by file suffix.
 
-    `device_ids[r]` is the logical id of rank r, the topology's r-th device; the mesh is what the
-    argument is sharded over, `mesh_devices` its devices by position, as numbers in the topology.
+    `device_ids[r]` is the logical id of rank r, the topology's r-th device; `mesh` is the
+    argument's, `mesh_devices` its devices by position, as indices into the topology.
     """
     exported = export.export(program.jit(), platforms=["tpu"])(program.argument)
     (result,) = exported.out_avals
@@ -212,12 +212,12 @@ def _same_devices(module: ModuleType) -> bool:
 
 
 def _ranks(module: ModuleType) -> list[int]:
-    """Return the device with the r-th of these ids is the topology's r-th."""
+    """Return the ids by rank: the device with the r-th id is the topology's r-th."""
     return sorted({*module.SOURCE_IDS, *module.TARGET_IDS})
 
 
 def _meshes(module: ModuleType, topology: str, *, aside: bool = False) -> tuple[Mesh, Mesh]:
-    """Return the source and the target mesh over devices of a topology, as `placed` picks them."""
+    """Return the source and target meshes over devices of a topology, chosen by `placed`."""
     ranks = _ranks(module)
     by_id = dict(zip(ranks, placed(len(ranks), topology, aside=aside), strict=True))
     return (
@@ -232,7 +232,8 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 
 
 def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
-    """Return the first devices of a topology; `aside`: its last one in place of the last of these.
+    """Return the first devices of a topology; `aside`: replace the last of these by the topology's
+    last.
 
     Raises InputError if there are too few.
     """
@@ -254,8 +255,8 @@ def _check_placed(wanted: int, topology: str) -> None:
 
 @cache
 def devices_of(topology: str) -> list[Any]:
-    """Return the devices of a topology by id (they are listed host by host), whose compiler has
-    been started, so that the first program's seconds are its own."""
+    """Return the devices of a topology by id (they are listed host by host), with the compiler
+    already started, so that the first program's seconds are its own."""
     listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     devices = sorted(listed, key=lambda device: device.id)
     one = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())

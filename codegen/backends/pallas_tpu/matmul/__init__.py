@@ -1,1 +1,1 @@
-"""Modules of matmuls whose parts travel while devices multiply, in Pallas kernels for TPUs."""
+"""Matmul modules whose parts travel during the product, in Pallas kernels for TPUs."""

@@ -1,8 +1,8 @@
 """Where the blocks of a matmul's kernel are in its arrays, as expressions of a product `block`.
 
-An extent need not be a multiple of its blocks: the last one ends with the extent, in whole tiles of
-memory, of which XLA keeps whole ones anyway. So nothing is padded before a kernel, or cut after it,
-but where parts of an array do not begin at a tile.
+An extent need not be a multiple of its blocks: the last one ends with the extent, rounded up to
+whole memory tiles, which XLA allocates anyway. So nothing is padded before a kernel or cut after
+it, unless parts of an array do not begin at a tile.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 
 @dataclass(frozen=True)
 class BlockedArray:
-    """An array of a side as a kernel takes it. `extents`: of one part along `factor`, (batch, i, j,
-    k), of which it has `parts`, each of `halves`; `blocks`: of a product; `pitch`: of halves where
-    these are `apart`, since they do not begin at tiles; `itemsize`: bytes of an element; `tiled`:
-    whether it has whole tiles of memory."""
+    """A side's array in the kernel's form. `extents`: of one part along `factor`, (batch, i, j, k);
+    there are `parts`, each of `halves`; `blocks`: of a product; `pitch`: of halves if they are
+    `apart` because they do not begin at tiles; `itemsize`: bytes of an element; `tiled`: whether it
+    has whole memory tiles."""
 
     side: str
     extents: Extents
@@ -45,19 +45,19 @@ class BlockedArray:
         pitch: int,
         itemsize: int,
     ) -> BlockedArray:
-        """Return an array, its halves apart if any does not begin at a tile."""
+        """Return an array, with halves apart if any does not begin at a tile."""
         found = BlockedArray(side, extents, blocks, factor, parts, halves, pitch, itemsize)
         starts = (halves[0] * (len(halves) - 1), sum(halves) * (parts > 1))
         tiled = factor not in DIMS[side] or not any(start % found.tile(factor) for start in starts)
         return replace(found, apart=not tiled)
 
     def come(self, *, tiled: bool) -> BlockedArray:
-        """Return the places for what is of one part, halves apart; `tiled`: in whole tiles, where
-        the blocks that come to it together have to be what is waited for."""
+        """Return the places for arrivals of one part, halves apart; `tiled`: in whole tiles, if the
+        arriving blocks together must match the wait."""
         return replace(self, parts=1, apart=True, tiled=tiled)
 
     def tile(self, factor: int) -> int:
-        """Return what memory has whole tiles of along a factor."""
+        """Return the memory tile along a factor."""
         rows = 8 if self.itemsize > 1 else 32
         return (1, rows, LANES)[DIMS[self.side].index(factor)]
 
@@ -70,8 +70,8 @@ class BlockedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape in HBM. Memory keeps arrays of few rows in smaller tiles, and those of bytes
-        whose rows are not all of 32: these have whole tiles of rows."""
+        """Its shape in HBM. Arrays of few rows, and byte arrays whose rows are not multiples of 32,
+        would be stored in smaller tiles, so they get whole tiles of rows."""
         places = self.pitch * self.parts * len(self.halves)
         batch, rows, columns = (
             places if f == self.factor and self.apart else extent
@@ -83,8 +83,8 @@ class BlockedArray:
 
     @property
     def pieces(self) -> tuple[object, ...]:
-        """The axis of halves that are apart, their pitch, then start and size of each; nothing
-        where they are not."""
+        """The axis of halves that are apart, their pitch, then start and size of each; otherwise
+        nothing."""
         if not self.apart:
             return ()
         sizes = self.halves * self.parts
@@ -93,7 +93,7 @@ class BlockedArray:
         return DIMS[self.side].index(self.factor), self.pitch, *pieces
 
     def start(self, factor: int, part: str = "part_of(block)", way: str = "block.way") -> str:
-        """Return where a half of a part begins along a factor."""
+        """Return the start of half a part along a factor."""
         if factor != self.factor:
             return "0"
         step, by = self.halves[0], sum(self.halves)
@@ -104,22 +104,22 @@ class BlockedArray:
         return summed(terms)
 
     def block_start(self, factor: int) -> str:
-        """Return where a block begins along a factor."""
+        """Return the start of a block along a factor."""
         number = [(self.blocks[factor], f"block.{FACTORS[factor]}")]
         terms = [self.start(factor), summed(number) if self.count(factor) > 1 else "0"]
         found = " + ".join(term for term in terms if term != "0") or "0"
         return hinted(found, self.tile(factor))
 
     def count(self, factor: int) -> int:
-        """Return how many blocks a half of a part has along a factor."""
+        """Return the number of blocks of half a part along a factor."""
         return -(-max(self.ends(factor)) // self.blocks[factor])
 
     def ends(self, factor: int) -> tuple[int, ...]:
-        """Return where a half of a part ends along a factor, by way if that makes a difference."""
+        """Return the end of half a part along a factor, by direction if they differ."""
         return self.halves if factor == self.factor else (self.extents[factor],)
 
     def block_size(self, factor: int) -> str:
-        """Return how much there is of a block along a factor, in whole tiles."""
+        """Return the actual size of a block along a factor, in whole tiles."""
         tile, block = self.tile(factor), self.blocks[factor]
         ends = [round_up(end, tile) for end in self.ends(factor)]
         if all(end % block == 0 for end in ends):
@@ -130,15 +130,15 @@ class BlockedArray:
         return hinted(f"minimum({block}, {by_way(ends)}{before})", tile)
 
     def block(self, name: str, *lead: str) -> str:
-        """Return a block in an array of a name, after the numbers of what has several."""
+        """Return a block in a named array, after the indices of leading dimensions."""
         batch, *dims = DIMS[self.side]
         spans = [f"pl.ds({self.block_start(f)}, {self.block_size(f)})" for f in dims]
         first = self.block_start(batch)
-        first = "np.int32(0)" if first == "0" else first  # else of 64 bits where JAX has those
+        first = "np.int32(0)" if first == "0" else first  # else 64 bits if JAX allows those
         return f"{name}.at[{', '.join([*lead, first, *spans])}]"
 
     def place(self, name: str, slot: str) -> str:
-        """Return what there is of a block in a slot of VMEM."""
+        """Return the actual part of a block in a VMEM slot."""
         _, *dims = DIMS[self.side]
         sizes = [self.block_size(f) for f in dims]
         is_whole = sizes == [str(self.blocks[f]) for f in dims]
@@ -146,7 +146,7 @@ class BlockedArray:
         return f"{name}.at[{', '.join([slot, *spans])}]"
 
     def half(self, name: str, *lead: str) -> str:
-        """Return what goes on `way` of the only part, in an array of a name."""
+        """Return the half of the only part that goes in direction `way`, in a named array."""
         tile = self.tile(self.factor)
         sizes = [round_up(half, tile) for half in self.halves]
         start = hinted(self.start(self.factor, way="way"), tile)
@@ -155,7 +155,7 @@ class BlockedArray:
         return f"{name}.at[{', '.join([*lead, *dims])}]"
 
     def half_bytes(self, way: int) -> int:
-        """Return how many bytes go on a way of the only part."""
+        """Return the bytes of that half."""
         dims = zip(DIMS[self.side], self.shape, strict=True)
         extents = (
             round_up(self.halves[way], self.tile(f)) if f == self.factor else size
@@ -175,12 +175,12 @@ def summed(terms: list[tuple[int, str]]) -> str:
 
 
 def hinted(text: str, tile: int) -> str:
-    """Return an index that the compiler is told to be a multiple of a tile."""
+    """Return an index declared to the compiler as a multiple of a tile."""
     return text if text.isdecimal() or tile == 1 else f"multiple({text}, {tile})"
 
 
 def by_way(sizes: Sequence[int], way: str = "block.way") -> str:
-    """Return a size of a way."""
+    """Return the size for a direction."""
     if len(set(sizes)) == 1:
         return str(sizes[0])
     return f"by_way({way}, {', '.join(map(str, sizes))})"

@@ -1,8 +1,8 @@
-"""Blocks of a matmul's kernel: what of the operands and of the result is in VMEM at a time.
+"""Blocks of a matmul's kernel: the parts of operands and result in VMEM at a time.
 
-A block has whole tiles of memory and a size that, as often as it takes, reaches little over an
-extent: the MXU multiplies what is behind that too. It is as large as VMEM allows, up to MOST:
-between copies the MXU has the more to do.
+A block has whole memory tiles and a size whose multiples exceed an extent only slightly, because
+the MXU multiplies the excess too. It is as large as VMEM allows, up to MOST, which gives the MXU
+more work between copies.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MOST_SLOTS = 64
 @dataclass(frozen=True)
 class BlockSizes:
     """The blocks of a product. `sizes`: of one, (batch, i, j, k); `stays`: whether all blocks of
-    the operand that does not travel stay in VMEM, `keeps`: all sums, where every part adds to all
-    of them; `nbytes`: what all of it takes."""
+    the operand that does not travel stay in VMEM; `keeps`: whether all sums do, if every part adds
+    to all of them; `nbytes`: total VMEM."""
 
     sizes: Extents
     stays: bool
@@ -53,8 +53,8 @@ class BlockSizes:
 
 @dataclass(frozen=True)
 class LocalProduct:
-    """What is cut into blocks: what goes on one way of a part. `travels`: "a", "b" or "c", parts
-    along a factor; `dtype`, `out`: of the operands and of the result."""
+    """The product to cut into blocks: of the part in one direction. `travels`: "a", "b" or "c", in
+    parts along a factor; `dtype`, `out`: of operands and result."""
 
     extents: Extents
     travels: str
@@ -99,8 +99,8 @@ class LocalProduct:
         return math.prod(counts[f] for f in DIMS[side]) if stays and is_same else 2
 
     def _is_possible(self, sizes: Extents, stays: bool, keeps: bool) -> bool:
-        """Return whether semaphores are enough for what stays; and, where sums are in HBM, whether
-        they are there again before they are read, which takes four blocks of them."""
+        """Return whether semaphores suffice for blocks that stay; and, if sums are in HBM, whether
+        they are back before they are read, which takes four blocks of them."""
         counts = self._counts(sizes)
         few = max(self._slots(side, counts, stays=stays) for side in "ab") <= MOST_SLOTS
         return few and (keeps or self.factor != DIM_J or math.prod(counts) // counts[DIM_J] >= 4)
@@ -120,13 +120,13 @@ class LocalProduct:
 
 
 def unit_of(factor: int, dtype: str, out: str) -> int:
-    """Return what blocks have a multiple of along a factor, for operands and results of types."""
+    """Return the unit of block sizes along a factor, for these operand and result types."""
     return (1, 32 // min(itemsize(dtype), itemsize(out)), LANES, LANES)[factor]
 
 
 def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
-    """Return how much of a part goes on each way, as the kernel cuts it: whole tiles on the first
-    if both then are as many blocks, else as much on either.
+    """Return the sizes of a part's halves in both directions: whole tiles in the first if both then
+    have equally many blocks, else equal halves.
 
     >>> halves_of(1030, 2, 16, 528), halves_of(40, 2, 16, 16), halves_of(40, 1, 16, 16)
     ((528, 502), (20, 20), (40,))
@@ -140,7 +140,7 @@ def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
 
 
 def stretch_of(size: int) -> int:
-    """Return how much of a block is multiplied at a time along j: the most that divides it.
+    """Return the step along j in which a block is multiplied: the largest that divides it.
 
     >>> stretch_of(4096), stretch_of(2560), stretch_of(1408), stretch_of(384)
     (1024, 640, 128, 384)
@@ -149,9 +149,9 @@ def stretch_of(size: int) -> int:
 
 
 def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> int:
-    """Return the size of a block along a dimension: a multiple of a unit, at most `most`, such that
-    blocks reach little over the extent and are few; `stretched`: whether kernels multiply it in
-    stretches.
+    """Return the block size along a dimension: a multiple of a unit, at most `most`, such that
+    blocks exceed the extent slightly and are few; `stretched`: whether kernels multiply it in
+    steps.
 
     >>> block_of(1024, 8, 512), block_of(8200, 8, 512), block_of(8200, 128, 1024), block_of(5, 8, 8)
     (512, 456, 768, 8)

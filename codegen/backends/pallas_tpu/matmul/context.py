@@ -1,7 +1,6 @@
-"""The module of a matmul with a Pallas kernel: parts go round rings while devices multiply.
+"""The module of a matmul with a Pallas kernel: parts travel round rings while devices multiply.
 
-What else moves does so by collectives, as in a module of plain JAX. Where a plan has no loop, the
-product is XLA's.
+Other movements are collectives, as in a plain JAX module. Without a loop, XLA computes the product.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ JAX = (
 
 
 def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for what this backend does not do."""
+    """Raise InputError for matmuls that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
     refuse_dtype(matmul, NAME, DTYPES)
 
@@ -52,8 +51,8 @@ def refuse_matmul(matmul: Matmul) -> None:
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a module; `backward`: the modules beside it that make the cotangents of
-    lhs and of rhs; `collective_id`: of its kernel."""
+    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
+    rhs; `collective_id`: of its kernel."""
 
     def product(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
         return _product(plan, steps, collective_id)
@@ -63,7 +62,7 @@ def render_matmul(
 
 
 def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-    """Return the kernel of a plan with a loop, as a constant of a program's module."""
+    """Return the kernel of a plan with a loop, as a constant for a program's module."""
     refuse_matmul(plan.matmul)
     if plan.chosen.loop is None:
         raise InternalError("a kernel of a program is of a plan with a loop")
@@ -73,7 +72,7 @@ def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingT
 
 
 def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> ProductText:
-    """Return the product: a kernel where parts travel meanwhile, else XLA's."""
+    """Return the product: a kernel if parts travel meanwhile, else XLA's."""
     loop = plan.chosen.loop
     if loop is None:
         plain = product_lines(plan, steps)

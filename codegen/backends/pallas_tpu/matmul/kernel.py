@@ -1,4 +1,4 @@
-"""The kernel of a matmul: what travels, round which rings, in which blocks."""
+"""The kernel of a matmul: the travelling side, the rings, and the blocks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MOST_SEMAPHORES = 192
 class BlockedProduct:
     """A device's product of `extents`, (batch, i, j, k), in blocks, while parts of `travels` along
     `factor` go round rings of `size` devices, halves of each on its ways. `stays`: whether all
-    blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums do, where
-    every part adds to all; `dtype`, `sum_dtype`, `out_dtype`: of operands, sums and the result."""
+    blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums do, if every
+    part adds to all; `dtype`, `sum_dtype`, `out_dtype`: of operands, sums and result."""
 
     travels: str
     factor: int
@@ -58,7 +58,7 @@ class BlockedProduct:
 
     @property
     def ways(self) -> int:
-        """How many ways parts go."""
+        """The number of directions."""
         return len(self.halves)
 
     @property
@@ -77,23 +77,23 @@ class BlockedProduct:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """How many blocks the larger half of a part has along each factor."""
+        """The number of blocks in the larger half of a part, by factor."""
         ends = (max(self.halves) if f == self.factor else end for f, end in enumerate(self.part))
         return tuple(-(-end // block) for end, block in zip(ends, self.blocks, strict=True))
 
     @property
     def tiles(self) -> int:
-        """How many blocks of the result a half of a part adds to."""
+        """The number of result blocks that half a part adds to."""
         return math.prod(self.counts) // self.counts[DIM_J]
 
     @property
     def rounds(self) -> int:
-        """How many halves of parts a device multiplies, or adds to."""
+        """The number of half parts that a device multiplies, or adds to."""
         return self.size * self.ways
 
     @property
     def products(self) -> int:
-        """How many products of two blocks the kernel makes."""
+        """The number of block products in the kernel."""
         return self.rounds * math.prod(self.counts)
 
     @property
@@ -103,23 +103,23 @@ class BlockedProduct:
 
     @property
     def sums_in_hbm(self) -> bool:
-        """Whether parts along j all add to what is in HBM of the result."""
+        """Whether parts along j all add to the result in HBM."""
         return self.factor == DIM_J and not self.keeps
 
     @property
     def stored(self) -> str:
-        """The dtype of the result in HBM: what is added to there is wide."""
+        """The dtype of the result in HBM, wide if sums are added there."""
         return self.sum_dtype if self.sums_in_hbm else self.out_dtype
 
     @property
     def whole(self) -> bool:
-        """Whether one product makes all of a block's sums, which need not begin as zero."""
+        """Whether one product completes a block's sums, which then need not start at zero."""
         one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= STRETCH
         return not self.keeps_sums and one
 
     @property
     def ends_along_j(self) -> tuple[int, ...]:
-        """Where the last block along j ends, by way; nothing if it is whole."""
+        """The end of the last block along j, by direction; empty if it is whole."""
         ends = self.halves if self.factor == DIM_J else (self.part[DIM_J],)
         found = tuple(end - (self.counts[DIM_J] - 1) * self.blocks[DIM_J] for end in ends)
         return () if all(end == self.blocks[DIM_J] for end in found) else found
@@ -152,15 +152,14 @@ class BlockedProduct:
 
     @cached_property
     def come(self) -> BlockedArray:
-        """The places for what comes in a step."""
+        """The places for a step's arrivals."""
         return self.arrays[self.travels].come(tiled=not self.gathers)
 
 
 @dataclass(frozen=True)
 class MatmulRing:
-    """A loop as a kernel carries it out. `extents`: of a device's product, (batch, i, j, k), of
-    which parts are along `factor`, with `halves` that go on its ways; `vmem`: bytes that the kernel
-    may take."""
+    """A loop as a kernel. `extents`: of a device's product, (batch, i, j, k), with parts along
+    `factor` whose `halves` go in both directions; `vmem`: the kernel's limit in bytes."""
 
     matmul: Matmul
     loop: Loop
@@ -199,7 +198,7 @@ class MatmulRing:
 
     @property
     def carried(self) -> int:
-        """Bytes that come to a device, in whole tiles of memory."""
+        """Bytes received by a device, in whole memory tiles."""
         size = itemsize(self.matmul.dtype_of(self.loop.side))
         tiles = 1, 8 if size > 1 else 32, LANES
         part = size
@@ -227,19 +226,19 @@ class MatmulRing:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The number of the part of each place in a ring; one way, partial sums go down it."""
+        """The part number at each place in a ring; in one direction, partial sums go down it."""
         loop = self.loop
         is_down = loop.directions == 1 and loop.side == "out"
         return loop.places[::-1] if is_down else loop.places
 
     @property
     def rings(self) -> list[tuple[int, ...]]:
-        """The positions of the devices of each ring, in its order."""
+        """The device positions of each ring, in order."""
         groups = positions_of_groups(self.loop.digits, self.matmul.mesh.size)
         return [tuple(ring) for ring in groups[:, list(self.parts)].tolist()]
 
     def facts(self) -> tuple[str, ...]:
-        """Return what a module's docstring says of the kernel."""
+        """Return docstring lines on the kernel."""
         loop, blocks = self.loop, self.blocks
         _, i, j, k = blocks.sizes
         what = {"lhs": "Parts of A", "rhs": "Parts of B", "out": "Partial sums of C"}[loop.side]
@@ -253,7 +252,7 @@ class MatmulRing:
         return (f"{text}{stay}. It takes {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 
     def _is_cut(self) -> bool:
-        """Return whether any block reaches over its extent."""
+        """Return whether any block exceeds its extent."""
         return any(
             end % block
             for n, (extent, block) in enumerate(zip(self.extents, self.blocks.sizes, strict=True))
@@ -262,7 +261,7 @@ class MatmulRing:
 
 
 def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
-    """Raise InputError for a ring along which devices of a topology do not send directly."""
+    """Raise InputError for a ring whose neighbours cannot send to each other directly."""
     if topology is None:
         return
     rings = ids_of(matmul.mesh)[positions_of_groups(loop.digits, matmul.mesh.size)][:, loop.places]
@@ -277,8 +276,8 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
 
 
 def _vmem(topology: str | None) -> int:
-    """Return what a kernel may take on the chips of a topology, on any chip without one."""
+    """Return the VMEM limit of a kernel on a topology's chips, or on any chip without one."""
     name = "" if topology is None else device_of(topology_of(topology))
     found = (chip.vmem_bytes for chip in CHIPS if chip.generation == name)
-    # The compiler takes some for itself, of which it does not say how much.
+    # The compiler uses an undocumented amount itself.
     return max(LEAST_VMEM, next(found, 0) * 7 // 8 >> 20 << 20)

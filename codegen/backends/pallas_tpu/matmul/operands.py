@@ -1,4 +1,4 @@
-"""What templates of matmul kernels are given of operands, and of what is in VMEM."""
+"""Templates' context for operands of matmul kernels, and for VMEM buffers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NamedValue:
 
 @dataclass(frozen=True)
 class Buffer:
-    """What a kernel has in VMEM: blocks of a shape and a dtype, in this many places."""
+    """A kernel's VMEM buffer: `slots` blocks with a shape and a dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,12 +37,12 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of the buffer."""
         return math.prod(self.shape) * itemsize(self.dtype)
 
     @property
     def size(self) -> str:
-        """Bytes of all of it, for a comment."""
+        """Bytes of the buffer, for a comment."""
         return f"{self.nbytes:,}"
 
 
@@ -65,7 +65,7 @@ class BlockedOperand:
 
     @property
     def slots(self) -> int:
-        """How many blocks of it are in VMEM."""
+        """The number of its blocks in VMEM."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return 2
@@ -86,7 +86,7 @@ class BlockedOperand:
 
     @property
     def first(self) -> str:
-        """When a block is brought into VMEM where it stays; empty where it is every time."""
+        """The condition for loading a block that stays in VMEM; "" to load it every time."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return ""
@@ -98,7 +98,7 @@ class BlockedOperand:
 
     @property
     def place(self) -> str:
-        """What there is of a block in its place in VMEM, as an expression."""
+        """The actual part of a block in its VMEM slot, as an expression."""
         return formatted(self.array.place(f"{self.name}_blocks", "slot"), 15, 8)
 
     @property
@@ -108,7 +108,7 @@ class BlockedOperand:
 
     @property
     def come(self) -> str:
-        """The block of a part that has come, as an expression."""
+        """The block in an arrived part, as an expression."""
         return self._source(self.product.come.block("come", "block.step - 1"))
 
     def _source(self, text: str) -> str:

@@ -45,8 +45,8 @@ CALLED = {
 
 @dataclass(frozen=True)
 class MatmulKernel:
-    """The context of the templates of kernels. `name`: of the constant; `axes`: over which devices
-    are ranked, as an expression."""
+    """The context of kernel templates. `name`: of the constant; `axes`: those that rank devices, as
+    an expression."""
 
     ring: MatmulRing
     name: str
@@ -78,12 +78,12 @@ class MatmulKernel:
 
     @property
     def factor(self) -> str:
-        """What its parts are along."""
+        """The factor along which its parts are cut."""
         return FACTORS[self.product.factor]
 
     @property
     def size(self) -> int:
-        """How many devices a ring has."""
+        """The number of devices in a ring."""
         return self.product.size
 
     @property
@@ -93,7 +93,7 @@ class MatmulKernel:
 
     @property
     def ways(self) -> tuple[NamedValue, ...]:
-        """The ways of parts, each with the device that sends on it to this one."""
+        """The directions of parts, each with the device that sends to this one."""
         return tuple(
             NamedValue(str(way), sender)
             for way, sender in zip(range(self.product.ways), ("before", "after"), strict=False)
@@ -101,17 +101,17 @@ class MatmulKernel:
 
     @property
     def ways_said(self) -> str:
-        """The ways of parts, in words."""
+        """The directions of parts, in words."""
         return "one way" if self.product.ways == 1 else "half either way"
 
     @property
     def downstream(self) -> str:
-        """The device that parts go to on a way, as an expression."""
+        """The receiver of parts in a direction, as an expression."""
         return "after" if self.product.ways == 1 else "jnp.where(way == 0, after, before)"
 
     @property
     def part(self) -> str:
-        """The number of the part of a product, as an expression."""
+        """The part number of a product, as an expression."""
         up, down = f"{self.size} - block.step", "block.step"
         if not self.product.gathers:
             up, down = f"{self.size - 1} - block.step", "block.step + 1"
@@ -125,7 +125,7 @@ class MatmulKernel:
 
     @property
     def digits(self) -> tuple[NamedValue, ...]:
-        """What a product's number says of it, as expressions."""
+        """The digits of a product's number, as expressions."""
         product, order = self.product, [BATCH, DIM_I, DIM_K, DIM_J]
         sizes = [("step", product.size), *((FACTORS[f], product.counts[f]) for f in order)]
         sizes.insert(1 if product.gathers else 4, ("way", product.ways))
@@ -141,7 +141,7 @@ class MatmulKernel:
 
     @property
     def order(self) -> str:
-        """The order in which products are made, for a comment."""
+        """The order of products, for a comment."""
         return ", then ".join(digit.name for digit in reversed(self.digits))
 
     @property
@@ -151,7 +151,7 @@ class MatmulKernel:
 
     @property
     def begins_part(self) -> str:
-        """Whether a product is the first one of a part that comes, as an expression."""
+        """Whether a product is the first of an arriving part, as an expression."""
         product = self.product
         blocks = [f"block.{FACTORS[f]}" for f in range(4) if product.counts[f] > 1]
         first = f"({' + '.join(blocks)} == 0) & " if blocks else ""
@@ -159,17 +159,17 @@ class MatmulKernel:
 
     @property
     def half(self) -> str:
-        """The place of what comes on a way in a step, as an expression."""
+        """The place of a step's arrivals in a direction, as an expression."""
         return formatted(self.product.come.half("come", "step"), 15, 8)
 
     @property
     def own_half(self) -> str:
-        """What this device has at first of what goes on a way, as an expression."""
+        """This device's initial half for a direction, as an expression."""
         return formatted(self.product.arrays[self.travels].half(self.travels), 15, 8)
 
     @property
     def half_bytes(self) -> str:
-        """Bytes of what goes on a way, for a comment."""
+        """Bytes that go in a direction, for a comment."""
         found = [self.product.come.half_bytes(way) for way in range(self.product.ways)]
         if len(set(found)) == 1:
             return f"{found[0]:,} bytes"
@@ -177,18 +177,18 @@ class MatmulKernel:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Where the last block along j ends, by way; nothing if it is whole."""
+        """The end of the last block along j, by direction; empty if it is whole."""
         return self.product.ends_along_j
 
     @property
     def end(self) -> str:
-        """Where the last block along j ends, as an expression."""
+        """The end of the last block along j, as an expression."""
         ends = self.ends or (0,)
         return by_way(ends)
 
     @property
     def end_tile(self) -> int:
-        """The first tile of lanes in which the last block along j may end."""
+        """The first lane tile in which the last block along j may end."""
         return min(self.ends, default=0) // LANES
 
     @property
@@ -198,12 +198,12 @@ class MatmulKernel:
 
     @property
     def whole(self) -> bool:
-        """Whether one product makes all of a block's sums."""
+        """Whether one product completes a block's sums."""
         return self.product.whole
 
     @property
     def adds(self) -> bool:
-        """Whether sums are added to what is in HBM of the result."""
+        """Whether sums are added to the result in HBM."""
         return self.product.sums_in_hbm
 
     @property
@@ -213,12 +213,12 @@ class MatmulKernel:
 
     @property
     def stretch(self) -> int:
-        """How much of j is multiplied at a time."""
+        """The step along j in a product."""
         return stretch_of(self.product.blocks[DIM_J])
 
     @property
     def tile(self) -> str:
-        """How many blocks of the result were made before that of a product, as an expression."""
+        """The number of result blocks before a product's, as an expression."""
         count, tiles = self.product.counts[DIM_J], self.product.tiles
         if self.keeps_sums and tiles == 1:
             return "np.int32(0)"
@@ -227,12 +227,12 @@ class MatmulKernel:
 
     @property
     def sums(self) -> str:
-        """The place of the sums of a product, as an expression."""
+        """The place of a product's sums, as an expression."""
         return self.tile if self.keeps_sums else "np.int32(0)"
 
     @property
     def begins(self) -> str:
-        """Whether a product is the first one of its sums, as an expression."""
+        """Whether a product is the first of its sums, as an expression."""
         terms = ["block.j == 0"]
         if self.keeps_sums:
             terms += ["block.step == 0", *(["block.way == 0"] if self.product.ways > 1 else [])]
@@ -240,7 +240,7 @@ class MatmulKernel:
 
     @property
     def finishes(self) -> str:
-        """Whether a product is the last one of its sums, as an expression."""
+        """Whether a product is the last of its sums, as an expression."""
         terms = [f"block.j == {self.last_j}"]
         if self.keeps_sums:
             terms.append(f"block.step == {self.last_step}")
@@ -249,22 +249,22 @@ class MatmulKernel:
 
     @property
     def later(self) -> str:
-        """Whether sums in HBM have been added to before, as an expression."""
+        """Whether sums in HBM were added to before, as an expression."""
         return "block.step + block.way > 0" if self.product.ways > 1 else "block.step > 0"
 
     @property
     def two_before(self) -> int:
-        """How many products before one the last one of the sums two before was."""
+        """The distance, in products, to the last product of the second-previous sums."""
         return 2 * self.product.counts[DIM_J]
 
     @property
     def made(self) -> str:
-        """What there is of a block of the result in its place in VMEM, as an expression."""
+        """The actual part of a result block in its VMEM slot, as an expression."""
         return formatted(self.product.arrays["c"].place("made", "slot"), 15, 8)
 
     @property
     def terms(self) -> str:
-        """The same of what it is added to, as an expression."""
+        """The same for the terms it is added to, as an expression."""
         return formatted(self.product.arrays["c"].place("terms", "slot"), 15, 8)
 
     @property
@@ -275,12 +275,12 @@ class MatmulKernel:
 
     @property
     def arrived(self) -> str:
-        """Where the terms of a block have come, as an expression."""
+        """The place of a block's arrived terms, as an expression."""
         return formatted(self.product.come.block("come", "block.step - 1"), 15, 8)
 
     @property
     def sent(self) -> str:
-        """Where a block goes as terms of the next device, as an expression."""
+        """The place of a block on the next device as terms, as an expression."""
         return formatted(self.product.come.block("come", "block.step"), 20, 12)
 
     @property
@@ -290,7 +290,7 @@ class MatmulKernel:
 
     @property
     def products(self) -> int:
-        """How many products the kernel makes."""
+        """The number of products in the kernel."""
         return self.product.products
 
     @property
@@ -300,7 +300,7 @@ class MatmulKernel:
 
     @property
     def unfinished(self) -> tuple[int, ...]:
-        """The products whose sums are on their way when all are made."""
+        """The products whose sums are still in flight when all are done."""
         product = self.product
         stores = product.tiles * (1 if product.keeps_sums else product.rounds)
         return tuple(
@@ -334,7 +334,7 @@ class MatmulKernel:
 
     @property
     def semaphores(self) -> tuple[NamedValue, ...]:
-        """Names of semaphores, with how many of each there are."""
+        """Names of semaphores, with the number of each."""
         product = self.product
         found = [NamedValue(f"came_{x.name}", f"({x.slots},)") for x in self.operands]
         if product.sums_in_hbm or not product.gathers:
@@ -350,17 +350,17 @@ class MatmulKernel:
 
     @property
     def vmem(self) -> str:
-        """What the kernel may take of VMEM, as an expression."""
+        """The kernel's VMEM limit, as an expression."""
         return f"{self.ring.vmem >> 20} << 20"
 
     @property
     def rings(self) -> str:
-        """The positions of the devices of each ring, as an expression."""
+        """The device positions of each ring, as an expression."""
         return formatted(str(tuple(self.ring.rings)), 5, 4)
 
     @property
     def parts(self) -> str:
-        """The numbers of the parts in the order of a ring, as an expression."""
+        """The part numbers in ring order, as an expression."""
         return "()" if self._in_order else formatted(str(self.ring.parts), 5, 4)
 
     @property
@@ -376,7 +376,7 @@ class MatmulKernel:
 
     @property
     def come(self) -> str:
-        """Shape and dtype of the places for parts, as an expression."""
+        """Shape and dtype of the places for arriving parts, as an expression."""
         shape = self.size - 1, *self.product.come.shape
         return f'{shape}, "{self.product.dtype_of(self.travels)}"'
 
@@ -397,7 +397,7 @@ class MatmulKernel:
 
     @property
     def lead(self) -> int:
-        """The dimension of the batch that comes first."""
+        """The leading batch dimension."""
         return self.ring.loop.factor if self.product.factor == BATCH else 0
 
 
@@ -406,14 +406,14 @@ def _all(terms: Sequence[str]) -> str:
 
 
 def kernel_lines(ring: MatmulRing, name: str, axes: str, collective_id: int) -> tuple[str, ...]:
-    """Return the kernel of a ring and the constant of a name that runs it; `axes`: over which
-    devices are ranked."""
+    """Return the kernel of a ring and the named constant that runs it; `axes`: those that rank
+    devices."""
     context = MatmulKernel(ring, name, axes, collective_id)
     form = "gather" if context.product.gathers else "scatter"
     return tuple(render(f"pallas_tpu/{form}_matmul.py.jinja", context).splitlines())
 
 
 def calls_of(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return what the lines of a kernel call, by support module."""
+    """Return the names that a kernel's lines use, by support module."""
     used = {*re.findall(r"\w+", "\n".join(lines))}
     return {module: [name for name in names if name in used] for module, names in CALLED.items()}

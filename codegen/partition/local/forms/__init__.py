@@ -1,6 +1,7 @@
-"""Local forms: how an op runs on shards along a dimension in which its elements depend on others.
+"""Local forms: how an op runs on shards along a dimension in which its elements depend on each
+other.
 
-A form says which factors may be split beside those along which the op itself computes shards, by
-which rule, and what devices send each other inside. `form` is the interface, `table` the list by
-kind of op; a backend has a text for each (`forms` there).
+A form has the additional factors that it can split, their rule, and the communications inside the
+op. `form` is the interface, `table` the list by kind of op; a backend has a text for each (`forms`
+there).
 """

@@ -1,4 +1,4 @@
-"""Random bits: each position's come from the key and its own number."""
+"""Random bits: each position's bits depend on the key and the position's number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ COUNTED = 2**32
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of the bits of one threefry key, where they do not depend on how many there
-    are."""
+    """Return the form of the bits of one threefry key, if they do not depend on the total
+    number."""
     key, bits = tensors.values
     counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
     partitionable = dict(tensors.op.params).get("partitionable") is True

@@ -1,8 +1,7 @@
-"""Rows that get another place: slices, splits, concatenations, paddings and reversals along a split
-dimension.
+"""Rows that move: slices, splits, concatenations, paddings and reversals along a split dimension.
 
-Every stretch of rows that lies in one shard and is to lie in another is sent there as it is. Those
-of one length are sent in as many rounds as the busiest device takes part in.
+Every stretch of rows that moves from one shard to another is sent unchanged. Stretches of one
+length take as many rounds as the busiest device has transfers.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class SpacedRows:
-    """`length` rows of an operand, every `step`-th from row `start` on, in reverse where that is
-    negative: they become every `apart`-th row of the result from `to` on."""
+    """`length` rows of an operand, every `step`-th from row `start` on, backwards if negative: they
+    become every `apart`-th row of the result from `to` on."""
 
-    place: int  # the operand
+    place: int  # index of the operand
     start: int
     to: int
     length: int
@@ -44,8 +43,8 @@ class SpacedRows:
     apart: int = 1
 
     def borders(self, own: int, extent: int, parts: int) -> list[int]:
-        """Return how many of the rows stand before each place where they go on in another shard,
-        of `own` rows of the operand, or of `extent` of the result; the ends too."""
+        """Return the number of rows before each change of shard, for `own` rows of the operand or
+        `extent` of the result, including the ends."""
         found = {0, self.length}
         for shard in range(parts + 1):
             row = shard * own
@@ -59,9 +58,9 @@ class SpacedRows:
 
 @dataclass(frozen=True)
 class StretchRound:
-    """Stretches of one length, at most one that each shard sends and one that it receives: of each
-    shard where what it sends begins, in its operands put together, and where what it receives is
-    put; None: it sends or receives none. Without pairs every stretch stays where it is."""
+    """Stretches of one length, of which each shard sends and receives at most one: for each shard
+    the start of its send, in its concatenated operands, and the place of its receipt, or None.
+    Without pairs every stretch stays on its shard."""
 
     length: int
     pairs: Pairs
@@ -71,9 +70,9 @@ class StretchRound:
 
 @dataclass(frozen=True)
 class _RowBox:
-    source: int  # shards
+    source: int  # (sender, receiver) shards
     target: int
-    start: int  # rows in these
+    start: int  # rows within the shards
     place: int
     length: int
 
@@ -82,8 +81,8 @@ class _RowBox:
 def box_rounds(
     stretches: tuple[SpacedRows, ...], extents: tuple[int, ...], extent: int, parts: int
 ) -> tuple[StretchRound, ...]:
-    """Return how stretches get to their places; `extents` are those of the shards of operands,
-    `extent` that of the result's."""
+    """Return the rounds that move stretches to their places; `extents` are those of the operands'
+    shards, `extent` that of the result's."""
     boxes = list(_boxes(stretches, extents, extent, parts))
     found: list[StretchRound] = []
     for length in sorted({box.length for box in boxes}, reverse=True):
@@ -96,7 +95,7 @@ def box_rounds(
 def _boxes(
     stretches: Sequence[SpacedRows], extents: Sequence[int], extent: int, parts: int
 ) -> Iterator[_RowBox]:
-    """Yield what each shard of the result takes of each shard of an operand."""
+    """Yield the rows that each shard of the result takes from each shard of an operand."""
     for each in stretches:
         before, own = sum(extents[: each.place]), extents[each.place]
         for first, stop in itertools.pairwise(each.borders(own, extent, parts)):
@@ -127,7 +126,7 @@ def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRou
 
 
 def stretches_along(op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int) -> SpacedRows:
-    """Return the rows of its only operand that a result of an op consists of along a dimension."""
+    """Return the rows of an op's only operand that form a result along a dimension."""
     extent, made = shapes[0][dim], shapes[len(op.operands) + number][dim]
     if op.kind == "split":
         return SpacedRows(0, sum(op.integers("sizes")[:number]), 0, made)
@@ -160,14 +159,14 @@ def put_together(op: Op, shapes: Sequence[tuple[int, ...]], dim: int) -> tuple[S
 def stretches_of_box(
     op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int
 ) -> tuple[SpacedRows, ...]:
-    """Return the stretches of which a result of an op consists along a dimension."""
+    """Return the stretches that form a result of an op along a dimension."""
     if op.kind == "concatenate":
         return put_together(op, shapes, dim)
     return (stretches_along(op, shapes, dim, number),)
 
 
 def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the dimensions along which rows get another place."""
+    """Return the dimensions along which rows move."""
     if op.kind in ("concatenate", "rev"):
         return op.integers("dimension" if op.kind == "concatenate" else "dimensions")
     if op.kind == "pad":
@@ -177,7 +176,7 @@ def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def boxes(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op that gives rows another place."""
+    """Return the form of an op that moves rows."""
     op, shapes = tensors.op, tensors.shapes
     ranked = [place for place, shape in enumerate(shapes) if shape]
     if any(value.dtype.startswith("key") for value in tensors.values):
@@ -204,7 +203,7 @@ def boxes(tensors: OpTensors) -> LocalForm | None:
 
 
 def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) -> int:
-    """Return in how many rounds rows are sent along a dimension."""
+    """Return the number of rounds along a dimension."""
     count = len(op.operands)
     extents = tuple(shape[dim] // parts for shape in shapes[:count] if shape)
     found = 0
@@ -216,8 +215,8 @@ def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) ->
 
 
 def is_split_as_boxes(tensors: OpTensors) -> bool:
-    """Return whether every axis divides what a slice takes and what it takes it from, along the
-    longest dimension that is cut."""
+    """Return whether every axis divides both operand and result of a slice, along the longest cut
+    dimension."""
     pairs = list(zip(tensors.shapes[0], tensors.shapes[1], strict=True))
     cut = [(before, after, d) for d, (before, after) in enumerate(pairs) if before != after]
     if not cut:

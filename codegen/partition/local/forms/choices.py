@@ -1,7 +1,7 @@
-"""The greatest along a split dimension: each shard's own first, then among these.
+"""Extrema along a split dimension: each shard's own first, then the best of these.
 
-Where another dimension divides, each device finds the best of its part of that: what shards have
-goes there, and what was found to all. Else every device gets all that shards have.
+If another dimension divides, each device reduces its part of that dimension: shards' candidates are
+sent there, and the results to all. Else every device gets all candidates.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FOUND = "what a device found for its part goes to all"
 
 
 def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:
-    """Return the dimension of which each of some devices gets a part, so that fewer bytes are
-    brought than if each got all; `shape`: of the operand's shard. None if there is none."""
+    """Return the dimension to divide among devices so that fewer bytes move than if each got
+    everything; `shape`: of the operand's shard. None if there is none."""
     if parts < 3:
         return None
     dims = (d for d, extent in enumerate(shape) if d != along and extent and extent % parts == 0)
@@ -30,8 +30,8 @@ def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:
 
 
 def arg(tensors: OpTensors) -> LocalForm:
-    """Return the form of argmax and argmin: the dimension is in no result, and shards along it are
-    no terms."""
+    """Return the form of argmax and argmin: no result has the dimension, and its shards are not
+    terms."""
     (axis,) = tensors.op.integers("axes")
     rule = replace(tensors.rule, reduction=())
     return LocalForm(rule, frozenset({tensors.factor(0, axis)}), _best)
@@ -63,7 +63,7 @@ def _best_of_shards(split: SplitOp) -> Iterator[FormMove]:
 def _chosen(
     split: SplitOp, along: int, sizes: tuple[int, int], results: Sequence[int]
 ) -> Iterator[FormMove]:
-    """Yield what is sent; `sizes`: of what a shard has, the best and their places."""
+    """Yield the communications; `sizes`: bytes of a shard's candidates, and of their places."""
     parts, axes = split.parts(0, along), split.axes(0, along)
     if shared_dim(split.shape(0), along, parts) is None:
         for size, what in zip(sizes, (BEST, PLACES), strict=True):

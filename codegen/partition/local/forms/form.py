@@ -1,4 +1,4 @@
-"""What a local form is, and what it is made from."""
+"""The definition of a local form, and its input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNADDED = frozenset({"bool", "float8_e8m0fnu"})
 
 @dataclass(frozen=True)
 class OpTensors:
-    """An op with its rule, its tensors, operands first, and the sizes of the pieces of axes."""
+    """An op with its rule, its tensors (operands first), and the sizes of pieces of axes."""
 
     op: Op
     rule: Rule
@@ -29,31 +29,32 @@ class OpTensors:
 
     @property
     def result(self) -> int:
-        """The place of the first result among the tensors."""
+        """The index of the first result among the tensors."""
         return len(self.op.operands)
 
     def factor(self, place: int, dim: int) -> int:
-        """Return the first factor of a dimension, the one that shards are blocks of."""
+        """Return the first factor of a dimension, which determines blocks."""
         return self.rule.tensors[place][dim][0]
 
     @property
     def is_added(self) -> bool:
-        """Can the first result be a sum of terms?"""
+        """Whether the first result can be a sum of terms."""
         dtype = self.values[self.result].dtype
         return dtype not in UNADDED and not dtype.startswith("key")
 
 
 @dataclass(frozen=True)
 class FormMove:
-    """One communication inside a form, of part of an operand, and what it is for."""
+    """One communication inside a form, of part of an operand, and its purpose."""
 
     kind: str  # all_gather or permute
     axes: Names
-    place: int  # the operand
-    dim: int  # of the operand, along which the op is split
-    received: int  # bytes, by each device
+    place: int  # index of the operand
+    dim: int  # dimension of the operand along which the op is split
+    received: int  # bytes received by each device
     what: str
-    rows: Hashable = None  # what is brought, if another op may bring the same of the operand
+    # identifies the data, if another op may fetch the same part of the operand
+    rows: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class SplitOp:
     tensors: OpTensors
     layouts: tuple[LocalLayout, ...]
     sizes: Mapping[str, int]
-    items: tuple[int, ...]  # bytes an element, of each tensor
+    items: tuple[int, ...]  # bytes per element of each tensor
 
     @property
     def op(self) -> Op:
@@ -81,12 +82,12 @@ class SplitOp:
         return self.layouts[place].local(self.tensors.shapes[place], self.sizes)
 
     def bytes(self, place: int, extents: Mapping[int, int] | None = None) -> int:
-        """Return the bytes of a shard with other extents in some dimensions."""
+        """Return the bytes of a shard with some extents replaced."""
         shape = {**dict(enumerate(self.shape(place))), **(extents or {})}
         return math.prod(shape.values()) * self.items[place]
 
     def gathered(self, place: int, dim: int, received: int, what: str) -> FormMove:
-        """Return a gather of pieces, each device's own not counted, along what splits an
+        """Return a gather of pieces, excluding each device's own, along the axes that split an
         operand."""
         others = self.parts(place, dim) - 1
         return FormMove("all_gather", self.axes(place, dim), place, dim, others * received, what)
@@ -104,7 +105,7 @@ def any_parts(factor: int, parts: int) -> bool:
 
 @dataclass(frozen=True)
 class LocalForm:
-    """A form of one op: `factors` of `rule` may be split, each into as many parts as it takes."""
+    """The form of an op: the `factors` of `rule` that it can split, and into how many parts."""
 
     rule: Rule
     factors: frozenset[int]

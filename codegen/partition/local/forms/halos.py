@@ -1,4 +1,4 @@
-"""Which rows of other shards a device needs beside its own: those that its windows reach into."""
+"""Halos: the rows of other shards that a device's windows reach."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.forms.form import FormMove, SplitOp
 
-Pairs = tuple[tuple[int, int], ...]  # of shards: who sends, who receives
+Pairs = tuple[tuple[int, int], ...]  # (sender, receiver) shards
 
 
 @dataclass(frozen=True)
 class HaloPart:
-    """Rows `low` to `high` of the shard this many places after the own one; `pairs`: of whom any
-    device needs them. What no shard has is zero."""
+    """Rows `low` to `high` of the shard this many places after the own one; `pairs`: of transfers
+    that some device needs. Missing rows are zero."""
 
     hops: int
     low: int
@@ -24,8 +24,8 @@ class HaloPart:
 
 @dataclass(frozen=True)
 class RowWindow:
-    """The rows that each of `parts` shards of `extent` rows takes: `length` of them, the k-th from
-    row `first + k * step` of the whole on, which may be outside it."""
+    """The rows that each of `parts` shards of `extent` rows needs: `length` of them, the k-th at
+    row `first + k * step` of the whole, possibly outside it."""
 
     first: int
     step: int
@@ -34,24 +34,24 @@ class RowWindow:
     parts: int
 
     def rows(self, shard: int) -> range:
-        """Return the rows that a shard takes."""
+        """Return the rows that a shard needs."""
         start = self.first + shard * self.step
         return range(start, start + self.length)
 
     @property
     def is_own(self) -> bool:
-        """Does each shard take its own rows and no others?"""
+        """Whether each shard needs only its own rows."""
         return (self.first, self.step, self.length) == (0, self.extent, self.extent)
 
     @property
     def is_outside(self) -> bool:
-        """Does a shard take rows that there are not?"""
+        """Whether some shard needs rows outside the whole."""
         every = [self.rows(shard) for shard in range(self.parts)]
         return any(rows.start < 0 or rows.stop > self.extent * self.parts for rows in every)
 
     @functools.cached_property
     def halo(self) -> tuple[HaloPart, ...]:
-        """The parts that are put together, in order; a shard's rows lie among them."""
+        """The parts to concatenate, in order; the needed rows are among them."""
         low, high = self._reach()
         first, last = low // self.extent, (high - 1) // self.extent
         found = []
@@ -62,7 +62,7 @@ class RowWindow:
         return tuple(found)
 
     def _reach(self) -> tuple[int, int]:
-        """Return the first row that any shard takes, and the last, counted from its own first."""
+        """Return the first and the last row that any shard needs, relative to its own first row."""
         starts = [self.rows(k).start - k * self.extent for k in range(self.parts)]
         return min(starts), max(starts) + self.length
 
@@ -75,16 +75,16 @@ class RowWindow:
 
     @property
     def offset(self) -> tuple[int, int]:
-        """How much later, in what is put together, the rows of each further shard begin, and where
-        those of the first do."""
+        """The shift of the needed rows in the concatenated parts per shard, and their start for the
+        first shard."""
         return self.step - self.extent, self.first - self._reach()[0]
 
 
 def halo_moves(
     split: SplitOp, place: int, dim: int, window: RowWindow, size: int, before: Hashable
 ) -> Iterator[FormMove]:
-    """Yield what devices send each other for the rows they take; `size`: bytes of a row, `before`:
-    what the operand has been extended by along other dimensions."""
+    """Yield the transfers of needed rows; `size`: bytes of a row, `before`: extensions of the
+    operand along other dimensions."""
     parts = [part for part in window.halo if part.hops and part.pairs]
     sizes = [(part.high - part.low) * size for part in parts]
     receivers = [[target for _, target in part.pairs] for part in parts]
@@ -99,7 +99,7 @@ def halo_moves(
 
 
 def at_busiest(sizes: Sequence[int], receivers: Iterable[Iterable[int]]) -> Iterator[int]:
-    """Yield for moves by how much each raises what the busiest device receives in all."""
+    """Yield, for each move, its increase of the busiest device's total receipts."""
     totals: dict[int, int] = {}
     most = 0
     for size, shards in zip(sizes, receivers, strict=True):

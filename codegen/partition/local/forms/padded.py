@@ -1,5 +1,5 @@
-"""Padding before windows becomes the windows' own: what stands between them would have a row more
-or less than can be split evenly. The gradient of a mean over windows is such a pair."""
+"""Merges padding into subsequent windows: the padded value in between would have one row too many
+or too few to be split evenly. The gradient of a mean over windows is such a pair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING = {
 
 
 def with_padding(program: Program) -> Program:
-    """Return a program in which windows do the padding before them."""
+    """Return a program in which windows do their preceding padding."""
     return replace(program, body=_rewritten(program.body))
 
 
@@ -35,8 +35,8 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return windows over what is padded as windows that pad; None if these are none, or if rows
-    are left out."""
+    """Return windows over a padded value as padding windows; None for other ops, or if rows are
+    skipped."""
     pad = made_by.get(op.operands[0]) if op.kind in NOTHING else None
     if pad is None or pad.kind != "pad" or _number(pad, made_by) != NOTHING[op.kind]:
         return None
@@ -58,7 +58,7 @@ def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _number(pad: Op, made_by: Mapping[int, Op]) -> object:
-    """Return the number that is padded with; None if it is not known."""
+    """Return the padding number; None if unknown."""
     made = made_by.get(pad.operands[1])
     while made is not None and made.kind == "convert_element_type":
         made = made_by.get(made.operands[0])

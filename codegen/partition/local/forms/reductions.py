@@ -1,4 +1,5 @@
-"""Reductions that no collective makes, as a product: each shard's own first, then these."""
+"""Reductions without a collective, such as a product: each shard's own result first, then their
+reduction."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from shardwright.codegen.partition.local.forms.form import (
 
 
 def reduced(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a reduction: shards along what is reduced are no terms. Of truth values a
-    maximum says whether any holds, a minimum whether all do, and these are collectives."""
+    """Return the form of a reduction whose shards are not terms. For booleans a maximum is "any"
+    and a minimum "all", which are collectives."""
     if tensors.op.kind in ("reduce_and", "reduce_or") and tensors.values[0].dtype == "bool":
         return None
     rule = replace(tensors.rule, reduction=())

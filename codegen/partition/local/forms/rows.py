@@ -1,6 +1,6 @@
-"""Indexing along a split dimension: every device does what concerns its own rows.
+"""Indexing along a split dimension: every device handles its own rows.
 
-What is read from rows is terms of a sum, all but one of them zero. What is written moves nothing.
+Reads give terms of a sum, all but one of them zero. Writes move nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 
 
 def gather(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a gather from a table that is split by rows."""
+    """Return the form of a gather from a table split by rows."""
     op, rule = tensors.op, tensors.rule
     indexed = set(op.integers("start_index_map")) & set(op.integers("collapsed_slice_dims"))
     factors = frozenset(tensors.factor(0, dim) for dim in indexed) & set(rule.reduction)
@@ -19,7 +19,7 @@ def gather(tensors: OpTensors) -> LocalForm | None:
 
 
 def scatter(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a scatter into a table that is split by rows."""
+    """Return the form of a scatter into a table split by rows."""
     op = tensors.op
     indexed = set(op.integers("scatter_dims_to_operand_dims"))
     dims = indexed & set(op.integers("inserted_window_dims"))
@@ -28,7 +28,7 @@ def scatter(tensors: OpTensors) -> LocalForm | None:
 
 
 def longest_cut(tensors: OpTensors) -> int | None:
-    """Return the dimension of an operand of which a slice takes part, the longest of them."""
+    """Return the longest dimension of an operand that a slice cuts."""
     op = tensors.op
     place = 1 if op.kind == "dynamic_update_slice" else tensors.result
     pairs = zip(tensors.shapes[0], tensors.shapes[place], strict=True)
@@ -37,7 +37,7 @@ def longest_cut(tensors: OpTensors) -> int | None:
 
 
 def read_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a slice whose result is whole along the dimension that is cut."""
+    """Return the form of a slice whose result is whole along the cut dimension."""
     dim = longest_cut(tensors)
     if dim is None or not tensors.is_added:
         return None

@@ -1,5 +1,5 @@
-"""Cumulative sums along a split dimension: each block by itself, then what the blocks before it
-come to."""
+"""Cumulative sums along a split dimension: each block first, then the total of the blocks before
+it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Shifts along a dimension: a roll, a slice that is padded again, slices that are put together.
+"""Shifts along a dimension: a roll, a slice padded again, concatenated slices.
 
-In a jaxpr these are several ops, and what stands between them has a row more or less than can be
-split evenly. They become one op, `shift`: its result consists of stretches of its operands, each
-at a place of its own, and of a fill value if there is none. On shards every operand is shifted
-as a ring, by what its neighbours send, and each stretch is taken where it belongs.
+In a jaxpr these are several ops, whose intermediate values have one row too many or too few to be
+split evenly. They become one op, `shift`: its result consists of stretches of its operands at given
+places, and a fill value elsewhere. On shards every operand is shifted as a ring, using rows sent by
+neighbours, and each stretch is selected at its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwright.ir.program import Body, Op, Program, Value
 class Stretch:
     """Rows `start` to `start + length` of an operand, which become the rows from `to` on."""
 
-    place: int  # the operand
+    place: int  # index of the operand
     start: int
     to: int
     length: int
@@ -33,7 +33,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class RingPart:
-    """Rows of a shard that come from the device this many places before; `needed` by any device."""
+    """Rows of a shard that come from the device this many places before; `needed`: whether any
+    device uses them."""
 
     hops: int
     low: int
@@ -43,8 +44,8 @@ class RingPart:
 
 @dataclass(frozen=True)
 class RingShift:
-    """An operand shifted as a ring by `by` rows, for the stretches that lie so: the parts of which
-    the shifted shard consists, in order."""
+    """An operand shifted as a ring by `by` rows, for the stretches with that shift: the parts of
+    the shifted shard, in order."""
 
     place: int
     by: int
@@ -53,14 +54,14 @@ class RingShift:
 
 
 def stretches_of(op: Op) -> tuple[Stretch, ...]:
-    """Return the stretches of a `shift` op, in the order of its result."""
+    """Return the stretches of a `shift` op, in result order."""
     numbers = op.integers("stretches")
     rows = (numbers[at : at + 4] for at in range(0, len(numbers), 4))
     return tuple(sorted((Stretch(*row) for row in rows), key=lambda each: each.to))
 
 
 def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterator[RingShift]:
-    """Yield how operands that are split are shifted; `extent` is that of their shards."""
+    """Yield the ring shifts of split operands; `extent` is that of their shards."""
     groups: dict[tuple[int, int], list[Stretch]] = {}
     for each in stretches_of(op):
         if each.place in places:
@@ -78,7 +79,7 @@ def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterato
 
 
 def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: int) -> bool:
-    """Return whether any device takes one of the rows from `at` on of a shifted shard."""
+    """Return whether any device uses one of the rows from `at` on of a shifted shard."""
     firsts = [number * extent + at for number in range(parts)]
     return any(
         first < each.to + each.length and each.to < first + length
@@ -88,7 +89,7 @@ def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: 
 
 
 def ring_places(tensors: OpTensors) -> tuple[int, ...]:
-    """Return the operands that are as long as the result, which can be split."""
+    """Return the operands as long as the result, which can be split."""
     (dim,) = tensors.op.integers("dimension")
     extent = tensors.shapes[tensors.result][dim]
     return tuple(
@@ -99,7 +100,7 @@ def ring_places(tensors: OpTensors) -> tuple[int, ...]:
 
 
 def shift(tensors: OpTensors) -> LocalForm:
-    """Return the form of shifted blocks."""
+    """Return the form of a shift."""
     (dim,) = tensors.op.integers("dimension")
     factor = tensors.factor(tensors.result, dim)
     return LocalForm(replace(tensors.rule, permutation=()), frozenset({factor}), _halos)
@@ -121,7 +122,7 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
 
 
 def with_shifts(program: Program) -> Program:
-    """Return a program in which shifts along dimensions that are split are one op each."""
+    """Return a program in which shifts along split dimensions are single ops."""
     return replace(program, body=_rewritten(program.body, program.values))
 
 
@@ -138,7 +139,7 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
 
 
 def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
-    """Return the ops without those that only served what has become a shift."""
+    """Return the ops without those used only by ops that became shifts."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
     kept = []
@@ -151,8 +152,8 @@ def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
 
 
 def _as_shift(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Op | None:
-    """Return a shift that ends in this op as one op; None if it is none, or along a dimension that
-    nothing splits."""
+    """Return the shift that ends in this op as one op; None for other ops, or along an unsplit
+    dimension."""
     found = None
     if op.kind == "pad":
         found = _padded(op, made_by, values)
@@ -182,7 +183,7 @@ def _is_split(value: Value, dim: int) -> bool:
 
 
 def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
-    """Return the one stretch of a padded slice."""
+    """Return the stretch of a padded slice."""
     moved = padded_dims(op)
     if len(moved) != 1:
         return None
@@ -198,7 +199,7 @@ def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found
 
 
 def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
-    """Return the dimensions that are padded or cut, each with rows before, behind and between."""
+    """Return the dimensions that are padded or cut, with rows before, after and in between."""
     config = op.param("padding_config")
     found = []
     for dim, own in enumerate(config if isinstance(config, tuple) else ()):
@@ -210,7 +211,7 @@ def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
 
 
 def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
-    """Return the stretches of slices that are put together; equal numbers are the fill value."""
+    """Return the stretches of concatenated slices; equal numbers are the fill value."""
     (dim,) = op.integers("dimension")
     rows: list[Rows] = []
     fills: dict[object, int] = {}
@@ -234,7 +235,8 @@ def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Fou
 def _piece(
     value: int, dim: int, made_by: Mapping[int, Op], values: Sequence[Value]
 ) -> tuple[int, int]:
-    """Return of what a value is a stretch along a dimension, and from where on."""
+    """Return the value of which this one is a stretch along a dimension, and the start of the
+    stretch."""
     op = made_by.get(value)
     start = None if op is None else _first_row(op, value, dim, values)
     if op is None or start is None:
@@ -244,13 +246,13 @@ def _piece(
 
 
 def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | None:
-    """Return the first row of an op's operand that a result of it is a stretch of; None if it is
-    something else."""
+    """Return the first row of an op's operand of which a result is a stretch; None for other
+    ops."""
     if op.kind == "split" and op.integers("axis") == (dim,):
         return sum(op.integers("sizes")[: op.results.index(value)])
     if op.kind == "slice" and _cuts_only(op, dim, values):
         return op.integers("start_indices")[dim]
-    if op.kind == "pad":  # a slice, as gradients say it
+    if op.kind == "pad":  # a slice, in the form used by gradients
         cut = padded_dims(op)
         if len(cut) == 1 and cut[0][0] == dim and max(cut[0][1]) <= 0:
             return -cut[0][1][0]
@@ -266,7 +268,7 @@ def _cuts_only(op: Op, dim: int, values: Sequence[Value]) -> bool:
 
 
 def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
-    """Return the number that a value is everywhere, and the value that is this number."""
+    """Return the number that fills a value, and a value with this number."""
     op = made_by.get(value)
     if op is None or op.kind != "broadcast_in_dim":
         return None
@@ -277,8 +279,8 @@ def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
 
 
 def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return the sum of two shifts of one value, with zeros elsewhere, as one: so the gradient of a
-    roll is a roll."""
+    """Return the sum of two zero-filled shifts of one value as one shift: the gradient of a roll is
+    a roll."""
     if op.kind not in ("add", "add_any"):
         return None
     both = [made_by.get(operand) for operand in op.operands]
@@ -298,7 +300,7 @@ def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _is_zero_elsewhere(op: Op | None, made_by: Mapping[int, Op]) -> bool:
-    """Return whether an op is a shift of one value with zeros as what is filled in."""
+    """Return whether an op is a zero-filled shift of one value."""
     if op is None or op.kind != "shift" or len(op.operands) != 2:
         return False
     fill = made_by.get(op.operands[1])

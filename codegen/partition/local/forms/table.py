@@ -1,4 +1,4 @@
-"""One table: from the kind of an op to its local form."""
+"""The table from the kind of an op to its local form."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
 
 
 def form_of(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op, None if it has none: a rule of its own is kept, and no collective
-    takes or gives a tensor without elements."""
+    """Return the form of an op, or None: an op with its own rule keeps it, and collectives do not
+    handle empty tensors."""
     make = FORMS.get(tensors.op.kind)
     is_empty = any(0 in shape for shape in (*tensors.shapes[:1], *tensors.shapes[tensors.result :]))
     return None if make is None or is_empty or tensors.op.rule is not None else make(tensors)
