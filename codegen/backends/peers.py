@@ -1,6 +1,6 @@
-"""Who sends to whom, as functions of a position: the lines of `senders` and `receivers`.
+"""The transfers as functions of a position: the lines of `senders` and `receivers`.
 
-Each end finds its peers alone; that both find the same is proved by the self-check of a module.
+Each end computes its peers independently; the self-check of a module proves that both agree.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Peers:
 
     @property
     def tells_held(self) -> bool:
-        """Whether devices that hold a tile are to be told from others. They need not be where the
-        sender has the receiver's own coordinates, or is the only holder: it is the device itself
-        then."""
+        """Whether holders of a tile must be distinguished from others. They need not be if the
+        sender has the receiver's own coordinates, or is the only holder, because it is then the
+        device itself."""
         return self.exchange.rule.kind == "turns" and self.some_local
 
     @property
     def knows_me(self) -> bool:
-        """Whether the kernel takes the position in the source mesh beside that in the target's."""
+        """Whether the kernel also takes the position in the source mesh."""
         return self.tells_held and not self.exchange.same_order
 
     @property
@@ -53,7 +53,7 @@ class Peers:
         return Index("me", self.exchange.source.mesh.size)
 
     def held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return the tests that a device holds a source shard; False where it never does."""
+        """Return tests of whether a device holds a source shard; False if it never does."""
         tests = [] if self.exchange.same_order else ["me >= 0"]
         for dim, source in zip(self.exchange.source.dims, sources, strict=True):
             own, other = simplify(dim.index(self.me)), simplify(source)
@@ -70,7 +70,7 @@ class Peers:
 
     @property
     def numbered(self) -> str:
-        """What else the functions give, in words."""
+        """The further results of the functions, in words."""
         return ", and pieces (None: all of a tile)" if self._cut else ""
 
     def senders(self) -> list[str]:
@@ -118,8 +118,8 @@ class Peers:
         return _below(body, _nested(loops, each))
 
     def _in_turn(self, own: tuple[Value, ...]) -> list[str]:
-        """Return lines that give a receiver if the sender is the holder whose turn it is; `own`:
-        the number of its shard along each dimension."""
+        """Return lines that yield a receiver if the sender is the holder in turn; `own`: the number
+        of its shard along each dimension."""
         pieces = self.exchange.rule.pieces
         turn = self.exchange.holder(own, self.receiver, Index("piece", pieces))
         holder = statement_lines(PYTHON, "holder", simplify(turn))
@@ -136,13 +136,13 @@ class Peers:
         return [*held, *keeps, "elif not held:", *map(_indented, loop)]
 
     def _held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return lines that find whether a receiver holds a source shard."""
+        """Return lines that compute whether a receiver holds a source shard."""
         start = "held = "
         tests = conjunction(self.held(sources), "and", FITS - 8 - len(start))
         return (start + tests).splitlines()
 
     def _own_position(self) -> list[str]:
-        """Return lines that find a receiver's position in the source mesh, where it is another."""
+        """Return lines that compute a receiver's position in the source mesh, if it differs."""
         if not self.knows_me:
             return []
         return [
@@ -186,7 +186,7 @@ def _met(
 def _ends(
     dim: DimLayout, peer: DimLayout, axis: int, position: Index, body: FunctionBody
 ) -> tuple[Value, Value]:
-    # A flat split is left unnamed: its quotients fold, often to constants.
+    # A flat split needs no names: its quotients fold, often to constants.
     let = unnamed if dim.is_flat else body.named(axis)
     low, high = dim.interval(dim.index(position), let)
     let = unnamed if peer.is_flat else body.named(axis, "peer_")
@@ -195,7 +195,7 @@ def _ends(
 
 
 def _below(body: FunctionBody, lines: list[str]) -> list[str]:
-    """Return lines with the assignments that they rest on before them."""
+    """Return lines preceded by the assignments they depend on."""
     return [*printed(PYTHON, pruned(body.lines, lines)), *lines]
 
 
@@ -215,6 +215,6 @@ def _listed(item: str, loops: list[str]) -> list[str]:
 
 
 def _nested(loops: list[str], body: list[str]) -> list[str]:
-    """Return a body below its loops."""
+    """Return a body inside its loops."""
     lines = [f"{INDENT * depth}{loop}:" for depth, loop in enumerate(loops)]
     return [*lines, *(INDENT * len(loops) + line for line in body)]

@@ -1,8 +1,8 @@
-"""The backends: the only list of their names. A new one is a folder and a line here, with what it
-does where a description names no backends.
+"""The backends: the only list of their names. A new backend is a folder and a line here, with its
+default uses.
 
-A backend is loaded when it is asked for. Descriptions and worker processes, which know of names and
-of what runs modules only, load nothing that plans or renders.
+Backends are loaded on demand. Descriptions and worker processes need only names and runtimes, and
+load nothing that plans or renders.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Duties:
-    """What a backend does unasked: whether reshards, and matmuls, have a module of it by default;
-    whether models do; and whether kernels of it may stand in programs, which must be asked for."""
+    """Default uses of a backend: whether reshards and matmuls get a module of it by default;
+    whether models do; and whether programs may request its kernels."""
 
     reshards: bool = False
     multiplies: bool = False
@@ -49,7 +49,7 @@ PROGRAM_FILE = f"{PROGRAMS}.py"
 
 @cache
 def backend(name: str) -> Backend:
-    """Return the backend of a name."""
+    """Return the backend with this name."""
     found: Backend = import_module(f"{__package__}.{name}.backend").BACKEND
     return found
 
@@ -66,26 +66,26 @@ def every() -> tuple[Backend, ...]:
 
 
 def runtime(name: str) -> Runtime:
-    """Return what running the modules of a backend takes."""
+    """Return the requirements of running a backend's modules."""
     found: Runtime = import_module(f"{__package__}.{name}.runtime").RUNTIME
     return found
 
 
 def contract(name: str) -> Contract:
-    """Return what the modules of a backend must have."""
+    """Return the contract of a backend's modules."""
     found: Contract = import_module(f"{__package__}.{name}.contract").CONTRACT
     return found
 
 
 def check_name(name: str) -> None:
-    """Raise InputError for what is no backend's name."""
+    """Raise InputError for an unknown backend."""
     if name not in NAMES:
         raise unknown("no such backend", str(name), NAMES, "backends")
 
 
 def listed(given: object) -> tuple[str, ...]:
-    """Return names of backends from a sequence of them. Raises InputError for what is none, a text
-    too."""
+    """Return names of backends from a sequence. Raises InputError for an unknown name, and for a
+    string."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         names = [name.strip() for name in given.split(",")] if isinstance(given, str) else [""]
         meant = tuple(names) if set(names) <= set(NAMES) else (NAMES[1],)

@@ -15,10 +15,10 @@ Variables = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Runtime:
-    """What modules import, and the extra that installs it.
+    """The packages that modules import, and the extra that installs them.
 
-    `environment`: what must be set before that is imported, for the number of devices that modules
-    are verified on, given what is set already.
+    `environment`: variables to set before the import, for the number of devices in verification,
+    given the current environment.
     """
 
     packages: tuple[str, ...]
@@ -30,12 +30,12 @@ class Runtime:
 class Compiler:
     """The compiler of a backend's modules, which needs no accelerator.
 
-    `kind` is what its `targets` are, `example` one of them, and `looks_so` tells what was meant for
-    one. `packages` and `saving` are what it imports, and what saving its results imports besides,
-    both installed by `extra`. `environment`: what must be set before, given a folder for caches.
-    `chips`: the target of chips that have names of their own. `is_xla`: it is XLA's, which takes
-    portable modules, with 64-bit types and without, compiles its own reshard to compare with, and
-    says what a program moves.
+    `kind` is the kind of its `targets`, `example` one of them, and `looks_so` recognises an
+    intended target. `packages` are its imports and `saving` those for saving results, both
+    installed by `extra`. `environment`: variables to set before, given a folder for caches.
+    `chips`: the target of named chips. `is_xla`: whether it is XLA, which compiles portable
+    modules, with and without 64-bit types, and its own reshard for comparison, and reports a
+    program's communication.
     """
 
     kind: str
@@ -51,11 +51,10 @@ class Compiler:
 
 
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which JAX has host devices, for modules that run on `count` of
-    them.
+    """Return the environment in which JAX has host devices for modules on `count` of them.
 
-    One more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on buffers
-    over about 100 KB. At least two, between which faults are planted.
+    There is one more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on
+    buffers over about 100 KB. There are at least two, for planted faults.
     """
     option = "--xla_force_host_platform_device_count"
     flags = [flag for flag in given.get("XLA_FLAGS", "").split() if not flag.startswith(option)]

@@ -111,7 +111,7 @@ class TwoKernels:
 
     @cached_property
     def ends(self) -> tuple[KernelEnds, KernelEnds]:
-        """What each kernel's are called; boxes as those of arrays, where these are the same."""
+        """Names for each kernel's ends; boxes of the arrays are reused where equal."""
         source, target = self.arrays
         before = box_functions(self.exchanges[0])[0].results
         after = box_functions(self.exchanges[1])[1].results
@@ -136,7 +136,6 @@ class TwoKernels:
         return first, second
 
     def texts(self, host: HostText, powers_of_two: bool) -> tuple[KernelText, ...]:
-        """Return the texts of both kernels."""
         found = []
         for half, exchange, form, ends in zip(
             self.halves, self.exchanges, self.forms, self.ends, strict=True
@@ -156,7 +155,7 @@ class TwoKernels:
 
     @property
     def side_lines(self) -> list[str]:
-        """The constants of the sides of both kernels."""
+        """The constants for the sides of both kernels."""
         (first, second), (one, other) = self.exchanges, self.ends
         hidden = self.halves[0].exchange.source.hidden
         kept = self.halves[1].exchange.source.hidden
@@ -174,7 +173,7 @@ class TwoKernels:
         return lines
 
     def made(self, texts: tuple[KernelText, ...]) -> list[str]:
-        """Return the lines of the program: those of the kernels, and what they are part of."""
+        """Return the lines of the program: the kernels, and the object that combines them."""
         terms, (one, other), lines = terms_text(self.plan), self.ends, list(texts[0].made)
         if self.ring is None:
             given = [one.program, one.source, one.target, terms, "reduces=True"]
@@ -187,7 +186,7 @@ class TwoKernels:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Lines that state layouts, parts, traffic and both forms."""
+        """Lines on layouts, parts, traffic and both forms."""
         reshard = self.plan.reshard
         first, last = (half.exchange for half in self.halves)
         ends = Exchange(first.source, last.target, HolderRule())
@@ -209,11 +208,11 @@ class TwoKernels:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that arrive at the busiest device in both."""
+        """Bytes received by the busiest device in both kernels."""
         first, second = (form.figures.wire_max for form in self.forms)
         return (first if self.ring is None else self.ring.wire_bytes) + second
 
     @property
     def id_line(self) -> str:
-        """The constant that is the collective id of the second kernel."""
+        """The constant for the second kernel's collective id."""
         return f"PART_COLLECTIVE_ID = COLLECTIVE_ID + {MORE_IDS}"

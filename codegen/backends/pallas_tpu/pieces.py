@@ -1,8 +1,8 @@
 """Sums over all transfers of an exchange, without enumerating them.
 
-A figure of a transfer that is a product of one factor a dimension, like its volume, is summed a
-dimension at a time: the tiles of a target shard are all combinations of the tiles along its
-dimensions. What receivers hold themselves is at most one tile a device; it is taken off afterwards.
+A quantity that is a product of one factor per dimension, like the volume, is summed one dimension
+at a time: the tiles of a target shard are all combinations of the tiles along its dimensions. A
+receiver holds at most one tile itself, which is subtracted afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Pieces:
     """The pieces of the tiles along one dimension, in tensor order: int64 arrays of one length.
 
     `source`, `target`: the shards that meet; `low`, `high`: the tensor range; `source_low`,
-    `target_low`: where their shards begin; `band`: how many pieces of the target shard come before.
+    `target_low`: the starts of their shards; `band`: the number of earlier pieces of the target
+    shard.
     """
 
     source: Integers
@@ -35,8 +36,7 @@ class Pieces:
 
     @staticmethod
     def of(exchange: Exchange, axis: int) -> Pieces:
-        """Return the pieces along a dimension; tiles are cut only along the one that the rule
-        names."""
+        """Return the pieces along a dimension; tiles are cut only along the rule's dimension."""
         tiles, rule = exchange.dims[axis], exchange.rule
         pairs = tiles.pairs
         count = rule.pieces if axis == rule.cut else 1
@@ -83,7 +83,7 @@ class Sums:
 
     @cached_property
     def _members(self) -> tuple[Integers, Integers]:
-        """Target and source positions of the devices that are on both sides."""
+        """Target and source positions of devices on both sides."""
         receivers = np.arange(self.exchange.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
@@ -92,7 +92,7 @@ class Sums:
         return [factor(pieces, axis) for axis, pieces in enumerate(self.pieces)]
 
     def received(self, factor: Factor) -> Integers:
-        """Return the sum over what each target position gets from others: [target positions]."""
+        """Return the sum over each target position's receipts from others: [target positions]."""
         target = self.exchange.target
         positions = np.arange(target.mesh.size, dtype=np.int64)
         total = np.ones(positions.size, dtype=np.int64)
@@ -106,7 +106,7 @@ class Sums:
         return total
 
     def kept(self, factor: Factor) -> Integers:
-        """Return what each device on both sides holds of its own: [devices on both sides]."""
+        """Return the sum over each device's own data on both sides: [devices on both sides]."""
         receivers, holders = self._members
         total = np.ones(receivers.size, dtype=np.int64)
         for tiles, pieces, values in zip(
@@ -133,7 +133,7 @@ class Sums:
 def _of_pairs(
     pieces: Pieces, values: Integers, parts: int, source: Integers, target: Integers
 ) -> Integers:
-    """Return the sum over the pieces of each pair of shards asked for, 0 if they do not meet."""
+    """Return the sum over the pieces of each requested pair of shards, 0 if they do not meet."""
     keys, group = np.unique(pieces.source * parts + pieces.target, return_inverse=True)
     sums = np.bincount(group, values, keys.size).astype(np.int64)
     wanted = source * parts + target
@@ -145,8 +145,8 @@ def _of_pairs(
 def cut(
     low: Integers, high: Integers, origin: Integers, step: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Return ranges cut at `origin` plus multiples of a step: (number of the range, low, high)
-    of each."""
+    """Return ranges cut at `origin` plus multiples of a step: (index of the range, low, high) of
+    each."""
     first, last = (low - origin) // step, (high - 1 - origin) // step
     count = last - first + 1
     number = np.repeat(np.arange(low.size, dtype=np.int64), count)
@@ -157,6 +157,6 @@ def cut(
 
 
 def covered(low: Integers, high: Integers, unit: int) -> Integers:
-    """Return elements of the whole units that cover ranges."""
+    """Return the elements of the whole units that cover ranges."""
     elements: Integers = -(-high // unit) * unit - low // unit * unit
     return elements

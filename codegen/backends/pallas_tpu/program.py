@@ -1,4 +1,4 @@
-"""The texts of a module's kernels: constants, functions, and the object that runs them."""
+"""Text of a module's kernels: constants, functions, and the object that runs them."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ FORMS = (
 
 @dataclass(frozen=True)
 class KernelText:
-    """`functions`: the index functions; `calls`: what support modules give, by module; `kernels`:
-    the lines of functions after the constants that are what moves; `made`: the object that runs
-    kernels; `positions`: functions of positions that are no index functions of all forms; `halves`:
-    whether the kernel is one that starts and one that waits."""
+    """`functions`: the index functions; `calls`: names used from support modules, by module;
+    `kernels`: the lines of functions after the constants for transfers; `made`: the object that
+    runs kernels; `positions`: functions of positions beyond the common index functions;
+    `halves`: whether the kernel consists of a starting and a waiting half."""
 
     functions: tuple[IndexFunction, ...]
     calls: dict[str, tuple[str, ...]]
@@ -68,7 +68,8 @@ class KernelText:
 def kernel_text(
     exchange: Exchange, form: Form, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> KernelText:
-    """Return the text of a form; `powers_of_two`: whether it is for a topology of those."""
+    """Return the text of a form; `powers_of_two`: whether it is for a topology restricted to
+    those."""
     if isinstance(form, Direct):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None:
@@ -94,7 +95,7 @@ def kernel_text(
 
 
 def _libraries(form: Form) -> frozenset[str]:
-    """Return the libraries that the kernels of a form use, where they stand in the module."""
+    """Return the libraries that a form's kernels use, in module order."""
     match form:
         case Direct() | Slots():
             return frozenset(("pl", "pltpu"))
@@ -108,7 +109,7 @@ def _libraries(form: Form) -> frozenset[str]:
 
 
 def _settings(sends: bool, powers_of_two: bool, ends: KernelEnds) -> list[str]:
-    """Return what every program is given of the mesh."""
+    """Return the mesh arguments of every program."""
     found = [f"collective_id={ends.own(ID)}"] if sends else []
     return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
 

@@ -1,13 +1,14 @@
-"""What neither the interpreter nor the TPU compiler sees of a kernel's windows, proved at emission.
+"""Properties of a kernel's windows that neither the interpreter nor the TPU compiler checks, proved
+at emission.
 
-Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are the
-windows of its DMAs: what holds for each piece of each dimension holds for all devices. Checked are
+Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are its
+DMA windows, so a property of each piece of each dimension holds for all devices. These are checked:
 
-    hints     starts and sizes said to be multiples of something are
-    windows   what a DMA reads or writes is inside its buffer as it lies in memory
-    places    no two tiles of a target shard have a place in common
-    shifts    along a dimension that is not rolled nothing has to be shifted
-    routes    rounds bring what each offset takes to its place, and overwrite nothing that is needed
+    hints     starts and sizes declared as multiples are
+    windows   DMA reads and writes are inside their buffer in memory
+    places    no two tiles of a target shard overlap
+    shifts    nothing needs a shift along a dimension that is not rolled
+    routes    rounds bring each offset's data to its place, and overwrite nothing that is needed
     ends      of tiles that go as they stand, each is aligned in both shards, starts at a multiple
               of its extents, and they fill target shards; no place of a shard is used for another
     boxes     of places that are boxes of target shards, each is aligned and stands in one place on
@@ -41,7 +42,7 @@ VMEM_BYTES = 16 * 2**20
 
 
 def check(form: Form, exchange: Exchange) -> None:
-    """Raise InternalError where a window of a form is wrong on some device."""
+    """Raise InternalError if a form's window is wrong on some device."""
     sums = exchange.once(Sums)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
@@ -115,12 +116,12 @@ def _check_windows(dim: WindowDim, stage: int, pieces: Pieces, tiles: DimTiles, 
 def _check_cuts(
     dim: WindowDim, pieces: Pieces, origin: Integers, start: Integers, room: int, about: str
 ) -> None:
-    """Check that what is fetched of cut pieces lies in a window and in its buffer."""
+    """Check that fetches of cut pieces fit their window and their buffer."""
     number, low, high = cut(pieces.low, pieces.high, origin, dim.chunk)
     first = (low - start[number]) // dim.unit * dim.unit
     size = covered(low - start[number], high - start[number], dim.unit)
     _inside(first, size, room, about)
-    # Where memory is not tiled, a window is filled from the place within its block.
+    # In untiled memory, a window is filled from the place within its block.
     at = (low - origin[number]) % dim.chunk
     _inside(at if dim.unit == 1 else 0 * at, size, dim.window, f"{about}, window")
     if dim.unit > 1 and not dim.rolled:
@@ -151,7 +152,7 @@ def _inside(start: Integers, size: Integers, extent: int, about: str) -> None:
 
 
 def _apart(shard: Integers, start: Integers, size: Integers, about: str) -> None:
-    """Check that ranges of one shard, in order, share nothing."""
+    """Check that ordered ranges of one shard do not overlap."""
     same = shard[1:] == shard[:-1]
     _expect(
         not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles share a place"

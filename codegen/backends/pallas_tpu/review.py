@@ -15,9 +15,9 @@ Row = tuple[str, ...]
 
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
-    """Return the forms that can move the tiles of a plan, the best order of dimensions of each:
-    a title, a heading and rows; the chosen one first. Of two kernels
-    those of the first come first."""
+    """Return the forms that can move the tiles of a plan, each in its best dimension order: a
+    title, a heading and rows; the chosen one first. For two kernels, those of the first come
+    first."""
     first, *rest = exchanges_of(plan)
     ring = rings_of(plan) if plan.reshard.adds else None
     rows = (*_ring_rows(ring), *(row for each in (first, *rest) for row in _rows(each, ring)))
@@ -35,7 +35,7 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
 
 
 def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
-    """Yield the row of rings, which reduce terms in place of the first kernel; it has no tiles."""
+    """Yield the row of rings, which replace the first kernel's reduction; it has no tiles."""
     if ring is not None:
         exact = ring.plan.traffic.bound_received_max
         padded = f"{ring.wire_bytes / exact:.3f}" if exact else "-"
@@ -43,7 +43,7 @@ def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
 
 
 def _rows(plan: DirectPlan, ring: RingForm | None) -> Iterator[Row]:
-    """Yield the rows of a kernel; `ring`: what stands in the place of the one that reduces."""
+    """Yield the rows of a kernel; `ring`: the rings that replace the reduction."""
     every = plan.once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}

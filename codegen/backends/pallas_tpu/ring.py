@@ -1,11 +1,11 @@
-"""Terms that are reduced on their way round rings, along the axes that are unreduced.
+"""Terms reduced on their way round rings, along the unreduced axes.
 
-Every device keeps one part of what its group has terms of, and gets the partial results of one
-neighbour in each direction: a link carries what one device sends, where in one exchange it carries
-all that goes over it. A ring is along a digit of positions; several follow one another. Along an
-axis whose ends have no link it goes up over the even coordinates and down over the odd ones.
+Every device keeps one part of its group's tensor, and receives the partial results of one neighbour
+in each direction: a link carries only one device's sends, unlike in an exchange. A ring runs along
+a digit of positions; rings follow one another. Along an axis without a wrap-around link it goes up
+over the even coordinates and down over the odd ones.
 
-Values are reduced as float32, or as integers of 32 bits, which are passed on as such.
+Values are reduced and forwarded as float32, or as integers of 32 bits.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ class RingTurn:
     folded: bool
 
     def coordinate(self, place: Integers) -> Integers:
-        """Return the coordinates of places of the ring."""
         if not self.folded:
             return place
         size = self.digit.size
         return np.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
 
     def after(self, positions: Integers) -> Integers:
-        """Return the positions that come after some, upwards."""
+        """Return the positions that follow some, upwards."""
         stride, size = self.digit.stride, self.digit.size
         order = self.coordinate(np.arange(size))
         follows = np.empty(size, dtype=np.int64)
@@ -72,9 +71,8 @@ class RingForm:
 
     @staticmethod
     def of(plan: DirectPlan) -> RingForm | None:
-        """Return the rings by which the terms of a plan can be reduced, or None:
-        every device has to keep one part of its own source shard, all parts have to be alike, and a
-        neighbour has to be in reach."""
+        """Return the rings that can reduce a plan's terms, or None: every device must keep one part
+        of its own source shard, all parts must be equal, and neighbours must be in reach."""
         topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
         if not isinstance(topology, Torus) or not _are_parts(plan):
             return None
@@ -90,21 +88,21 @@ class RingForm:
 
     @property
     def parts(self) -> int:
-        """How many parts there are, of each of which a device has a term."""
+        """The number of parts; a device has a term of each."""
         return math.prod(turn.digit.size for turn in self.turns)
 
     @property
     def half(self) -> int:
-        """Elements of a part that go in one direction, padding included."""
+        """Elements of a part that go in one direction, with padding."""
         return self.chunks * self.rows * LANES
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that arrive at a device."""
+        """Bytes received by a device."""
         return 2 * WIDE * self.half * (self.parts - 1)
 
     def stages(self) -> Iterator[Stage]:
-        """Yield what a module does, one step of a ring after another."""
+        """Yield a module's stages, one per step of a ring."""
         elements, itemsize = math.prod(self.plan.exchange.target.local_shape), self.itemsize
         packed = 2 * WIDE * self.half
         yield Copies("XLA packs parts", self.parts * (itemsize * elements + packed))
@@ -119,17 +117,17 @@ class RingForm:
 
     @property
     def refs(self) -> tuple[AxisRef, ...]:
-        """The axes of the rings, in their order."""
+        """The axes of the rings, in order."""
         return tuple(ref for ref in self.plan.reshard.fate.reduced if self.size_of(ref) > 1)
 
     @property
     def rings(self) -> Rings:
-        """What devices pass on, step by step."""
+        """The devices' sends, step by step."""
         along, ids = tuple(map(str, self.refs)), ids_of(self.plan.reshard.source.mesh)
         return Rings.of(self.turns, along, WIDE * self.half, ids)
 
     def size_of(self, ref: AxisRef) -> int:
-        """Return how many devices differ along an axis only."""
+        """Return the number of devices that differ only along an axis."""
         return self.plan.reshard.source.mesh.digit(ref).size
 
     @property
@@ -140,8 +138,8 @@ class RingForm:
 
 def _are_parts(plan: DirectPlan) -> bool:
     """Return whether a ring kernel can reduce: the devices with terms of one source shard have its
-    equal parts as target shards, in the same order everywhere, all with a value, and the dtype is
-    one that kernels reduce."""
+    equal parts as target shards, in the same order everywhere, all with a value, and kernels reduce
+    the dtype."""
     exchange, reshard = plan.exchange, plan.reshard
     before, after = exchange.source, exchange.target
     dims = before.dims[before.hidden :], after.dims[after.hidden :]
@@ -167,7 +165,7 @@ def _are_parts(plan: DirectPlan) -> bool:
 
 
 def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
-    """Return the ring along a digit that loads links least; None if neighbours are out of
+    """Return the ring along a digit with the least link load; None if neighbours are out of
     reach."""
     found = []
     for folded in (False, True) if digit.size > 3 else (False,):
@@ -179,7 +177,7 @@ def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
 
 
 def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
-    """Yield what all devices send in a step, both ways."""
+    """Yield all devices' sends in a step, in both directions."""
     ids = ids_of(plan.reshard.source.mesh)
     positions = np.arange(ids.size, dtype=np.int64)
     after = turn.after(positions)

@@ -1,4 +1,4 @@
-"""What the template of the kernel of rings is given, and what a module has beside it."""
+"""The context of the ring kernel's template, and the module's further text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LISTED = 16
 
 
 def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:
-    """Return the kernel, and the object that runs it, by its name. `terms`: what is reduced;
-    `axes`: of the mesh; `reach`: whether devices reach others at powers of two of hops only."""
+    """Return the kernel, and the named object that runs it. `terms`: the terms reduced; `axes`: of
+    the mesh; `reach`: whether devices reach others only at powers of two of hops."""
     rings = tuple(_rings(form))
     names = ", ".join(ring.name for ring in rings)
     rounds = f"({names},)" if len(rings) == 1 else f"({names})"
@@ -38,7 +38,7 @@ def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: boo
 
 
 def _rings(form: RingForm) -> Iterator[RingLoop]:
-    """Yield the rings of a kernel: y has what each of them leaves, one after another."""
+    """Yield the rings of a kernel; y receives the result of each in turn."""
     source, low, begin, count = "x", 0, 0, form.chunks * form.parts
     for number, (ref, turn) in enumerate(zip(form.refs, form.turns, strict=True)):
         count //= turn.digit.size
@@ -58,7 +58,7 @@ class RingKernel:
 
     @property
     def neighbours(self) -> int:
-        """How many neighbours signal at the barrier."""
+        """The number of neighbours that signal at the barrier."""
         return 2 * len(self.rings)
 
     @property
@@ -74,8 +74,8 @@ class RingKernel:
 
 @dataclass(frozen=True)
 class RingLoop:
-    """One ring of a kernel. It takes `count` chunks of each part, from chunk `low` of `source` on,
-    and leaves those of one part in y, from chunk `begin` on."""
+    """One ring of a kernel. It reads `count` chunks of each part, from chunk `low` of `source` on,
+    and writes those of one part to y, from chunk `begin` on."""
 
     number: int
     axis: str
@@ -87,12 +87,12 @@ class RingLoop:
 
     @property
     def name(self) -> str:
-        """What the module calls the ring."""
+        """The module's name for the ring."""
         return f"RING{self.number}"
 
     @property
     def function(self) -> str:
-        """What it calls the function that goes round it."""
+        """The name of the ring's function."""
         return f"go_round_ring{self.number}"
 
     @property
@@ -103,7 +103,7 @@ class RingLoop:
 
     @property
     def order(self) -> str:
-        """The coordinates in the order of the ring, of a long one the ends, for a comment."""
+        """The coordinates in ring order, abbreviated if there are many, for a comment."""
         found = list(map(str, self.turn.coordinate(np.arange(self.size))))
         return ", ".join(found if self.size <= LISTED else (*found[:4], "...", *found[-2:]))
 
@@ -115,7 +115,7 @@ class RingLoop:
 
     @property
     def write(self) -> str:
-        """The chunk that the last step of one leaves, as an expression."""
+        """The chunk that the last step writes, as an expression."""
         of = f"{self.begin} + " if self.begin else ""
         return f"{of}div(step, {self.size})"
 
@@ -131,10 +131,10 @@ class RingLoop:
 
     @property
     def sends(self) -> int:
-        """The sums that go to the next device."""
+        """The number of sums sent to the next device."""
         return self.count * (self.size - 1)
 
     @property
     def slots(self) -> int:
-        """The slots that are free at first, of those that will be used."""
+        """The number of initially free slots, of those that will be used."""
         return min(2, self.sends)

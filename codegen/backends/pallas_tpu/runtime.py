@@ -6,8 +6,8 @@ from shardwright.codegen.backends.toolchain import Runtime, host_devices
 
 
 def _environment(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Twice the devices: JAX has a thread for each, and with few more than kernels need some of its
-    collectives around interpreted kernels wait for one forever."""
+    """Twice the devices: JAX has a thread for each, and with few more than kernels need, some of
+    its collectives around interpreted kernels never get one."""
     return host_devices(2 * count, given)
 
 

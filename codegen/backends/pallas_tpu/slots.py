@@ -1,4 +1,4 @@
-"""The slots form: tiles are thin, so XLA packs each densely into a slot, and unpacks it."""
+"""The slots form: tiles are thin, so XLA packs each densely into a slot and unpacks it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ of code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s for 500x500)."
 
 @dataclass(frozen=True)
 class Slots:
-    """A tile fits `window`; a slot has its rows one after another, in `granules` of 512 bytes.
+    """A tile fits `window`; a slot has its rows contiguously, in `granules` of 512 bytes.
 
-    Granules stand along a dimension that is not tiled, so that a slot takes no more than it must.
+    Granules are along an untiled dimension, so that a slot needs no more memory than necessary.
 
-    `outgoing`, `incoming`: slots of a device, the most along each dimension; `source_reach`,
-    `target_reach`: how far windows reach into shards, at least to their ends.
+    `outgoing`, `incoming`: the most slots of a device along each dimension; `source_reach`,
+    `target_reach`: the reach of windows into shards, at least to their ends.
     """
 
     view: View
@@ -67,15 +67,15 @@ class Slots:
 
     @property
     def is_small(self) -> bool:
-        """Whether XLA can be asked to pack such tiles."""
+        """Whether XLA can pack such tiles."""
         return math.prod(self.window) <= MAX_WINDOW
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the index functions that this form needs beside those of every module: none."""
+        """Return no further index functions: this form needs none."""
         return ()
 
     def traffic(self, sums: Sums) -> tuple[int, int, int]:
-        """Return bytes of HBM over all devices: to pack, while slots travel, to unpack."""
+        """Return HBM bytes over all devices: for packing, while slots travel, and for unpacking."""
         slot, window = self.granules * self.packed * LANES, self._padded(self.window)
         source, target = sums.exchange.source, sums.exchange.target
         packed = math.prod(self.outgoing) * (window + 2 * slot) * source.mesh.size
@@ -86,8 +86,8 @@ class Slots:
         return self.itemsize * packed, self.itemsize * sent, self.itemsize * unpacked
 
     def figures(self, sums: Sums) -> Figures:
-        """Return what it moves; XLA is taken to read and write each window and slot once, and to
-        keep shards and windows as it does by default."""
+        """Return the form's traffic; XLA is assumed to read and write each window and slot once,
+        and to use its default layouts for shards and windows."""
         exchange, itemsize = sums.exchange, self.itemsize
         into = sums.received(self._sent)
         slot = self.granules * self.packed * LANES
@@ -107,8 +107,8 @@ class Slots:
         return self.taken(axis, pieces.width)
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return the elements sent of a tile along a dimension: its own extent along the first,
-        the window's along the others."""
+        """Return the elements of a tile on the wire along a dimension: its own extent along the
+        first, the window's along the others."""
         if axis:
             return 0 * width + 1
         inner = math.prod(self.window[1:])
@@ -130,8 +130,7 @@ def widest(exchange: Exchange, axis: int) -> int:
 
 
 def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return how far windows reach into the source shard and into the target shard, at least to
-    their ends."""
+    """Return the reach of windows into source and target shard, at least to their ends."""
     ends = [_reach(exchange, axis, extent) for axis, extent in enumerate(window)]
     shapes = exchange.source.local_shape, exchange.target.local_shape
     source, target = (
@@ -142,12 +141,12 @@ def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...
 
 
 def _reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
-    """Return how far windows reach from the start of the source and of the target shard."""
+    """Return the reach of windows from the start of source and target shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs
     from_source = pairs.low - tiles.source.intervals[0][pairs.source]
     from_target = pairs.low - tiles.target.intervals[0][pairs.target]
-    # The last piece of a tile starts at most this far into it.
+    # Largest start of the last piece in its tile.
     into = int(pairs.width.max()) if _is_cut(exchange, axis) else 0
     return int(from_source.max()) + into + window, int(from_target.max()) + into + window
 

@@ -1,6 +1,6 @@
-"""What a form of the TPU kernel does, stage by stage, and what XLA copies beside it.
+"""The stages of a TPU kernel form, and XLA's copies around it.
 
-HBM is counted a device, on average over all.
+HBM traffic is per device, averaged over all.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ others are under way. Source: an estimate; nothing here has been timed on a TPU.
 def stages_of(
     form: Form, figures: Figures, exchange: Exchange, *, reduces: bool
 ) -> Iterator[Stage]:
-    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether what
-    comes are terms, which XLA reads to reduce them."""
+    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether arrivals
+    are terms that XLA reads to reduce them."""
     sums, devices = exchange.once(Sums), exchange.ranks.size
     if figures.relayout_bytes:
         yield Copies("XLA lays shards out", figures.relayout_bytes / devices)
@@ -54,7 +54,7 @@ def stages_of(
 def _sent(
     form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int, *, reduces: bool
 ) -> Iterator[Stage]:
-    """Yield what comes before the kernel that sends, that, and what comes after it."""
+    """Yield the stages before the sending kernel, the kernel, and the stages after it."""
     exchange, itemsize = sums.exchange, form.itemsize
     sends, starts = partial(flows, exchange, itemsize, form.taken), _starts(figures, devices)
     match form:
@@ -81,15 +81,15 @@ def _starts(figures: Figures, devices: int) -> float:
 
 
 def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
-    """Return the copy of what a kernel has written that XLA makes where that leaves the program:
-    `tests/backends/pallas_tpu/test_tpu_started.py` compiles both."""
+    """Return XLA's copy of a kernel's result if it leaves the program:
+    `tests/backends/pallas_tpu/test_tpu_started.py` compiles both cases."""
     nbytes = form.itemsize * math.prod(exchange.target.local_shape)
     return Copies("XLA copies a result that leaves the program", 2 * nbytes, leaving=True)
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the rounds: in each, every device sends what it has for its hops. Without slots it
-    copies its own shard in the first."""
+    """Yield the rounds: in each, every device makes its hops' sends. Without slots it copies its
+    own shard in the first."""
     rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
     if not form.in_place:
         yield Copies("XLA packs slots and unpacks them", rest / ids.size)

@@ -1,18 +1,18 @@
-"""The forms of the TPU kernel, and what each costs; the least is taken.
+"""The forms of the TPU kernel and their costs; the cheapest is chosen.
 
 TPU memory is tiled, and a DMA window must start and end at multiples of the tiling.
 
-    direct   every tile does: it goes by DMA from shard to shard
-    windows  tiles start and end anywhere: chunks of them pass through VMEM, where they are shifted
+    direct   every tile does: DMA moves it from shard to shard
+    windows  tiles start and end anywhere: chunks of them are shifted in VMEM
     slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
-    routed   they go from device to device, since not all may be sent directly (`routed/`)
-    relayed  they do, from source shard to target shard: only on their way are they in slots
-    gathered source shards do, which are parts of target shards, and aligned there
-    spread   source shards do, of which receivers take tiles
+    routed   tiles travel over several devices, since not all may be sent directly (`routed/`)
+    relayed  the same, from source to target shard: only tiles in flight are in slots
+    gathered the same for source shards that are aligned parts of target shards
+    spread   the same for source shards from which receivers extract tiles
 
-The first three are where every device sends directly to its receivers, the others where some do
-not, or where links carry tiles sooner that turn off on their way (`routed/detours.py`). The first
-two exist for each choice of the two dimensions over which memory is tiled (`memory.py`).
+In the first three every device sends directly to its receivers. The others are for devices that
+cannot, or for detours that spread the load of links better (`routed/detours.py`). The first two
+exist for each choice of the two dimensions over which memory is tiled (`memory.py`).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ each device, which is what small slices have. Source: `codegen/hardware/chips.py
 
 @dataclass(frozen=True)
 class FormChoice:
-    """A form with its figures, and the seconds that it takes by the model. `straight`: of a form
-    that need not forward but does, the seconds of the best one that sends directly."""
+    """A form with its traffic, and its predicted seconds. `straight`: for a form with unnecessary
+    forwarding, the seconds of the best direct one."""
 
     form: Form
     figures: Figures
@@ -79,14 +79,14 @@ class FormChoice:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """What forms are compared by: seconds; of equal ones, bytes on the wire, then of HBM."""
+        """The sort key of forms: seconds, then bytes on the wire, then HBM bytes."""
         figures = self.figures
         return self.seconds, figures.wire_bytes, figures.hbm_bytes + figures.relayout_bytes
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
-    """Return the devices of a plan on the topology that it is for; None if that says of no
-    restriction to powers of two."""
+    """Return the devices of a plan on its topology; None if that is not restricted to powers of
+    two."""
     topology = _topology_of(plan)
     if not isinstance(topology, Torus) or not topology.powers_of_two:
         return None
@@ -110,8 +110,8 @@ def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
 
 
 def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[FormChoice]:
-    """Yield the forms that send tiles over other devices, though all are in reach, where that may
-    take less time than a form that does not."""
+    """Yield the forms with detours, although all receivers are in reach, if they may be faster than
+    a direct form."""
     exchange, itemsize = moved(plan), DTYPES[plan.reshard.dtype]
     if exchange.ranks.size > MOST_DEVICES or not direct.figures.wire_max:
         return
@@ -124,8 +124,8 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
 
 
 def _grids(grid: Grid) -> Iterator[Grid]:
-    """Yield the ways to take a device's number as digits that hops lead along: such as on a v5e,
-    and as whole axes, of which one hop goes any distance."""
+    """Yield the ways to split device numbers into digits for hops: as on a v5e, and as whole axes,
+    which one hop covers."""
     if grid.reaches():
         yield grid
     straight = replace(grid, straight=True)
@@ -136,8 +136,8 @@ def _grids(grid: Grid) -> Iterator[Grid]:
 def _priced(
     form: Form, exchange: Exchange, network: Network | None, copied: int = 0, *, reduces: bool
 ) -> FormChoice:
-    """Return a form with its figures and seconds. `copied`: bytes that XLA lays out otherwise for
-    it; `reduces`: whether what it moves are terms."""
+    """Return a form with its traffic and seconds. `copied`: bytes that XLA must relay for it;
+    `reduces`: whether it moves terms."""
     figures = form.figures(exchange.once(Sums))
     figures = replace(figures, relayout_bytes=copied or figures.relayout_bytes)
     stages = tuple(stages_of(form, figures, exchange, reduces=reduces))
@@ -148,8 +148,8 @@ def _priced(
 
 
 def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
-    """Yield stages in which one link carries what comes to the busiest receiver: there are no
-    routes without a topology."""
+    """Yield stages in which one link carries all receipts of the busiest device: without a topology
+    there are no routes."""
     there = np.ones(min(figures.wire_max, 1), dtype=np.int64)
     carried = Flows(there, 0 * there, figures.wire_max * there.astype(np.float64))
     for stage in stages:
@@ -157,8 +157,8 @@ def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
 
 
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
-    """Return the form of the fewest seconds, the first of equal ones in the order of the table
-    above. `like`: only forms such as this, if there are."""
+    """Return the fastest form, the first of equal ones in the order of the table above. `like`:
+    only forms such as this, if there are any."""
     if isinstance(like, Routed):
         every = tuple(_cut_as(choice, like) for choice in every)
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
@@ -187,8 +187,9 @@ def candidates(
     *,
     reduces: bool = False,
 ) -> Iterator[FormChoice]:
-    """Yield every form that can move the tiles of an exchange, priced; `grid`: where not all send
-    directly to all; `network`: that of the grid by default. 64-bit elements travel as two of 32."""
+    """Yield every form that can move the tiles of an exchange, priced; `grid`: for devices that
+    cannot all send directly to all; `network`: by default that of the grid. A 64-bit element
+    travels as two of 32 bits."""
     if grid is not None:
         network = network or Network(grid.torus, grid.torus.size)
         if not grid.is_direct(*grid.pairs(exchange)):
@@ -208,8 +209,7 @@ def candidates(
 
 
 def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-    """Yield the forms in which tiles are forwarded since they have to be; along lines too, where
-    there are more offsets."""
+    """Yield the forms with necessary forwarding; also along lines, where there are more offsets."""
     yield from Routed.every(exchange, itemsize, grid)
     lines = replace(grid, on_lines=True)
     if lines.numbering.lines and lines.reaches():
@@ -217,8 +217,7 @@ def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
-    """Return the lines of a module's docstring; `terms`: of a value, which XLA reduces where they
-    are several."""
+    """Return docstring lines; `terms`: of a value, reduced by XLA if there are several."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
@@ -272,7 +271,7 @@ def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
 
 
 def _about_lines(form: Routed) -> Iterator[str]:
-    """Yield how offsets along axes that do not wrap around are to be read."""
+    """Yield explanations of offsets along axes that do not wrap around."""
     for stride, extent in (each for each in form.digits if each[0] in form.lines):
         last = extent // 2 - 1
         yield (
@@ -282,7 +281,7 @@ def _about_lines(form: Routed) -> Iterator[str]:
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """Yield the way of a piece that makes most hops, and of its second half if that is another."""
+    """Yield the route of the piece with most hops, and of its second half if it differs."""
     schedule = form.schedule
     far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
     first, second = (schedule.path(far, half) for half in WHOLE)

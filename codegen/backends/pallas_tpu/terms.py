@@ -1,9 +1,9 @@
 """Terms in a TPU module: a kernel brings a device all terms of its target shard, and XLA reduces
 them.
 
-To a kernel terms are a dimension of the tensor, the first: a source shard has one, a target shard
-all. So every form of kernel moves them, with all that is proved of it. Floats are then reduced in
-the order of the terms' numbers, on every device alike.
+To a kernel, terms are the first dimension of the tensor: a source shard has one, a target shard
+all. So every kernel form can move them, with the same proofs. Floats are then reduced in the order
+of the terms' numbers, equally on every device.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CARRIER = "_CARRIER"
 
 @dataclass(frozen=True)
 class KernelEnds:
-    """What a module calls both sides of what its kernel moves, their boxes, and the object that
-    runs the kernel. `second`: whether another kernel of the module comes before, whose names are
-    taken; `part`: which side has parts of target shards, `source shard` or `target shard`."""
+    """The module's names for both sides of its kernel's exchange, their boxes, and the object that
+    runs the kernel. `second`: whether an earlier kernel has taken the default names; `part`: the
+    side with parts of target shards, `source shard` or `target shard`."""
 
     source: str = "_SOURCE"
     target: str = "_TARGET"
@@ -41,11 +41,11 @@ class KernelEnds:
     part: str = ""
 
     def said(self, text: str) -> str:
-        """Return a text of both sides as this module speaks of them."""
+        """Return a text about both sides in this module's terms."""
         return text.replace(self.part, "part") if self.part else text
 
     def own(self, name: str) -> str:
-        """Return what the module calls something else of this kernel."""
+        """Return the module's name for another object of this kernel."""
         if not self.second:
             return name
         if name.startswith("_"):
@@ -53,7 +53,7 @@ class KernelEnds:
         return f"PART_{name}" if name.isupper() else f"part_{name}"
 
     def named(self, functions: Iterable[IndexFunction]) -> tuple[IndexFunction, ...]:
-        """Return index functions by these names."""
+        """Return index functions under these names."""
         return tuple(map(self._named, functions))
 
     def _named(self, function: IndexFunction) -> IndexFunction:
@@ -70,14 +70,14 @@ PLAIN = KernelEnds()
 
 
 def moved(plan: DirectPlan) -> Exchange:
-    """Return what kernels move: the exchange of a plan, terms as dimensions of the tensor; of a
-    scalar without terms a vector of one element."""
+    """Return a kernel's exchange: a plan's, with terms as tensor dimensions; for a scalar without
+    terms, that of a vector of one element."""
     exchange = plan.exchange
     return exchange.once(_stacked) if exchange.source.hidden else as_vectors(exchange)
 
 
 def _stacked(exchange: Exchange) -> Exchange:
-    # Memory is tiled over two dimensions at least: not over that of the terms.
+    # Memory is tiled over at least two dimensions, not counting that of the terms.
     more = max(2 - (len(exchange.dims) - exchange.source.hidden), 0)
     source, target = (_shown(layout, more) for layout in (exchange.source, exchange.target))
     return replace(exchange, source=source, target=target, operator=None)
@@ -93,26 +93,25 @@ def has_terms(plan: DirectPlan) -> bool:
 
 
 def keeps_some(exchange: Exchange) -> bool:
-    """Return whether any device holds a part of what its target shard is made of."""
+    """Return whether any device holds a part of its target shard's sources."""
     loads = Loads(exchange.source, exchange.target, exchange)
     return bool((loads.held_widths > 0).all(axis=1).any())
 
 
 @dataclass(frozen=True)
 class TermsText:
-    """What a module has of terms beside its kernel."""
+    """A module's text on terms, besides its kernel."""
 
     plan: DirectPlan
 
     @cached_property
     def functions(self) -> tuple[IndexFunction, ...]:
-        """The boxes of the arrays that the module takes and gives."""
+        """The boxes of the module's argument and result arrays."""
         return box_functions(as_vectors(ends_of(self.plan)))
 
     @cached_property
     def ends(self) -> KernelEnds:
-        """What both sides of the kernel are called; boxes as those of arrays, where these are the
-        same."""
+        """Names for both ends of the kernel; boxes of the arrays are reused where equal."""
         same = zip(SIDES, self.functions, box_functions(moved(self.plan)), strict=True)
         boxes = [
             own.name if own.results == other.results else f"{side}_terms"
@@ -121,13 +120,13 @@ class TermsText:
         return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1], CARRIER)
 
     def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
-        """Return the functions of a kernel after those of the arrays."""
+        """Return a kernel's functions after those of the arrays."""
         own = [function.name for function in self.functions]
         return (*self.functions, *(each for each in functions if each.name not in own))
 
     @property
     def side_lines(self) -> list[str]:
-        """The constants of both sides as kernels have them."""
+        """The constants of both sides from the kernels' point of view."""
         exchange, ends, hidden = moved(self.plan), self.ends, self.plan.exchange.source.hidden
         new = self.plan.exchange.new
         return [
@@ -139,7 +138,7 @@ class TermsText:
         ]
 
     def made(self, kernel: Iterable[str]) -> list[str]:
-        """Return the lines of the program: that of the kernel, and what it is part of."""
+        """Return the lines of the program: the kernel's, and the object around it."""
         given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
         reshard, operator = self.plan.reshard, self.plan.reshard.target.operator
@@ -160,9 +159,9 @@ def terms_text(plan: Plan) -> str:
 def stacked_lines(
     side: str, name: str, box: str, layout: Layout, hidden: int, run_on: str = "", new: int = 0
 ) -> list[str]:
-    """Return the constant of a side as kernels have it; `side`: of whose devices it is; `run_on`:
-    in the program of which side, if not of its own, the kernel is; `new`: along how many of the
-    dimensions of terms one alone has a value."""
+    """Return the constant of a side from the kernels' point of view; `side`: whose devices it has;
+    `run_on`: the side whose program runs the kernel, if not its own; `new`: the number of term
+    dimensions with a single value."""
     given = [f"{side}_IDS", box, repr(layout.local_shape), f"{run_on or side}_AXES"]
     given += [str(hidden)] if hidden else []
     return called(f"{name} = Stacked", [*given, *([f"new={new}"] if new else [])])

@@ -1,6 +1,6 @@
-"""What a TPU module does, stage by stage: what its kernels send and what XLA copies beside them.
+"""The stages of a TPU module: its kernels' sends and XLA's copies around them.
 
-HBM is counted a device, on average over all.
+HBM traffic is per device, averaged over all.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from shardwright.ir.plan import DirectPlan, Plan
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of the module of a direct plan: those of its exchanges, one after
-    another."""
+    """Return the stages of a direct plan's module: those of its exchanges in sequence."""
     stages: list[Stage] = []
     for each in exchanges_of(plan):
         stages += _stages(each)
@@ -33,14 +32,13 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _stages(direct: DirectPlan) -> list[Stage]:
-    """Return the stages of one exchange, or of the rings in its place."""
+    """Return the stages of one exchange, or of the rings that replace it."""
     ring = direct.once(ring_of) if direct.reshard.adds else None
     return _exchanged(direct) if ring is None else list(ring.stages())
 
 
 def ring_of(direct: DirectPlan) -> RingForm | None:
-    """Return the rings that reduce terms in less time than one exchange, None if there are
-    none."""
+    """Return the rings that reduce terms faster than one exchange, or None."""
     ring = RingForm.of(direct)
     if ring is None:
         return None
@@ -54,8 +52,8 @@ def ring_of(direct: DirectPlan) -> RingForm | None:
 
 
 def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
-    """Return the rings of the module of a plan that reduces terms, None if it has none; `like`:
-    the plan of another module, which has some where this one should."""
+    """Return the rings of the module of a reducing plan, or None; `like`: the plan of another
+    module that decides whether there are rings."""
     first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
     if first is other:
         return first.once(ring_of)
@@ -63,7 +61,7 @@ def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
 
 
 def rings(plan: Plan) -> Rings | None:
-    """Return the rings of the module of a direct plan, step by step, None if it has none."""
+    """Return the rings of a direct plan's module, step by step, or None."""
     form = rings_of(plan) if plan.strategy == "direct" and plan.reshard.adds else None
     return None if form is None else form.rings
 
@@ -76,7 +74,7 @@ def _exchanged(direct: DirectPlan) -> list[Stage]:
 
 
 def _reduced(plan: DirectPlan) -> Iterator[Stage]:
-    """Yield what XLA does with the terms that have come: it reads all, and writes values."""
+    """Yield XLA's work on arrived terms: it reads all, and writes values."""
     exchange = plan.exchange
     if exchange.operator:
         values = plan.reshard.itemsize * math.prod(exchange.target.local_shape)

@@ -1,9 +1,9 @@
-"""The direct form where tiles are all of one shape: what the template of the kernel is given.
+"""The direct form for tiles of one shape: the context of the kernel's template.
 
-Every device sends as many tiles as it gets, each to a device that is a closed form of its own
-position and the number of the tile. A tile is, along each dimension, all of the source shard or all
-of the target shard, whichever is smaller: it begins in the source shard as its receiver says, and
-in the target shard as its sender does.
+Every device sends as many tiles as it receives; each receiver is a closed form of the sender's
+position and the tile's number. Along each dimension, a tile is the whole source shard or the whole
+target shard, whichever is smaller; its start in the source shard depends on its receiver, and its
+start in the target shard on its sender.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class UniformText:
-    """What the templates print: expressions, names, numbers and comments.
+    """Text for the templates: expressions, names, numbers and comments.
 
-    `tile`: its extents; `in_x`, `in_y`: where a tile begins in both shards, of this device at
-    position `me` and the one at position `peer`; `first`: the place of the first tile of a shard.
+    `tile`: its extents; `in_x`, `in_y`: a tile's start in both shards, between this device at
+    position `me` and `peer`; `first`: the place of a shard's first tile.
     """
 
     name: str
@@ -61,9 +61,8 @@ class UniformText:
 
 @dataclass(frozen=True)
 class Uniform:
-    """An exchange of tiles of one shape; `axes`: those that a device's position is read of, as a
-    Python expression; `itemsize`: bytes of an element; `ends`: what a module calls what is of this
-    exchange."""
+    """An exchange of tiles of one shape; `axes`: those that give a device's position, as a Python
+    expression; `itemsize`: bytes of an element; `ends`: the module's names for this exchange."""
 
     exchange: Exchange
     view: View
@@ -73,24 +72,24 @@ class Uniform:
 
     @staticmethod
     def of(exchange: Exchange, form: Direct, axes: str, ends: KernelEnds = PLAIN) -> Uniform | None:
-        """Return an exchange if all of its tiles have one shape."""
+        """Return the exchange if all of its tiles have one shape."""
         even = all(_is_even(tiles) for tiles in exchange.dims)
         if not even or not exchange.same_order or exchange.source.replicas > 1:
             return None
         if exchange.rule.pieces > 1:
             return None
-        # 64-bit elements are moved in two halves, one after the other.
+        # 64-bit elements are moved in two successive halves.
         return Uniform(exchange, form.view, axes, min(form.itemsize, 4), ends)
 
     @property
     def count(self) -> int:
-        """How many tiles a device sends, its own included, and gets."""
+        """The number of tiles that a device sends, its own included, and receives."""
         return math.prod(_met(tiles)[0] for tiles in self.exchange.dims)
 
     @property
     def sends(self) -> bool:
-        """Whether anything is sent: not where all have the one tile of their target shard. That at
-        position 0 always has one."""
+        """Whether anything is sent, which is not so if all hold the one tile of their target shard.
+        Position 0 always has one."""
         positions = np.arange(self.exchange.source.mesh.size, dtype=np.int64)
         pairs = [(tiles.source, tiles.target) for tiles in self.exchange.dims]
         owners = (a.owner(b.index(positions) * b.size) for a, b in pairs)
@@ -105,12 +104,12 @@ class Uniform:
 
     @property
     def sender(self) -> str:
-        """The name of the function that gives whom a tile comes from."""
+        """The name of the function for a tile's sender."""
         return self.ends.own("sender")
 
     @property
     def receiver(self) -> str:
-        """The name of the function that gives whom a tile goes to."""
+        """The name of the function for a tile's receiver."""
         return self.ends.own("receiver")
 
     @property
@@ -131,7 +130,7 @@ class Uniform:
 
     @property
     def functions(self) -> tuple[tuple[str, ...], ...]:
-        """The functions that say who sends to whom."""
+        """The functions for senders and receivers."""
         return tuple(function.lines for function in self._positions)
 
     @cached_property
@@ -145,8 +144,8 @@ class Uniform:
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return whom the tile of a number goes to. Each device begins at its own place among the
-        receivers, so that they do not all write into one of them at a time."""
+        """Return the receiver of tile `number`. Each device starts at its own place among the
+        receivers, so that they do not all write to one at a time."""
         target = self.exchange.target
         replica: Value = mod(number + sender, target.replicas)
         number = floor_div(number, target.replicas)
@@ -160,7 +159,7 @@ class Uniform:
         return _in_words(shards, "b", lambda found: target.position(found, replica))
 
     def _sender(self, receiver: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return whom the tile of a number comes from."""
+        """Return the sender of tile `number`."""
         source, shards = self.exchange.source, list[Value]()
         for tiles in reversed(self.exchange.dims):
             count, _ = _met(tiles)
@@ -170,8 +169,8 @@ class Uniform:
         return _in_words(shards, "a", lambda found: source.position(found, 0))
 
     def _owner(self, axis: int) -> str:
-        """Return whose own extent along a dimension tiles have less of than the other end: its
-        place says where in the other's shard a tile begins. Empty where both have the same."""
+        """Return the end whose extent along a dimension is smaller: its place gives a tile's start
+        in the other's shard. Empty if both are equal."""
         source, target = (side.size for side in self._sides(axis))
         return "" if source == target else "peer" if source > target else "me"
 
@@ -179,14 +178,14 @@ class Uniform:
         return self.exchange.dims[axis].source, self.exchange.dims[axis].target
 
     def _start(self, axis: int) -> Value:
-        """Return where, along a dimension, a tile begins in the shard of the other end."""
+        """Return a tile's start along a dimension in the shard of the other end."""
         owner, (source, target) = self._owner(axis), self._sides(axis)
         small, large = (target, source) if owner == "peer" else (source, target)
         position = Index(owner, self.exchange.source.mesh.size)
         return simplify(mod(small.index(position), large.size // small.size) * small.size)
 
     def _starts(self, owner: str) -> str:
-        """Return where a tile begins in the shard that `owner` says it for, as a tuple."""
+        """Return a tile's start in the shard for which `owner` gives it, as a tuple."""
         starts = [
             PALLAS.text(self._start(axis)) if self._owner(axis) == owner else "0"
             for axis in self.view
@@ -198,7 +197,7 @@ class Uniform:
 
     @property
     def rounds(self) -> FarApart:
-        """The numbers of tiles, in the order in which they go."""
+        """The numbers of tiles, in sending order."""
         return FarApart(self.count)
 
     @property
@@ -229,8 +228,8 @@ class Uniform:
         )
 
     def kernels(self, starts: bool) -> tuple[tuple[str, ...], ...]:
-        """Return the lines of the kernel; where it sends, of its two halves, and where a program
-        starts it (`starts`), of two kernels that are these."""
+        """Return the lines of the kernel; if it sends, of its two halves, and if a program may
+        start it (`starts`), of two kernels for these."""
         names = ("uniform", *(["started"] if starts else [])) if self.sends else ("kept",)
         texts = (render(f"pallas_tpu/{name}.py.jinja", self.text) for name in names)
         return tuple(tuple(text.splitlines()) for text in texts)
@@ -246,7 +245,7 @@ SENDER = "The device that the tile of a number of a target shard comes from."
 def _in_words(
     shards: list[Value], letter: str, position: Callable[[tuple[Value, ...]], Value]
 ) -> tuple[FunctionBody, Value]:
-    """Return a position of a shard; the shard is named where it would be too long otherwise."""
+    """Return a position of a shard; a long one is named first."""
     body, whole = FunctionBody(), simplify(position(tuple(shards)))
     if length(PALLAS.text(whole)) <= LONG:
         return body, whole
@@ -256,14 +255,14 @@ def _in_words(
 
 def _is_even(tiles: DimTiles) -> bool:
     sides = tiles.source, tiles.target
-    if sides[0].extent != sides[1].extent:  # terms of which one alone is read, or has the value
+    if sides[0].extent != sides[1].extent:  # of these terms only one is read, or has the value
         return False
     small, large = sorted(side.size for side in sides)
     return all(side.is_flat and side.is_even for side in sides) and large % small == 0
 
 
 def _met(tiles: DimTiles) -> tuple[int, int]:
-    """Return how many source shards a target shard meets, and the other way round."""
+    """Return how many source shards a target shard meets, and vice versa."""
     source, target = tiles.source.size, tiles.target.size
     return max(target // source, 1), max(source // target, 1)
 
@@ -283,7 +282,7 @@ class _Function:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All expressions, of assignments and the result."""
+        """The expressions of all assignments and the result."""
         return (*(each.value for each in self._assignments), self.result)
 
     @property

@@ -1,8 +1,8 @@
-"""The windows form: chunks of tiles pass through VMEM, are shifted there, and come to lie aligned
-in a staging area, from which every block of the target shard is put together.
+"""The windows form: chunks of tiles are shifted in VMEM and placed, aligned, in a staging area,
+from which every block of the target shard is assembled.
 
-In the staging area a tile lies where it lies in the target shard, rounded down to whole units,
-plus one unit for every tile before it. So tiles never overlap: one that starts u into the shard and
+A tile's place in the staging area is its place in the target shard, rounded down to whole units,
+plus one unit for every earlier tile. So tiles never overlap: one that starts u into the shard and
 is w wide ends at floor(u) + ceil(w) <= floor(u + w) + 1, in units.
 """
 
@@ -46,12 +46,12 @@ FEWEST_ROWS = 5
 
 @dataclass(frozen=True)
 class WindowDim:
-    """One dimension; where it is not tiled, `unit` is 1.
+    """One dimension; `unit` is 1 if it is not tiled.
 
-    `unit`: the tiling of memory; `chunk`, `window`: extents of what is shifted; `chunks`: of the
-    widest tile; `stage`: extent of the staging area, and `step` what is added for each tile before;
-    `blocks`: of the target shard, and `meet`: how many source shards one may meet; `rolled`:
-    whether anything moves along it; `pad`: what an even array of whole units has more.
+    `unit`: the memory tiling; `chunk`, `window`: the shifted extents; `chunks`: of the widest tile;
+    `stage`: extent of the staging area, and `step` the offset added for each earlier tile;
+    `blocks`: of the target shard, and `meet`: the most source shards that one meets; `rolled`:
+    whether anything is shifted along it; `pad`: the excess of an array of whole units.
     """
 
     pieces: Pieces
@@ -70,9 +70,8 @@ class WindowDim:
     def of(
         tiles: DimTiles, pieces: Pieces, unit: int = 1, chunk: int = 1, more: int = 0
     ) -> WindowDim:
-        """Return a dimension that is cut into chunks; a window is wider by `more` where tiles
-        are shifted: where one does not start at whole units of its source, or at a block of its
-        target."""
+        """Return a dimension cut into chunks; a window is wider by `more` if tiles are shifted: if
+        one does not start at whole units of its source, or at a block of its target."""
         widest = int(pieces.width.max())
         into_source = (pieces.low - pieces.source_low) % unit
         into_target = (pieces.low - pieces.target_low) % unit
@@ -94,22 +93,22 @@ class WindowDim:
         )
 
     def sent(self) -> Integers:
-        """Return elements that a sender reads of every piece: the whole units that its chunks
+        """Return the elements that a sender reads of every piece: the whole units that its chunks
         reach."""
         number, low, high = cut(self.pieces.low, self.pieces.high, self.pieces.low, self.chunk)
         start = self.pieces.source_low[number]
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def staged(self) -> Integers:
-        """Return elements that every piece takes on the wire and in the staging area."""
+        """Return the elements of every piece on the wire and in the staging area."""
         return self.taken(self.pieces.width)
 
     def taken(self, width: Integers) -> Integers:
-        """Return the whole units that pieces take."""
+        """Return the whole units of pieces."""
         return covered(0 * width, width, self.unit)
 
     def unpacked(self, from_stage: bool) -> Integers:
-        """Return elements that the blocks read of every piece, from the staging area or the
+        """Return the elements that blocks read of every piece, from the staging area or the
         source."""
         pieces = self.pieces
         number, low, high = cut(pieces.low, pieces.high, pieces.target_low, self.chunk)
@@ -117,7 +116,7 @@ class WindowDim:
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def cuts(self) -> Integers:
-        """Return the chunks of every piece."""
+        """Return the number of chunks of every piece."""
         chunks: Integers = -(-self.pieces.width // self.chunk)
         return chunks
 
@@ -186,7 +185,7 @@ class Windows:
         return Windows(view, itemsize, dims, source_rows - tiles[-2].source.size)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the index functions that this form needs beside those of every module."""
+        """Return the further index functions of this form."""
         return (source_at(exchange),)
 
     @property
@@ -217,7 +216,7 @@ class Windows:
     @property
     def stage(self) -> tuple[int, ...]:
         """Extents of the staging area. Rows of bytes are not a multiple of 32 unless units are,
-        since memory would be tiled by 32 then."""
+        since memory would then be tiled by 32."""
         extents = [dim.stage for dim in self.dims]
         if len(extents) > 1 and tile_rows(extents[-2], self.itemsize) != self.unit[-2]:
             extents[-2] += self.unit[-2]
@@ -225,7 +224,7 @@ class Windows:
 
     @property
     def step(self) -> tuple[int, ...]:
-        """What a tile stands further in the staging area for each tile before it."""
+        """The offset of a tile in the staging area for each earlier tile."""
         return tuple(dim.step for dim in self.dims)
 
     @property
@@ -246,17 +245,17 @@ class Windows:
 
     @property
     def vmem_bytes(self) -> int:
-        """What a kernel needs of VMEM: windows, chunks or blocks, and words being shifted."""
+        """A kernel's VMEM: windows, chunks or blocks, and words being shifted."""
         window, chunk = math.prod(self.window), math.prod(self.chunk)
-        # 64-bit elements are moved in two halves, one after the other.
+        # 64-bit elements are moved in two successive halves.
         return (2 * window + SLOTS * chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return what pieces take on the wire along a dimension."""
+        """Return the extent of pieces on the wire along a dimension."""
         return self.dims[self.view.index(axis)].taken(width)
 
     def traffic(self, sums: Sums) -> tuple[int, int]:
-        """Return bytes of HBM over all devices: while chunks travel, and after that."""
+        """Return HBM bytes over all devices: while chunks travel, and afterwards."""
         dims = dict(zip(self.view, self.dims, strict=True))
         sent = sums.remote(lambda _, axis: dims[axis].sent())
         target = sums.exchange.target
@@ -269,7 +268,7 @@ class Windows:
         return self.itemsize * first + self._padded_rows(sums), self.itemsize * unpacked
 
     def figures(self, sums: Sums) -> Figures:
-        """Return what it moves."""
+        """Return the form's traffic."""
         dims = dict(zip(self.view, self.dims, strict=True))
         exchange, itemsize = sums.exchange, min(self.itemsize, 4)
         words = self.itemsize // itemsize
@@ -289,7 +288,7 @@ class Windows:
         )
 
     def _padded_rows(self, sums: Sums) -> int:
-        """Return the copies of arrays of few rows to arrays of more, over all devices."""
+        """Return the bytes of copies that add rows to short arrays, over all devices."""
         if not self.few_rows:
             return 0
         layout, rows = sums.exchange.source, self.view[-2]

@@ -1,8 +1,8 @@
-"""Tiles along one dimension, as a kernel computes them: what is the same for all is found here.
+"""Tiles along one dimension as a kernel computes them, with common values folded.
 
-A target shard meets at most this many source shards; `turn` numbers them. A low end that is always
-that of the source shard, an extent that all tiles share, a test that no tile fails: each is found
-by going through all tiles, and then stands in the kernel as it is, or not at all.
+A target shard meets a bounded number of source shards; `turn` numbers them. A low end that always
+equals the source shard's, an extent shared by all tiles, or a test that no tile fails is detected
+by visiting all tiles, and is then simplified or dropped in the kernel.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class Words:
-    """What a kernel calls what it computes. `own`, `met`: where the device's own shard begins, and
-    the one that its tile meets, whose number is `number`; `held`, `wanted`: the extents of the
-    shard that is met, and of its own; `own_side`, `met_side`: before names of their parts."""
+    """The kernel's names. `own`, `met`: the starts of the device's own shard and of the one that
+    its tile meets, whose number is `number`; `held`, `wanted`: the extents of the met shard and of
+    the own one; `own_side`, `met_side`: prefixes for names of their parts."""
 
     own: str = "to"
     met: str = "from"
@@ -43,10 +43,10 @@ Condition = tuple[Value, Value]
 
 @dataclass(frozen=True)
 class Candidates:
-    """Every target shard that is not empty with each source shard that it may meet, arrays of one
+    """Every non-empty target shard with each source shard that it may meet, as arrays of one
     length: numbers of the source shards, and the ends of both.
 
-    A number past the last shard that is met stands for a tile that is empty.
+    A number past the last met shard stands for an empty tile.
     """
 
     source: Integers
@@ -66,7 +66,7 @@ class Candidates:
         target = np.repeat(full, count)
         if dim.source.is_flat:
             starts, ends = source * dim.source.size, (source + 1) * dim.source.size
-        else:  # past the last shard, formulas of a nested split say nothing
+        else:  # past the last shard, formulas of a nested split are meaningless
             known, beyond = np.minimum(source, dim.source.parts - 1), source >= dim.source.parts
             starts, ends = (
                 np.where(beyond, dim.source.extent, end[known]) for end in dim.source.intervals
@@ -75,34 +75,34 @@ class Candidates:
 
     @property
     def full(self) -> np.ndarray:
-        """Which tiles are not empty."""
+        """Whether tiles are non-empty."""
         found: np.ndarray = self.low < self.high
         return found
 
     @property
     def low(self) -> Integers:
-        """Where tiles begin."""
+        """The starts of tiles."""
         low: Integers = np.maximum(self.source_low, self.target_low)
         return low
 
     @property
     def high(self) -> Integers:
-        """Where tiles end; not above `low` for one that is empty."""
+        """The ends of tiles; at most `low` for an empty one."""
         high: Integers = np.minimum(self.source_high, self.target_high)
         return high
 
     @property
     def width(self) -> int | None:
-        """The extent of all tiles that are not empty, None if they differ."""
+        """The common extent of all non-empty tiles, None if they differ."""
         widths = np.unique((self.high - self.low)[self.full])
         return int(widths[0]) if widths.size == 1 else None
 
 
 @dataclass(frozen=True)
 class Along:
-    """Values of a kernel. `source`: the number of the source shard; `read`, `write`: where the tile
-    begins in both shards; `held`, `wanted`: the extents of these; `inside`: what is so unless the
-    tile is empty."""
+    """Values in a kernel. `source`: the number of the source shard; `read`, `write`: the tile's
+    start in both shards; `held`, `wanted`: the extents of these; `inside`: a condition that holds
+    unless the tile is empty."""
 
     source: Value
     read: Value
@@ -121,8 +121,8 @@ def along(
     body: FunctionBody,
     words: Words = PULLED,
 ) -> Along:
-    """Return how the tiles of a receiver lie along a dimension; `body` takes what is named. For a
-    sender give the dimension with its sides exchanged."""
+    """Return a receiver's tiles along a dimension; `body` collects named values. For a sender pass
+    the dimension with its sides exchanged."""
     met = Candidates.of(dim)
     target_low, target_high = _target_ends(dim, axis, receiver, met, body, words)
     if all(map(np.array_equal, dim.source.intervals, dim.target.intervals)):
@@ -130,7 +130,7 @@ def along(
     let = unnamed if dim.source.is_flat else body.named(axis, "first_")
     number = f"{words.number}{axis}"
     source = body.let(number, dim.source.owner(target_low, let) + turn)
-    if getattr(source, "name", "") == number:  # past the last shard where the tile is empty
+    if getattr(source, "name", "") == number:  # past the last shard for an empty tile
         source = Index(source.name, dim.source.parts)
     source_low, source_high = _source_ends(dim, axis, source, body, words)
     if (met.source_low >= met.target_low).all():
@@ -163,10 +163,10 @@ def along(
 def _whole(
     dim: DimTiles, axis: int, receiver: Index, low: Value, high: Value, body: FunctionBody
 ) -> Along:
-    """Return the tile of a target shard that is a source shard."""
+    """Return the tile of a target shard for a whole source shard."""
     zero = sympy.Integer(0)
     width = body.let(f"width{axis}", dim.target.size if dim.target.is_even else high - low)
-    # No test: nothing is launched for a target shard that is empty.
+    # No test: nothing is launched for an empty target shard.
     return Along(dim.target.index(receiver), zero, zero, width, width, width, ())
 
 
@@ -186,8 +186,8 @@ def _target_ends(
 def _source_ends(
     dim: DimTiles, axis: int, source: Value, body: FunctionBody, words: Words
 ) -> tuple[Value, Value]:
-    """Return the ends of a source shard; that of a flat split may be beyond the extent, but no tile
-    is."""
+    """Return the ends of a source shard; that of a flat split may exceed the extent, but no tile
+    does."""
     if not dim.source.is_flat:
         return dim.source.interval(source, body.named(axis, words.met_side))
     low = body.let(f"{words.met}{axis}", source * dim.source.size)

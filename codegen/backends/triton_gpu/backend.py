@@ -29,8 +29,8 @@ CHIPS = {
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return variables by which the compiler uses nothing that it compiled before, so that
-    seconds are those of compiling."""
+    """Return environment variables that disable the compiler's cache, so that the seconds are those
+    of compiling."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",
@@ -39,7 +39,7 @@ def _environment(caches: Path) -> Mapping[str, str | None]:
 
 
 class TritonGpu(Backend):
-    """Kernels that copy tiles, a program a block, and the code around them."""
+    """Kernels that copy tiles, one program a block, and the code around them."""
 
     name = context.NAME
     reduces = ("direct",)

@@ -1,4 +1,4 @@
-"""The Triton module: what is particular to one reshard; the support modules have the rest."""
+"""The Triton module: the parts specific to one reshard; support modules have the rest."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.torch_placements import ascends, split_factors
 
 NAME = "triton_gpu"
-# The self-check moves no more elements than these: FEW in templates/support/torch_check.py.
+# Larger tensors are not moved by the self-check: FEW in templates/support/torch_check.py.
 MOST_MOVED = 2**18
 
 
 @dataclass(frozen=True)
 class DTensorText:
-    """A reshard in the words of DTensor: placements of both sides, the shapes of both meshes."""
+    """A reshard in DTensor's terms: placements of both sides, the shapes of both meshes."""
 
     before: str
     after: str
@@ -53,14 +53,14 @@ class DTensorText:
 
     @property
     def lines(self) -> list[str]:
-        """The statement that makes `reshard_dtensor`."""
+        """The statement that defines `reshard_dtensor`."""
         given = ["_HOST", self.before, self.after, self.shapes]
         return called("reshard_dtensor = DTensors", given, ".reshard")
 
 
 class Extra(NamedTuple):
-    """A feature that a support file adds to modules, by a name of it; `in_host`: whether the host
-    object takes that."""
+    """A feature that a support file adds to modules under a name; `in_host`: whether it is an
+    argument of the host object."""
 
     name: str
     file: str
@@ -88,30 +88,30 @@ class TritonText:
     extras: tuple[Extra, ...]
     gradient: bool
     elements: int
-    parts: str  # the sharding between two exchanges, empty where there is one
+    parts: str  # the sharding between two exchanges, "" for one
 
     @property
     def self_check(self) -> str:
-        """What the self-check of the module sees of it."""
+        """The scope of the module's self-check."""
         if self.elements > MOST_MOVED:
             return "of boxes and peers; the tensor is too large for more"
         return "of boxes and peers; then moved"
 
     @property
     def exports(self) -> str:
-        """The names of what callers use, but those that share memory."""
+        """The public names, except those for shared memory."""
         names = ["reshard", *(["reshard_dtensor"] if self.dtensor else [])]
         return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The templates of entries beside `reshard` and `reshard_local`."""
+        """The templates of entries besides `reshard` and `reshard_local`."""
         found = ["shared"] * self.shares + ["dtensor"] * (self.dtensor is not None)
         return tuple(f"triton_gpu/{name}.py.jinja" for name in found)
 
     @property
     def _shared(self) -> list[tuple[str, str]]:
-        """What the memory takes that callers share, if they can."""
+        """The arguments for memory shared by callers, if supported."""
         names = ["SharedMemory"] if self.shares else []
         names += ["Push"] if self.phases[-1].push else []
         return [("torch_memory", ", ".join(sorted(names)))] if names else []
@@ -123,7 +123,7 @@ class TritonText:
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...]:
-        """Support files, and the names that the module imports of each."""
+        """Support files, and the names that the module imports from each."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         lines = sorted(rows & {"copy_some_lines"})
@@ -150,7 +150,7 @@ class TritonText:
 
 
 def refuse(plan: Plan) -> None:
-    """Raise InputError for what this backend does not do."""
+    """Raise InputError for reshards that this backend does not support."""
     refuse_common(plan, NAME, {})
     for exchange in exchanges_of(plan):
         refuse_wide(plan, exchange, NAME)
@@ -191,7 +191,7 @@ PART = ("source shard", "part")
 
 
 def _ends(plan: Plan) -> Exchange:
-    """Return both sides of a plan, as its modules state them."""
+    """Return both sides of a plan, as stated by its modules."""
     if isinstance(plan, SteppedPlan):
         first, *_, last = (step.exchange for step in plan.steps if isinstance(step, MoveStep))
         return Exchange(first.source, last.target, HolderRule())
@@ -199,12 +199,12 @@ def _ends(plan: Plan) -> Exchange:
 
 
 def _parts(plan: Plan) -> str:
-    """Return the sharding between two exchanges, as a module states it; empty for one."""
+    """Return the sharding between two exchanges, as stated by a module; "" for one."""
     return quoted(str(plan.steps[0].ends.after)) if isinstance(plan, SteppedPlan) else ""
 
 
 def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
-    """Return lines that state layouts, tiles, traffic and who sends what to whom."""
+    """Return lines on layouts, tiles, traffic and transfers."""
     ends = _ends(plan)
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "dense"),
@@ -225,7 +225,7 @@ def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
 
 
 def _met(axis: int, kernel: Kernel) -> str:
-    """Return how shards meet along a dimension, empty where neither side splits it."""
+    """Return how shards intersect along a dimension, "" if neither side splits it."""
     dim = kernel.exchange.dims[axis]
     if max(dim.source.parts, dim.target.parts) == 1:
         return ""
@@ -235,7 +235,7 @@ def _met(axis: int, kernel: Kernel) -> str:
 
 
 def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
-    """Return the lines that make the object that moves shards."""
+    """Return the lines that create the object that moves shards."""
     back = NAME if request.backward else f"{NAME}_backward"
     more = [f'gradient=Gradient(__package__, "{back}")'] if request.derivative else []
     reshard = request.plan.reshard
@@ -260,7 +260,7 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
 
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
-    """Return both sides as placements, where DTensor has words for both."""
+    """Return both sides as placements, if DTensor can express both."""
     before = placements(reshard.source, ends.source)
     after = placements(reshard.target, ends.target)
     if before is None or after is None:
@@ -277,11 +277,11 @@ _Placed = int | tuple[int, int] | Operator | None
 
 def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
     """Return, for each mesh axis, the dimension that it splits (with the split factor of a
-    `_StridedShard`, where an axis after it is more major), None if it replicates, or the
-    operator that reduces its terms; None if DTensor has no words.
+    `_StridedShard`, where an axis after it is more major), None if it replicates, or the operator
+    that reduces its terms; None if DTensor cannot express them.
 
     DTensor splits a dimension chunk by chunk: over several axes that is the split `nested`, unless
-    the extent divides. Along such an axis the ranks ascend.
+    the extent divides. Ranks must ascend along such an axis.
     """
     names = list(sharding.mesh.names)
     placed: list[_Placed] = [None] * len(names)
@@ -303,7 +303,7 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None
 
 
 def _codes(placed: tuple[_Placed, ...]) -> str:
-    """Return the placements as a module has them, `(0, (0, 2), "sum", None)`."""
+    """Return the placements as written in a module, `(0, (0, 2), "sum", None)`."""
     return repr(placed).replace("'", '"')
 
 

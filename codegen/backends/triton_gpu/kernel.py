@@ -1,9 +1,9 @@
-"""The expressions of a reshard's kernels: which block of which tile a program moves, and whence.
+"""The expressions of a reshard's kernels: the block and the source of each program.
 
-A launch fills one target shard. Tiles take turns over the programs, so that all links are busy all
-the time, and begin at another source shard for each device, so that devices that start together do
-not all read from one. Where that can be, a device's own tile is the last. The statements are those
-of `templates/triton_gpu/pull.py.jinja`, and of `reduce.py.jinja` where terms are reduced.
+A launch fills one target shard. Tiles are interleaved over the programs, so that all links stay
+busy, and each device begins at another source shard, so that they do not all read from one. If
+possible, a device's own tile comes last. The statements are in
+`templates/triton_gpu/pull.py.jinja`, and in `reduce.py.jinja` for reduced terms.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ POSITIONS = {
 @dataclass(frozen=True)
 class Kernel:
     """The derivation for an exchange. `some_local`: whether any device holds a part of its target
-    shard; `wide`: whether offsets pass 32 bits; `dtype`: what is reduced, where anything is."""
+    shard; `wide`: whether offsets exceed 32 bits; `dtype`: that of reduced terms, if any."""
 
     moves: Moves
     some_local: bool
@@ -61,7 +61,7 @@ class Kernel:
 
     @property
     def exchange(self) -> Exchange:
-        """What is moved."""
+        """The exchange."""
         return self.moves.exchange
 
     @property
@@ -71,29 +71,29 @@ class Kernel:
 
     @property
     def hidden(self) -> int:
-        """How many dimensions of the exchange number terms, before those of the tensor."""
+        """The number of leading dimensions of the exchange that number terms."""
         return self.exchange.source.hidden
 
     @property
     def reduces(self) -> bool:
-        """Whether terms are reduced: every program goes through all terms of its block."""
+        """Whether terms are reduced: every program then reads all terms of its block."""
         return self.exchange.operator is not None
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """The most source shards that a target shard meets along each dimension of the tensor; 1
-        along hidden ones, whose shards are no tiles of their own."""
+        """The most source shards that a target shard meets along each tensor dimension; 1 along
+        hidden ones, whose shards are not separate tiles."""
         met = (dim.max_peers_of_target for dim in self.exchange.dims[self.hidden :])
         return (*(1 for _ in range(self.hidden)), *met)
 
     @property
     def here(self) -> Index:
-        """The position of the device whose tiles they are."""
+        """The position of the device whose tiles these are."""
         return self.peers.receiver
 
     @property
     def shares(self) -> int:
-        """How often each of its tiles is moved at most: once for each piece of it."""
+        """The most moves of each of its tiles: once for each piece."""
         return self.exchange.rule.pieces
 
     @property
@@ -103,13 +103,13 @@ class Kernel:
 
     @property
     def tiles(self) -> int:
-        """How many tiles, or pieces of tiles, make up a target shard at most."""
+        """The most tiles, or pieces of tiles, in a target shard."""
         return math.prod(self.counts) * self.shares
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """The first dimensions of the groups that are neither rows nor their number, of those that
-        have more than one index."""
+        """The first dimensions of the groups before rows and their number that have more than one
+        index."""
         groups = zip(self.moves.groups[:-2], self.moves.widest[:-2], strict=True)
         return tuple(group[0] for group, widest in groups if widest > 1)
 
@@ -150,8 +150,8 @@ class Kernel:
     def tiles_along(
         self, digits: tuple[Value, ...], body: FunctionBody, words: Words = PULLED
     ) -> tuple[list[Along], dict[str, int]]:
-        """Return the tile of these digits along each dimension, and of which dimension each name is
-        that `body` takes."""
+        """Return the tile with these digits along each dimension, and the dimension of each name in
+        `body`."""
         owners = dict[str, int]()
         tiles = [self._hidden(axis) for axis in range(self.hidden)]
         for axis in range(self.hidden, len(self.exchange.dims)):
@@ -162,13 +162,13 @@ class Kernel:
         return tiles, owners
 
     def meets(self, axis: int) -> str:
-        """Return how many source shards meet a target shard along a dimension, in words."""
+        """Return in words how many source shards meet a target shard along a dimension."""
         dim, count = self.exchange.dims[axis], self.counts[axis]
         every = "" if Candidates.of(dim).full.all() else "up to "
         return "one" if count == 1 else f"{every}{count}"
 
     def texts(self, assignments: list[Assignment], owners: dict[str, int]) -> Iterator[DimText]:
-        """Yield the assignments of each dimension; `owners`: whose each name is."""
+        """Yield the assignments of each dimension; `owners`: the dimension of each name."""
         for axis in dict.fromkeys(owners[each.name] for each in assignments):
             dim, several = self.exchange.dims[axis], self.counts[axis] > 1
             meet = "shards of {} meet" if several else "shard of {} meets"
@@ -182,7 +182,7 @@ class Kernel:
             )
 
     def taken(self) -> Iterator[DigitText]:
-        """Yield tile and outer indices, as they are taken off the place in the loop."""
+        """Yield tile and outer indices, in the order in which they are split off the loop index."""
         widest = {g[0]: w for g, w in zip(self.moves.groups, self.moves.widest, strict=True)}
         sizes = {"number": self.tiles} if self.tiles > 1 else {}
         sizes |= {f"index{axis - self.hidden}": widest[axis] for axis in self.outer}
@@ -200,7 +200,7 @@ class Kernel:
         return tuple(reversed(found))
 
     def _turn(self, axis: int, digit: Value) -> Value:
-        """Return which of the source shards along a dimension is read at a digit."""
+        """Return which source shard along a dimension is read at a digit."""
         count = self.counts[axis]
         if count == 1:
             return 0
@@ -208,8 +208,8 @@ class Kernel:
         return mod(digit + own + int(self._ends_with_own(axis)), count)
 
     def _ends_with_own(self, axis: int) -> bool:
-        """Return whether a step past the own shard puts that last: always, where the first shard
-        that is met has a multiple of their count."""
+        """Return whether starting after the own shard puts that last for every device: if the first
+        met shard is always a multiple of their count."""
         count = self.counts[axis]
         firsts = Candidates.of(self.exchange.dims[axis]).source[::count]
         return self.exchange.same_order and not (firsts % count).any()
@@ -217,15 +217,15 @@ class Kernel:
     def _hidden(self, axis: int) -> Along:
         """Return the tile along a hidden dimension: the receiver's own term, or each in turn."""
         dim, one = self.exchange.dims[axis], sympy.Integer(1)
-        # Of new terms the first alone gets anything, and that is of the one term of the source.
+        # Only the first of new terms receives anything, from the only source term.
         term: Value = dim.target.index(self.here) if dim.source.parts > 1 else 0 * one
         if self.reduces and axis == 0:
             term = Index("term", dim.source.parts)
         return Along(term, 0 * one, 0 * one, one, one, one, ())
 
     def cut(self, tiles: list[Along], piece: Value) -> tuple[list[Along], PieceText]:
-        """Return the tiles with that of the cut dimension replaced by its piece, and what finds
-        that."""
+        """Return the tiles with the cut dimension's replaced by its piece, and the piece's
+        computation."""
         axis = self.exchange.rule.cut
         tile, most = tiles[axis], self.exchange.dims[axis].max_width + 1
         width: Value = tile.width
@@ -250,8 +250,8 @@ class Kernel:
         return [*tiles[:axis], piece_of, *tiles[axis + 1 :]], text
 
     def rows(self, tiles: list[Along], more: list[str]) -> tuple[str, RowsText]:
-        """Return what holds unless a tile, or a piece of one, is empty, and it as rows; `more`:
-        tests besides."""
+        """Return a condition that excludes empty tiles and pieces, and the tile as rows; `more`:
+        further tests."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []
@@ -296,12 +296,12 @@ class Kernel:
 
 
 def broken_value(assignment: Assignment, indent: int) -> str:
-    """Return the value of an assignment that is indented so far."""
+    """Return the value of an assignment at this indentation."""
     return broken(TRITON, assignment.value, WIDTH - indent - len(f"{assignment.name} = "))
 
 
 def _offset(terms: Terms, room: int) -> str:
-    """Return `begin * stride + ...` of what is not zero; `room`: characters of a line."""
+    """Return `begin * stride + ...` for nonzero terms; `room`: characters of a line."""
     parts = []
     for begin, stride in terms:
         value, step = simplify(begin), simplify(stride)

@@ -1,6 +1,6 @@
-"""What the templates of kernels print: contexts of expressions, names, numbers and comments.
+"""Text for the templates of kernels: expressions, names, numbers and comments.
 
-Every statement of a kernel stands in its template.
+The statements are in the templates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from shardwright.codegen.backends.triton_gpu.reduced import ReducedText
 
 @dataclass(frozen=True)
 class PositionText:
-    """A parameter of a kernel, and what it is."""
+    """A parameter of a kernel, and its comment."""
 
     name: str
     comment: str
@@ -20,7 +20,7 @@ class PositionText:
 
 @dataclass(frozen=True)
 class DigitText:
-    """What is taken off the place in a loop: `name = left % size`."""
+    """A digit split off the loop index: `name = left % size`."""
 
     name: str
     left: str
@@ -29,7 +29,7 @@ class DigitText:
 
 @dataclass(frozen=True)
 class Named:
-    """`name = value`, an index that the algebra found."""
+    """`name = value`, an index derived by the algebra."""
 
     name: str
     value: str
@@ -37,7 +37,7 @@ class Named:
 
 @dataclass(frozen=True)
 class DimText:
-    """What a kernel computes of its tile along a dimension."""
+    """A kernel's computations for its tile along a dimension."""
 
     comment: str
     values: tuple[Named, ...]
@@ -45,8 +45,8 @@ class DimText:
 
 @dataclass(frozen=True)
 class PieceText:
-    """The piece of a tile that is cut into this many: its `number`, where it starts and ends along
-    the cut dimension, along which the tile has this `width`."""
+    """A piece of a cut tile: the number of pieces, its `number`, its start and end along the cut
+    dimension, and the `width` of the tile there."""
 
     pieces: int
     number: str
@@ -57,8 +57,8 @@ class PieceText:
 
 @dataclass(frozen=True)
 class RowsText:
-    """A tile as rows, in elements: the arguments of `copy_rows`. `block`: the name of the number of
-    the block, an integer of this many `bits`."""
+    """A tile as rows, in elements: the arguments of `copy_rows`. `block`: the name of the block's
+    number, an integer of `bits` bits."""
 
     read: str
     write: str
@@ -72,13 +72,13 @@ class RowsText:
 
 @dataclass(frozen=True)
 class PullText:
-    """What the template of a kernel prints: expressions, names, numbers and comments.
+    """Text for a pulling kernel's template: expressions, names, numbers and comments.
 
-    `digits`: what the place in the loop says; `dims`: the tile along each dimension of which
-    anything is to be computed; `sender`: whose shard has the tile; `held`: where devices that hold
-    it copy their own, whether this one, at position `me` of the source mesh, does; `inside`: what
-    holds unless the tile is empty, "" where none is, and the copy is indented by `deeper`;
-    `copy`: the function that copies a block of rows.
+    `digits`: split off the loop index; `dims`: the tile along each dimension with computations;
+    `sender`: the position of the tile's holder; `held`: if holders copy their own tile, the test of
+    whether this device, at position `me` of the source mesh, is one; `inside`: the condition that
+    excludes empty tiles, "" if there are none, with the copy indented by `deeper`; `copy`: the
+    function that copies a block of rows.
     """
 
     positions: str
@@ -99,11 +99,10 @@ class PullText:
 
 @dataclass(frozen=True)
 class PushText:
-    """What the template of a kernel that pushes prints, as `PullText`. `receiver`: whose shard gets
-    the tile; `sends`: what holds if this device is the one that sends it there; `homes`: how
-    many positions of receivers in the source mesh a table has, of which `me` is one, 0 without it;
-    the `number` of a piece is that of this device's.
-    """
+    """Text for a pushing kernel's template, like `PullText`. `receiver`: the position that gets the
+    tile; `sends`: the condition that this device sends it; `homes`: the number of receivers' source
+    mesh positions in a table, including `me`, or 0 without it; the `number` of a piece is this
+    device's."""
 
     parameters: tuple[PositionText, ...]
     wide: bool

@@ -30,7 +30,7 @@ WIDE_BYTES = 2**31
 
 @dataclass(frozen=True)
 class Names:
-    """What a module calls the functions and constants of an exchange, and what it is between."""
+    """The module's names for the functions and constants of an exchange, and for its ends."""
 
     senders: str = "senders"
     receivers: str = "receivers"
@@ -65,8 +65,8 @@ NAMES = {
 
 @dataclass(frozen=True)
 class PullPhase:
-    """An exchange with its kernel. `ends`: its sides as the module states them; `push`: what pushes
-    its tiles as well, if anything."""
+    """An exchange with its kernel. `ends`: its sides as the module states them; `push`: the pushing
+    kernel for its tiles, if any."""
 
     names: Names
     kernel: Kernel
@@ -75,7 +75,7 @@ class PullPhase:
 
     @property
     def kernels(self) -> tuple[tuple[str, PullText | PushText], ...]:
-        """The template of each of its kernels, with what that prints."""
+        """The template of each of its kernels, with its context."""
         name = "reduce" if self.kernel.reduces else "pull"
         found: list[tuple[str, PullText | PushText]] = [(name, self.kernel.text)]
         found += [("push", self.push.text)] if self.push else []
@@ -95,17 +95,17 @@ class PullPhase:
 
     @property
     def in_place(self) -> tuple[str, ...]:
-        """The ends at which an exchange packs nothing: see `in_place`."""
+        """The ends at which an exchange does not pack: see `in_place`."""
         return self.exchange.once(in_place)
 
     @property
     def together(self) -> str:
-        """Those ends in the words of a module."""
+        """Those ends as written in a module."""
         return BOTH if len(self.in_place) == 2 else str(self.in_place).replace("'", '"')
 
     @cached_property
     def constants(self) -> list[str]:
-        """The lines of its exchange and its tiles."""
+        """The lines for its exchange and its tiles."""
         moves, rule = self.kernel.moves, self.exchange.rule
         given = [*self.ends, self.names.senders, self.names.receivers]
         if rule.pieces > 1:
@@ -132,8 +132,8 @@ class PullPhase:
         ]
 
     def host(self, more: list[str]) -> tuple[str, list[str]]:
-        """Return the class of the object that moves its shards, and what that is made of; `more`:
-        named arguments."""
+        """Return the class of the object that moves its shards, and the arguments; `more`: further
+        named ones."""
         operator = self.exchange.operator or "sum"
         names = self.names
         given = ["SHAPE", "DTYPE", "PLAN", names.title]
@@ -143,7 +143,7 @@ class PullPhase:
 
 
 def exchanges_of(plan: Plan) -> tuple[Exchange, ...]:
-    """Return the exchanges of a plan, one after another, each with a dimension of the tensor.
+    """Return the exchanges of a plan in order, each with at least one tensor dimension.
 
     Raises InputError for a plan that is not direct.
     """
@@ -169,10 +169,10 @@ def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
 
 
 def in_place(exchange: Exchange) -> tuple[str, ...]:
-    """Return at which ends, "source" and "target", tiles are exchanged where they are in shards:
-    those where the bytes of each are together.
+    """Return the ends, "source" and "target", at which tiles are exchanged in place: those at which
+    each tile is contiguous.
 
-    At none where a device has nothing to exchange: it would not hear of another that fails, and
+    The result is empty if a device exchanges nothing: it would not learn of another's failure, and
     NCCL may wait for it.
     """
     loads = Loads(exchange.source, exchange.target, exchange)
@@ -197,13 +197,13 @@ def _kernel(exchange: Exchange, dtype: str) -> Kernel:
 
 
 def _some_local(exchange: Exchange) -> bool:
-    """Return whether any device holds a part of what it gets."""
+    """Return whether any device holds a part of its target shard."""
     loads = Loads(exchange.source, exchange.target, exchange)
     return bool((loads.held_widths > 0).all(axis=1).any())
 
 
 def _vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange, with one dimension of the tensor for a scalar."""
+    """Return the exchange, with a scalar as a vector."""
     if len(exchange.dims) > exchange.source.hidden:
         return exchange
     return exchange.once(_as_vector_of_terms) if exchange.dims else as_vectors(exchange)

@@ -1,9 +1,9 @@
-"""The expressions of a kernel that pushes: which block of which tile a program writes, and where.
+"""The expressions of a pushing kernel: the block and the destination of each program.
 
-A launch copies tiles of one source shard to all target shards that have a part of it, of all
-replicas. It is the kernel that pulls with both sides exchanged, but for who sends: a program finds
-its receiver, and asks whether the rule names this device as the one that sends to it. The
-statements are those of `templates/triton_gpu/push.py.jinja`.
+A launch copies tiles of one source shard to all target shards with a part of it, including all
+replicas. It is the pulling kernel with both sides exchanged, except for the choice of the sender: a
+program computes its receiver, and tests whether the rule selects this device to send to it. The
+statements are in `templates/triton_gpu/push.py.jinja`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class PushKernel(Kernel):
 
     @staticmethod
     def of(pulled: Kernel) -> PushKernel | None:
-        """Return what pushes the tiles that a kernel pulls; None if they are pulled alone:
-        where who reads them reduces them, and where a device has no shard before or after."""
+        """Return the pushing kernel for the tiles of a pulling one; None if they can only be
+        pulled: if the reader reduces them, or a device lacks a shard before or after."""
         given = pulled.exchange
         if pulled.reduces or not same_ids(given.source.mesh, given.target.mesh):
             return None
@@ -50,7 +50,7 @@ class PushKernel(Kernel):
 
     @property
     def forth(self) -> Exchange:
-        """What is moved, from its source to its target."""
+        """The exchange from its source to its target."""
         assert self.given is not None
         return self.given
 
@@ -66,12 +66,12 @@ class PushKernel(Kernel):
 
     @cached_property
     def shares(self) -> int:
-        """How many replicas of a target shard a device may send to."""
+        """The most replicas of a target shard that a device may send to."""
         return math.prod(digit.size for digit in self._apart[1])
 
     @cached_property
     def _apart(self) -> tuple[Digits, Digits]:
-        """The digits of target replicas that are the sender's own, and the others."""
+        """The digits of target replicas equal to the sender's own, and the others."""
         free = self.forth.target.free
         if self.forth.rule.kind != "own":
             return (), free
@@ -124,7 +124,7 @@ class PushKernel(Kernel):
         return Along(term, 0 * one, 0 * one, one, one, one, ())
 
     def _terms(self) -> list[tuple[Value, int]]:
-        """Return the sender's terms that only some get, with the end of those."""
+        """Return the sender's terms needed by only some receivers, with their end."""
         found = []
         for source, target in zip(*(side.dims[: self.hidden] for side in self._sides), strict=True):
             if source.parts > target.parts:
@@ -136,8 +136,8 @@ class PushKernel(Kernel):
         return self.forth.source, self.forth.target
 
     def _receiver(self, tiles: list[Along], number: Value) -> Value:
-        """Return the target position that has a tile, as the replica of a number; devices begin
-        with different ones, and end with their own replica where that can be."""
+        """Return the target position for a tile's replica `number`; devices begin with different
+        ones, and end with their own replica if possible."""
         own, others = self._apart
         turned = mod(number + read_digits(others, self.here) + 1, self.shares)
         position = write_digits(others, turned if self.shares > 1 else sympy.Integer(0))
@@ -148,7 +148,7 @@ class PushKernel(Kernel):
         return position
 
     def _tests(self) -> list[str]:
-        """Return the tests that the rule names this device among the holders of its shard."""
+        """Return tests of whether the rule selects this device among the holders of its shard."""
         source, rule = self.forth.source, self.forth.rule
         if source.replicas == 1:
             return []
@@ -170,7 +170,7 @@ class PushKernel(Kernel):
         source, target, rule = self.forth.source, self.forth.target, self.forth.rule
         holders = source.replicas // rule.pieces
         shift = floor_div(target.replica(self.peers.receiver), holders) + tiles[rule.cut].source
-        # Not less the shift: nothing that is divided is below zero.
+        # The shift is added, not subtracted: dividends must not be negative.
         own = floor_div(source.replica(self.here), holders)
         return mod(own + (rule.pieces - 1) * shift, rule.pieces)
 

@@ -1,7 +1,7 @@
-"""How the terms of a block are reduced: added up, or their maximum or minimum.
+"""The reduction of a block's terms: sum, maximum or minimum.
 
-The order is that of their numbers on every device, so that replicas of a result are equal bit by
-bit. Floats of fewer than 32 bits are reduced as float32 and rounded once.
+Terms are reduced in the order of their numbers on every device, so that replicas are bitwise equal.
+Floats narrower than 32 bits are reduced as float32 and rounded once.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
 A tile is a box in two shards, each contiguous. Along a dimension in which every tile spans the
 whole shard on both sides, a step of the dimension before it is a step over memory without a gap:
-the two merge into one group. What is left of a tile is rows of contiguous elements: the last group
+the two merge into one group. The remainder of a tile is rows of contiguous elements: the last group
 is the row, the groups before it number the rows. A reshard that moves whole shards is one row.
 
-Rows are moved in units, the widest integers of up to 8 bytes whose size divides where rows begin
-and end and how far apart they are. The last group decides that alone: rows are as far apart as it
-is long. Where 16 bytes divide all of these, every load and store takes 16 bytes (`lines`). Where
-they do so for some tiles only, rows that lie alike in both shards are moved in 16 bytes but for
-their ends, and others in units (`mixed`); else all are moved in units (`units`).
+Rows are moved in units, the widest integers of up to 8 bytes whose size divides the rows' starts,
+ends and distances. Only the last group matters, because its length is the distance of rows. If 16
+bytes divide all of these, every load and store takes 16 bytes (`lines`). If they do so only for
+some tiles, rows with equal alignment in both shards are moved in 16 bytes except at their ends, and
+others in units (`mixed`); else all are moved in units (`units`).
 
-Terms that are reduced are numbers: their units are elements, and rows that are not all lines are
-moved in units.
+Reduced terms are numbers, so their units are elements, and rows that are not all lines are moved in
+units.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Moves:
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The dimensions, those merged that are contiguous on both sides; major to minor."""
+        """The dimensions, with those contiguous on both sides merged; major to minor."""
         groups: list[tuple[int, ...]] = []
         for axis in range(self.exchange.source.hidden, len(self.exchange.dims)):
             if groups and self.is_whole(axis):
@@ -80,7 +80,7 @@ class Moves:
 
     @cached_property
     def form(self) -> Form:
-        """Whether all rows, some, or none are known to consist of 16-byte lines on both sides."""
+        """Whether all rows, some, or none consist of 16-byte lines on both sides."""
         if self._row_divisor() % LINE == 0:
             return "lines"
         is_mixed = self.exchange.operator is None and self._is_alike().any()
@@ -98,7 +98,7 @@ class Moves:
 
     @property
     def lanes(self) -> int:
-        """Units of a line where lines are known, else 1."""
+        """Units of a line if lines are known, else 1."""
         return 1 if self.form == "units" else LINE // self.unit
 
     @cached_property
@@ -114,7 +114,7 @@ class Moves:
         return block_shape(rows, self.widest[-1] // self.unit_elements, self.unit, self.lanes)
 
     def blocks(self, unit_elements: int) -> tuple[int, ...]:
-        """Return the blocks of the largest tile along each group, its rows cut into units of so
+        """Return the blocks of the largest tile along each group, with rows cut into units of this
         many elements.
 
         A block before the last two groups is one index.
@@ -148,7 +148,7 @@ class Moves:
         return math.prod(int(np.gcd.reduce(width)) for width in whole) * self.itemsize
 
     def _starts(self) -> tuple[Integers, Integers]:
-        """Return where rows begin in their source and target shards, in bytes, by pair."""
+        """Return the rows' starts in their source and target shards, in bytes, by pair."""
         pairs = self._row.pairs
         lows = self._row.source.intervals[0], self._row.target.intervals[0]
         return (
@@ -161,7 +161,7 @@ class Moves:
         return self._row.pairs.width * self._step
 
     def _distances(self) -> tuple[Integers, Integers]:
-        """Return how far apart rows are in their source and target shards, in bytes, by pair."""
+        """Return the rows' distances in their source and target shards, in bytes, by pair."""
         pairs, found = self._row.pairs, []
         for side, index in ((self._row.source, pairs.source), (self._row.target, pairs.target)):
             low, high = side.intervals
@@ -180,8 +180,8 @@ class Moves:
         return divisor
 
     def _is_alike(self) -> np.ndarray:
-        """Return, for each pair, whether rows lie alike in both shards, relative to lines, and
-        fill one."""
+        """Return, for each pair, whether rows have equal alignment to lines in both shards and fill
+        one."""
         source, target = self._starts()
         alike: np.ndarray = ((source - target) % LINE == 0) & (self._widths() >= 2 * LINE)
         if len(self.groups) > 1:
@@ -191,17 +191,17 @@ class Moves:
 
 
 def spans(exchange: Exchange, axis: int) -> tuple[bool, bool]:
-    """Return whether every tile spans its source shard along a dimension, and its target shard."""
+    """Return whether every tile spans its source shard and its target shard along a dimension."""
     rule = exchange.rule
     is_cut = rule.pieces > 1 and rule.cut == axis
     return (False, False) if is_cut else exchange.dims[axis].spans
 
 
 def together(exchange: Exchange) -> tuple[str, ...]:
-    """Return at which ends the bytes of each tile are together in its shard: "source", "target".
+    """Return the ends, "source" and "target", at which each tile is contiguous in its shard.
 
-    They are where no dimension of which a tile has a part only comes after one of which it has
-    several indices. That holds of all tiles or not, since a tile is any of each dimension.
+    A tile is contiguous if no dimension that it covers partly comes after one with several of its
+    indices. This holds for all tiles or none, since tiles combine the dimensions' pieces freely.
     """
     found = []
     for end, name in enumerate(("source", "target")):
@@ -216,9 +216,9 @@ def together(exchange: Exchange) -> tuple[str, ...]:
 def block_shape(rows: int, units: int, unit: int, lanes: int = 1) -> tuple[int, int]:
     """Return the block of a program, rows and units of a row, for the largest tile; powers of two.
 
-    As many units of a row as make a block, or fewer where that leaves more than one of IDLE units
-    without work, but not fewer than ROW_BYTES; then as many rows as still fit. Where `lanes` units
-    are to be moved by one instruction, every thread has this many: Triton asks for that.
+    A block has as many units of a row as fit, or fewer if more than one of IDLE units would be
+    idle, but at least ROW_BYTES; then as many rows as still fit. If one instruction moves `lanes`
+    units, every thread has that many, as Triton requires.
     """
     most = min(BLOCK_BYTES // unit, BLOCK_UNITS)
     columns = min(_power_of_two(units), most)

@@ -1,11 +1,10 @@
-"""What a Triton module does under `torch.distributed`, stage by stage.
+"""The stages of a Triton module under `torch.distributed`.
 
-Within a host peers' shards are read directly: what others get of a shard is staged in symmetric
-memory (a caller may spare that: `symmetric_source`, `symmetric_result`), all meet at a barrier,
-every device pulls its tiles, and all meet again. Between hosts, and where the topology does not say
-what a host is, tiles are packed, exchanged by `all_to_all_single`, and unpacked; meanwhile a device
-copies what it has already. At an end where the bytes of each tile are together nothing is packed:
-they go by `batch_isend_irecv`.
+Within a host, peers' shards are read directly: the parts that others need are staged in symmetric
+memory (callers can avoid this: `symmetric_source`, `symmetric_result`), all meet at a barrier,
+every device pulls its tiles, and all meet again. Between hosts, or if the topology does not define
+hosts, tiles are packed, exchanged by `all_to_all_single`, and unpacked, while a device makes its
+local copies. At an end with contiguous tiles nothing is packed: they go by `batch_isend_irecv`.
 """
 
 from __future__ import annotations
@@ -70,13 +69,13 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
 
 
 def _next(ids: Integers) -> Iterator[Flows]:
-    """Yield a message of no bytes from every device to the next."""
+    """Yield an empty message from every device to the next."""
     if ids.size > 1:
         yield Flows(ids, np.roll(ids, -1), np.zeros(ids.size))
 
 
 def _is_one_host(plan: Plan, ids: Integers) -> bool:
-    """Return whether all devices are on one host; without a topology they are taken to be."""
+    """Return whether all devices are on one host, which is assumed without a topology."""
     if plan.prediction is None:
         return True
     match topology_of(plan.prediction.topology):

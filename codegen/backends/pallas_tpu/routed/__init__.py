@@ -1,1 +1,1 @@
-"""The forms that forward, for devices that do not send directly to every receiver."""
+"""Forms that forward, for devices that cannot send directly to every receiver."""

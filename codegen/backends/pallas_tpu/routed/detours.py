@@ -1,10 +1,10 @@
-"""Where all receivers are in reach, and yet tiles had better turn off on their way.
+"""Detours: forwarding although all receivers are in reach.
 
-Routers take the axes of a torus in one order, so that pairs whose ways cross may share one link
-while others lie idle: of a transpose all that goes to a row is in one column first. A device that
-sends a tile along another axis first, to one that sends it on, takes the axes in another order.
-It goes along each axis at once, as far as it has to, or by such hops as on a v5e.
-And where many want one tile, each link need carry it once only.
+Routers traverse the axes of a torus in a fixed order, so crossing routes may share one link while
+others are idle: in a transpose, all data for a row first meets in one column. A device that first
+sends a tile along another axis, to a forwarding device, changes the order of the axes. A tile
+travels the full distance along each axis at once, or by hops as on a v5e. If many devices need one
+tile, each link needs to carry it only once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOST_DEVICES = 512
 
 
 def at_least(exchange: Exchange, itemsize: int, torus: Torus) -> float:
-    """Return seconds that any way to move an exchange takes: all that a device lacks comes over its
-    links at once."""
+    """Return a lower bound on the seconds of any exchange: the data that a device lacks arrives
+    over all its links at once."""
     into = np.zeros(torus.size)
     for part in flows(exchange, itemsize):
         into += np.bincount(part.receiver, part.weight, torus.size)

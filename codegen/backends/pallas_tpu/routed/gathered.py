@@ -1,8 +1,8 @@
-"""Where source shards go from one target shard straight to another: the gathered form.
+"""The gathered form: source shards move directly between target shards.
 
-Where each device wants the whole source shards of those it hears of, what it sends on is a part of
-its own target shard, and goes to the same place of its receiver's. So nothing is packed into slots,
-and nothing is put together: a place of the schedule is a box of the target shard.
+If each device needs the whole source shards of its senders, it forwards parts of its own target
+shard to the same place of its receiver's. So nothing is packed into slots or assembled: a place of
+the schedule is a box of the target shard.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwright.ir.layout import DimLayout, Layout
 
 
 def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:
-    """Yield the orders of dimensions in which every tile is a whole source shard, and aligned."""
+    """Yield the dimension orders in which every tile is a whole, aligned source shard."""
     whole = all(tiles.source.is_even and tiles.spans[0] for tiles in exchange.dims)
     if not whole or exchange.rule.pieces > 1:
         return
@@ -35,9 +35,9 @@ def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:
 def misplaced(
     schedule: RoutedSchedule, digits: Digits, exchange: Exchange, view: View, itemsize: int
 ) -> str:
-    """Return what keeps places from being boxes of target shards, or the empty string. They are if
-    on every device these are all different, aligned and fill the target shard, and if devices that
-    send to each other have one target shard, so that each box is in one place on both."""
+    """Return why places are not boxes of target shards, or "". They are if on every device they are
+    distinct, aligned and fill the target shard, and if communicating devices share one target
+    shard, so that each box has one place on both."""
     ids, dims = numbered(exchange), exchange.dims
     held, wanted = (positions_of(side.mesh, ids) for side in (exchange.source, exchange.target))
     if (held < 0).any() or (wanted < 0).any():
@@ -67,14 +67,14 @@ def misplaced(
     found = np.sort(np.stack(places), axis=0)
     if (found[1:] == found[:-1]).any():
         return "two source shards are in one place"
-    # All start at multiples of their extents, or these could share elements.
+    # All start at multiples of their extents; otherwise these could overlap.
     if ((low - first) % sizes).any() or len(places) * math.prod(sizes) != math.prod(room):
         return "source shards do not fill the target shard"
     return ""
 
 
 def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
-    """Return how far what comes to each place of a schedule of source shards has come."""
+    """Return the distance travelled by the data in each place of a schedule of source shards."""
     found = dict.fromkeys(schedule.starts, 0)
     for each in schedule.rounds:
         for sent in each.sends:
@@ -84,7 +84,7 @@ def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
 
 
 def _boxes(layout: Layout, position: Integers) -> tuple[Integers, Integers]:
-    """Return where the shards at positions begin and end: [positions, dims] each."""
+    """Return the starts and ends of the shards at positions: [positions, dims] each."""
     low, high = zip(*(_ends(dim, position) for dim in layout.dims), strict=True)
     return np.stack(low, axis=1), np.stack(high, axis=1)
 

@@ -1,5 +1,5 @@
-"""Where devices are that send directly over a power of two of hops only (v5e): which pairs of them
-may, and whether hops that may lead everywhere."""
+"""Devices that send directly only over a power of two of hops (v5e): which pairs may, and whether
+hops reach all devices."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from shardwright.ir.transfers import enumerate_transfers
 
 @dataclass(frozen=True)
 class Grid:
-    """The devices of an exchange as they are numbered: by mesh position where both meshes have one
-    order, else by device id; `ids` are their device ids, their places in the torus. `straight`:
-    whether a hop goes along an axis as far as it has to, where devices send over any distance;
-    `on_lines`: whether places along axes that do not wrap around are told apart from rings."""
+    """The devices of an exchange and their numbers: mesh positions if both meshes have one order,
+    else device ids; `ids` are their device ids, which are places in the torus. `straight`: whether
+    a hop covers the full distance along an axis, for devices that send over any distance;
+    `on_lines`: whether axes that do not wrap around are treated as lines rather than rings."""
 
     torus: Torus
     ids: Integers
@@ -48,14 +48,13 @@ class Grid:
 
     @property
     def digits(self) -> Digits:
-        """The digits of places: of prime extents, but for those that are places along all of an
-        axis that wraps around, neighbour after neighbour, or on a line; or, where hops are
-        straight, that are places along one axis."""
+        """The digits of places: of prime extents, except those for a whole wrapping axis in
+        neighbour order, or for a line; with straight hops, those for places along one axis."""
         return self.numbering.digits
 
     @cached_property
     def numbering(self) -> Numbering:
-        """The places of devices: their numbers, but for those on lines."""
+        """The places of devices: their numbers, except on lines."""
         digits = digits_of(self.ids.size)
         if self.straight:
             return Numbering(self._along_axes(digits))
@@ -68,7 +67,7 @@ class Grid:
         return self._with_lines(digits) if self.on_lines else Numbering(digits)
 
     def _with_lines(self, digits: Digits) -> Numbering:
-        """Return the places where the most digits that follow one another are one along a line."""
+        """Return the places with the longest run of digits along one axis as a line."""
         found, lines, stride, start = list[tuple[int, int]](), list[int](), 1, 0
         while start < len(digits):
             ends = range(len(digits), start + 1, -1)
@@ -83,8 +82,8 @@ class Grid:
         return Numbering(tuple(found), tuple(lines))
 
     def _is_line(self, digits: Digits) -> bool:
-        """Return whether digits of two are those of places along one axis, each as far from the one
-        before as from the next, over a power of two of links."""
+        """Return whether digits of extent two are places along one axis, at equal distances of a
+        power of two of links."""
         if {size for _, size in digits} != {2}:
             return False
         (stride, _), extent = digits[0], 1 << len(digits)
@@ -99,7 +98,7 @@ class Grid:
         return near and alike and by.bit_count() == 1
 
     def _along_axes(self, digits: Digits) -> Digits:
-        """Return digits, those that follow one another along one axis as one."""
+        """Return digits with consecutive ones along one axis merged."""
         crossed = [tuple(np.flatnonzero(self._hops(Hop(*each, 1)).any(axis=0))) for each in digits]
         found: list[tuple[int, int]] = []
         for _, some in groupby(zip(crossed, digits, strict=True), key=lambda pair: pair[0]):
@@ -108,14 +107,14 @@ class Grid:
         return tuple(found)
 
     def _is_round(self, twos: Digits, extent: int) -> bool:
-        """Return whether digits are those of places along a ring of an extent."""
+        """Return whether digits are places along a ring of an extent."""
         if math.prod(size for _, size in twos) != extent or {size for _, size in twos} != {2}:
             return False
         return bool((self._hops(Hop(twos[0][0], extent, 1)).sum(axis=1) == 1).all())
 
     @cached_property
     def ways(self) -> Ways:
-        """The digits, with the axes that they are places along."""
+        """The digits, with their axes."""
         ids = self.numbering.by_place(self.ids)
         hops = [self._hops(Hop(*digit, 1), ids).max(axis=0) for digit in self.digits]
         axes = tuple(int(each.argmax()) for each in hops)
@@ -123,8 +122,8 @@ class Grid:
         return Ways(self.digits, axes, lengths, self.torus, ids, self.straight)
 
     def _hops(self, hop: Hop, ids: Integers | None = None) -> Integers:
-        """Return how many links a hop of each device that makes it crosses along each axis,
-        [devices, axes]; `ids`: by place."""
+        """Return the links that a hop crosses along each axis, by device that makes it, [devices,
+        axes]; `ids`: by place."""
         ids = self.ids if ids is None else ids
         ends = _ends(hop, ids)
         here, there = (self.torus.coordinates(each) for each in ends)
@@ -143,12 +142,12 @@ class Grid:
         return pairs[0], pairs[1]
 
     def offsets(self, exchange: Exchange) -> tuple[int, ...]:
-        """Return the offsets that occur, ascending."""
+        """Return the occurring offsets, ascending."""
         return tuple(np.unique(self.numbering.offsets(*self.pairs(exchange))).tolist())
 
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
-        """Return the places of devices that have a tile to send over each of the offsets,
-        ascending; nothing if all have one over all."""
+        """Return the places of devices with a tile to send over each offset, ascending; empty if
+        all have one over all."""
         sender, receiver = self.pairs(exchange)
         over, sender = self.numbering.offsets(sender, receiver), self.numbering.place(sender)
         offsets = np.unique(over)
@@ -157,15 +156,15 @@ class Grid:
         return tuple(tuple(sender[over == offset].tolist()) for offset in offsets.tolist())
 
     def is_direct(self, sender: Integers, receiver: Integers) -> bool:
-        """Return whether all these pairs may send."""
+        """Return whether all these pairs may send directly."""
         return self._near(self.ids[sender], self.ids[receiver])
 
     def _near(self, sender: Integers, receiver: Integers) -> bool:
         return bool((self.torus.messages(sender, receiver) == 1).all())
 
     def reaches(self) -> bool:
-        """Return whether hops may be sent and lead everywhere."""
-        if self.straight:  # along one axis each, which any device sends along
+        """Return whether hops are allowed and reach all devices."""
+        if self.straight:  # one along each axis, in which any device may send
             axes = (self._hops(Hop(*each, 1)).any(axis=0).sum() for each in self.digits)
             return not self.torus.powers_of_two and all(count == 1 for count in axes)
         if not is_routed(self.digits):
@@ -176,7 +175,7 @@ class Grid:
 
 
 def _ends(hop: Hop, ids: Integers) -> tuple[Integers, Integers]:
-    """Return the ids of those who make a hop, and of those it leads to; `ids`: by place."""
+    """Return the ids of a hop's senders and receivers; `ids`: by place."""
     place = np.arange(ids.size)
     sender, receiver = ids, ids[hop.to(place)]
     made = (sender >= 0) & (receiver >= 0)
@@ -184,8 +183,7 @@ def _ends(hop: Hop, ids: Integers) -> tuple[Integers, Integers]:
 
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
-    """Return the numbers of sender and receiver of every tile that is sent, and its extents [n,
-    dims]."""
+    """Return the numbers of sender and receiver of every sent tile, and its extents [n, dims]."""
     moved, ids = exchange.once(enumerate_transfers), numbered(exchange)
     remote = ~moved.is_local
     order = np.argsort(ids)
@@ -196,12 +194,12 @@ def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
 
 
 def numbered(exchange: Exchange) -> Integers:
-    """Return device ids by the numbers that devices have in a kernel."""
+    """Return device ids by the devices' numbers in a kernel."""
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 
 def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
-    """Raise InputError if tiles are to go farther than directly and hops do not lead there."""
+    """Raise InputError if tiles must travel farther than directly and hops do not lead there."""
     if not grid.reaches() and not grid.is_direct(*grid.pairs(moved(plan))):
         raise InputError(
             "some tiles go farther than a device sends directly, over a power of two of hops along "

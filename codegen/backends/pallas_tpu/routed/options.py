@@ -42,11 +42,11 @@ class Option:
 def options(
     exchange: Exchange, itemsize: int, grid: Grid, window: Shape, source_reach: Shape
 ) -> Iterator[Option]:
-    """Yield the ways to forward an exchange; where hops are straight, or along lines, only those of
-    tiles: shards leave copies on every device on their way. `window`: what a tile fits;
-    `source_reach`: what of source shards windows reach into."""
+    """Yield the ways to forward an exchange; with straight hops, or on lines, only those of tiles,
+    because shards leave copies on every device on their way. `window`: the shape that fits a tile;
+    `source_reach`: the reach of windows into source shards."""
     offsets, senders = grid.offsets(exchange), grid.senders(exchange)
-    if grid.on_lines and not senders:  # all may go round lines as if these were rings
+    if grid.on_lines and not senders:  # all may travel lines as if they were rings
         return
     yield from _packed(itemsize, window, offsets, senders, grid)
     yield from _relayed(exchange, itemsize, offsets, senders, grid)
@@ -61,7 +61,7 @@ def options(
 def _gathered(
     exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
 ) -> Iterator[Option]:
-    """Yield the schedules of source shards whose places are boxes of target shards."""
+    """Yield the schedules of source shards with boxes of target shards as places."""
     for view in views_in(exchange, itemsize):
         slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
         for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut):
@@ -76,8 +76,8 @@ def _relayed(
     senders: tuple[tuple[int, ...], ...],
     grid: Grid,
 ) -> Iterator[Option]:
-    """Yield the schedule of tiles that go as they stand in shards, in the order of dimensions in
-    which least has to be laid out otherwise."""
+    """Yield the schedule of tiles moved between shards without packing, in the dimension order with
+    the fewest relayouts."""
     held = exchange.target.local_shape
     found = (view for view in views(len(held)) if not unplaced(exchange, view, itemsize))
     view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
@@ -110,8 +110,8 @@ def _scheduled(
     cut: bool = True,
 ) -> RoutedSchedule:
     """Return the schedule of pieces in slots, or with places `apart` for both ends; `cut`: whether
-    halves may go apart, which of a vector among others in one buffer the TPU compiler (libtpu
-    0.0.42) does not take."""
+    halves may move separately, which the TPU compiler (libtpu 0.0.42) rejects for a vector among
+    others in one buffer."""
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(
@@ -123,16 +123,16 @@ def _scheduled(
         )
         for number, offset in enumerate(offsets)
     ]
-    # No round waits for the one before, but its first message for one that has come.
+    # No round waits for the previous one, but its first message waits for an arrival.
     return routed_schedule(pieces, grid.ways, start, apart=apart)
 
 
 def spreads(
     offsets: tuple[int, ...], ways: Ways, *, halves: bool
 ) -> Iterator[tuple[RoutedSchedule, float]]:
-    """Yield the schedule of source shards in which busiest links carry least; and of halves that
-    take axes, and ways around rings, the other way round, if they carry less then, with how much
-    less."""
+    """Yield the schedule of source shards with the least load on the busiest links; and one in
+    which halves use reversed axis orders and ring directions, if that lowers the load, with the
+    saving."""
     ends = [(ways.in_order(axes), ways.in_order(axes[::-1])) for axes in ways.orders()]
     firsts = [ways.digits, *(first for first, _ in ends)]
     whole, most = _least((spread_schedule(offsets, first) for first in firsts), ways)

@@ -1,8 +1,8 @@
-"""Where tiles leave source shards as they stand there, and end in target shards as they belong
-there: the relayed form.
+"""The relayed form: tiles leave from their place in source shards and arrive at their place in
+target shards.
 
-Where all tiles have one shape and are aligned at both ends XLA packs nothing and puts nothing
-together: only what is on its way is in slots.
+If all tiles have one shape and are aligned at both ends, XLA neither packs nor assembles: only
+tiles in flight are in slots.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shardwright.ir.transfers import enumerate_transfers
 
 
 def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
-    """Return what keeps tiles from going as they stand, or the empty string. They go so if all have
-    one shape, start at multiples of it and of the tiling of memory in both shards, and fill every
-    target shard. Flat tiles are whole tiles of memory: their slots stand one after another."""
+    """Return why tiles cannot move without packing, or "". They can if all have one shape, start at
+    multiples of it and of the memory tiling in both shards, and fill every target shard. Flat tiles
+    are whole memory tiles, and their slots are stacked."""
     if exchange.rule.pieces > 1:
         return "tiles are cut into pieces"
     moved = exchange.once(enumerate_transfers)
@@ -46,8 +46,8 @@ def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
 
 
 def is_apart(schedule: RoutedSchedule) -> bool:
-    """Return whether of this many offsets the first places are what goes over each, in which
-    nothing comes, and the next what has come over each, from which nothing goes."""
+    """Return whether the first places, one per offset, only send, and the next ones only
+    receive."""
     count = len(schedule.offsets)
     ends = tuple(range(2 * count))
     moves = schedule.moves

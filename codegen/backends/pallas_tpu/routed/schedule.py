@@ -1,19 +1,18 @@
-"""Routes on a torus whose devices send directly over a power of two of hops only (v5e).
+"""Routes on a torus whose devices send directly only over a power of two of hops (v5e).
 
 On a torus whose extents are powers of two, filled axis by axis, a digit of extent 2 is a distance
 of 1, 2, 4, ... along one axis, and a ring (`ways.py`) all of an axis that wraps around. A digit of
-extent 3 is where its stride is such a distance too: one up, or two down. What is done at a hop is
-the same on every device, so that a schedule names no device: it is found once for the offsets that
-occur.
+extent 3 also works if its stride is such a distance: one up, or two down. All devices do the same
+at a hop, so a schedule names no device: it is computed once for the occurring offsets.
 
-    routed    each piece goes from hop to hop until it is where it is wanted
-    spread    whole source shards do, copied on the way; receivers take their tiles out of them
+    routed    each piece travels hop by hop to its destination
+    spread    whole source shards do, copied on the way; receivers extract their tiles
 
-A round is what all devices send at a time, over several hops: both ways along an axis, and along
-all axes at once, since pieces take turns in which axis they travel first. Of what goes half around
-a ring one half goes each way. A device that has nothing to go over an offset sends nothing at its
-hops. What has left a place frees it for what comes in a later round, and offsets share places where
-no device has both, so that places are few.
+A round is a set of simultaneous sends over several hops: in both directions of an axis, and along
+all axes at once, since pieces differ in which axis they travel first. Data that goes half around a
+ring is split over both directions. A device without data for an offset sends nothing at its hops. A
+place is free again after its data has left, and offsets that no device has together share places,
+so there are few.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from shardwright.ir.algebra.index import Integers
 
 
 class Push(NamedTuple):
-    """From a place of the sender to one of the receiver. `number`: the place in which what goes was
-    at first; `halves`: which of its halves go."""
+    """From a place of the sender to one of the receiver. `number`: the original place of the data;
+    `halves`: the halves that move."""
 
     here: int
     there: int
@@ -48,7 +47,7 @@ class Push(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A hop, and what makes it."""
+    """A hop and its moves."""
 
     hop: Hop
     moves: tuple[Push, ...]
@@ -56,23 +55,23 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """What is under way at a time."""
+    """Simultaneous sends."""
 
     sends: tuple[Sent, ...]
 
     @property
     def moves(self) -> tuple[Push, ...]:
-        """The moves over all hops, in their order."""
+        """The moves over all hops, in order."""
         return tuple(move for sent in self.sends for move in sent.moves)
 
 
 @dataclass(frozen=True)
 class RoutedSchedule:
-    """What devices do in which order. `starts`: the places that are filled at first, place
-    starts[n] with what offset n takes or, if one, with the source shard; `arrives`: the place of
-    what came over each of the offsets; `senders`: of each offset the devices that have something to
-    send over it, nothing if all have over all. What no device holds at a time with something
-    else may be in one place with it. `orders`: those of digits by which source shards go."""
+    """The order of all devices' moves. `starts`: the initially filled places; place starts[n] has
+    the data for offset n or, if there is one, the source shard; `arrives`: the place of arrivals
+    over each offset; `senders`: the devices with data for each offset, empty if all have some for
+    all. Data that no device holds at once may share a place. `orders`: the digit orders in which
+    source shards travel."""
 
     offsets: tuple[int, ...]
     rounds: tuple[Round, ...]
@@ -89,17 +88,17 @@ class RoutedSchedule:
 
     @property
     def is_shared(self) -> bool:
-        """Whether some devices have nothing to send over some offsets."""
+        """Whether some devices have no data for some offsets."""
         return any(self.senders)
 
     @property
     def halves(self) -> bool:
-        """Whether anything goes in halves."""
+        """Whether anything moves in halves."""
         return any(move.halves != WHOLE for move in self.moves)
 
     def made(self, digits: Digits) -> Iterator[tuple[int, Hop, Push, Integers]]:
-        """Yield every move, in order, with the number of its round, its hop, and the devices that
-        have something to move."""
+        """Yield every move, in order, with its round, its hop, and the devices with data to
+        move."""
         everywhere = Ways.on_one_axis(digits).devices
         gone: dict[tuple[int, int], int] = {}
         for turn, each in enumerate(self.rounds):
@@ -113,7 +112,7 @@ class RoutedSchedule:
                     gone[move.number, half] = int(hop.to(np.array(so_far)))
 
     def mixes(self) -> bool:
-        """Return whether both halves of a move are of different senders' pieces."""
+        """Return whether the halves of a move belong to different senders' pieces."""
         gone: dict[tuple[int, int], int] = {}
         for sent in (sent for each in self.rounds for sent in each.sends):
             for move in sent.moves:
@@ -127,31 +126,32 @@ class RoutedSchedule:
         return False
 
     def path(self, number: int, half: int = 0) -> tuple[tuple[Hop, Push], ...]:
-        """Return the hops and moves of a half of what was in a place at first."""
+        """Return the hops and moves of a half of a place's original data."""
         sends = (sent for each in self.rounds for sent in each.sends)
         pairs = ((hop, move) for hop, moves in sends for move in moves)
         return tuple(pair for pair in pairs if pair[1].number == number and half in pair[1].halves)
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """The hops that are made."""
+        """The hops in use."""
         return tuple(sorted({sent.hop for each in self.rounds for sent in each.sends}))
 
     @property
     def partners(self) -> tuple[Hop, ...]:
-        """To whom a device sends and of whom it gets."""
+        """The devices that a device sends to or receives from."""
         return tuple(sorted({*self.hops, *(hop.back for hop in self.hops)}))
 
 
 def routed(
     pieces: Sequence[Freight], ways: Ways, least: float = 0.0, *, apart: bool = False
 ) -> RoutedSchedule:
-    """Return the schedule in which each piece goes its own way; `least`: what a round costs, as so
-    much on a link; `apart`: whether places of what has not left yet, the first, and of what has
-    arrived, the next, are never used for anything else."""
+    """Return the schedule in which each piece travels separately; `least`: the fixed cost of a
+    round, as load on a link; `apart`: whether places of unsent and of arrived data, the first and
+    the next, are never reused."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
-    # Where each piece is: the place, and of each half the devices; on others each goes alone.
+    # The position of each piece: its place, and the devices of each half; elsewhere each half moves
+    # alone.
     held = [frozenset(piece.senders) or everywhere for piece in pieces]
     at = [places.take(everywhere if apart else devices) for devices in held]
     ends = [places.take(everywhere) for _ in pieces] if apart else []
@@ -161,7 +161,7 @@ def routed(
     last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
     for turn, hops in made:
         before = [a | b for a, b in halves]
-        # Halves of two tiles, of which one may not be there.
+        # Halves of two tiles, one of which may be missing.
         pairs = zip(pieces, gone, strict=True)
         parted = [bool(piece.senders) and far[0] != far[1] for piece, far in pairs]
         for hop, goes in hops.items():
@@ -202,7 +202,7 @@ class _Places:
     used: list[set[int]] = field(default_factory=list)
 
     def take(self, devices: frozenset[int]) -> int:
-        """Return the first place that is free on some devices, and use it there."""
+        """Reserve and return the first place free on some devices."""
         free = (place for place, used in enumerate(self.used) if used.isdisjoint(devices))
         place = next(free, len(self.used))
         if place == len(self.used):
@@ -211,13 +211,13 @@ class _Places:
         return place
 
     def leave(self, place: int, devices: frozenset[int]) -> None:
-        """Make a place free on some devices."""
+        """Free a place on some devices."""
         self.used[place] -= devices
 
 
 def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
-    """Return the schedule in which source shards go, copied wherever their ways part, digit by
-    digit; of two orders of digits each is that of a half."""
+    """Return the schedule of source shards, copied where their routes part, digit by digit; each of
+    two digit orders is used by one half."""
     offsets, place, rounds = tuple(sorted(offsets)), {0: 0}, []
     halves = [(half,) for half in WHOLE] if len(orders) > 1 else [WHOLE]
     ways = [_shared_ways(offsets, order, first) for first, order in enumerate(orders)]
@@ -240,8 +240,8 @@ Pairs = list[tuple[int, int]]
 def _shared_ways(
     offsets: Sequence[int], digits: Digits, first: int
 ) -> Iterator[list[tuple[Hop, Pairs]]]:
-    """Yield every round: its hops, and which shards make each. What goes half around a ring goes
-    one way or the other in turn; `first`: which way at first."""
+    """Yield every round: its hops, and the shards that make each. Data that goes half around a ring
+    alternates between directions; `first`: the first one."""
     done: list[tuple[int, int]] = []
     for stride, extent in digits:
         ways: dict[int, dict[int, int]] = {}
@@ -272,12 +272,12 @@ def _digits(number: int, digits: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def _after(hop: Hop, offset: int, count: int) -> int:
-    """Return how far a shard has come after this many hops, without that digit."""
+    """Return the distance that a shard has travelled after this many hops, without that digit."""
     return offset + count * hop.by % hop.extent * hop.stride
 
 
 def busiest(schedule: RoutedSchedule, ways: Ways) -> float:
-    """Return what the busiest links of all rounds carry of shards of size one, in a schedule in
+    """Return the load of the busiest links over all rounds for shards of size one, in a schedule in
     which every device makes all moves."""
     hops = {sent.hop for each in schedule.rounds for sent in each.sends}
     loads = {hop: ways.load(hop, ways.devices) for hop in hops}
@@ -289,9 +289,8 @@ def busiest(schedule: RoutedSchedule, ways: Ways) -> float:
 
 
 def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
-    """Return what is wrong with a schedule, or the empty string: carried out, each offset's
-    piece or shard is where it arrives, nothing comes to a place that is in use, and what goes
-    was there."""
+    """Return the fault in a schedule, or "": in a simulation each offset's piece or shard must
+    arrive, no place in use may be overwritten, and moved data must exist."""
     everywhere = Ways.on_one_axis(digits).devices
     if max(schedule.starts) >= schedule.places:
         return f"place {max(schedule.starts)} of {schedule.places}"
@@ -312,8 +311,8 @@ def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
 
 
 class _Contents:
-    """The number of what each half of each place of each device holds, and the device whose it was
-    at first; -1 for nothing."""
+    """The piece number in each half of each place of each device, and its original device; -1 for
+    none."""
 
     def __init__(self, schedule: RoutedSchedule, devices: int) -> None:
         self.places = schedule.places
@@ -321,18 +320,18 @@ class _Contents:
         self.origin = self.number.copy()
 
     def fill(self, place: int, devices: Integers, number: int) -> None:
-        """Put what is somewhere at first there."""
+        """Set the initial contents of a place."""
         self.number[place, :, devices], self.origin[place][:, devices] = number, devices
 
     def has(self, place: int, devices: Integers, number: int, origin: Integers) -> bool:
-        """Return whether both halves of a place hold what a number says, of these devices."""
+        """Return whether both halves of a place hold this piece from these devices."""
         right = (self.number[place][:, devices] == number) & (
             self.origin[place][:, devices] == origin
         )
         return bool(right.all())
 
     def moved(self, moves: list[tuple[Hop, Push, Integers]], *, spreads: bool) -> str:
-        """Make the moves of a round; return what is wrong with one."""
+        """Make the moves of a round, and return the first fault."""
         before, origins = self.number.copy(), self.origin.copy()
         if not spreads:
             for _, move, devices in moves:

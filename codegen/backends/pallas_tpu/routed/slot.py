@@ -1,4 +1,4 @@
-"""Slots of the forms that forward: how elements lie in one."""
+"""Slots of forwarding forms: the layout of elements in a slot."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Slot:
-    """`held`: the extents of what it holds, by dimension of the tensor; `order`: that of the
-    dimensions in the slot, where they lie in it as they do in the tensor; `dense`: whether they lie
-    row after row in granules of 512 bytes. `shape`: the slot's own, all of which is sent."""
+    """`held`: the extents of the contents, by dimension of the tensor; `order`: the dimension order
+    in the slot, if laid out like the tensor; `dense`: whether rows are contiguous in granules of
+    512 bytes. `shape`: the slot's own, which is sent whole."""
 
     itemsize: int
     held: Shape
@@ -34,9 +34,9 @@ class Slot:
 
     @staticmethod
     def every(held: Shape, itemsize: int) -> Iterator[Slot]:
-        """Yield the slots that can hold what has these extents.
+        """Yield the slots that can hold these extents.
 
-        XLA can be asked to put the rows of little one after another, and those of a vector.
+        XLA can pack the rows of small tiles, and those of a vector.
         """
         if len(held) == 1 or math.prod(held) <= MAX_WINDOW:
             packed = 4 // min(itemsize, 4)
@@ -54,38 +54,38 @@ class Slot:
 
     @property
     def turned(self) -> bool:
-        """Whether the dimensions are in another order than the tensor's."""
+        """Whether the dimension order differs from the tensor's."""
         return not self.dense and self.order != tuple(range(len(self.order)))
 
     @property
     def unit(self) -> int:
-        """What divides the extent of a half along the first dimension, as memory is tiled."""
+        """A divisor of half the extent along the first dimension, from the memory tiling."""
         return 1 if self.dense or len(self.shape) > 2 else tiling(self.itemsize, len(self.shape))[0]
 
     @property
     def elements(self) -> int:
-        """How many elements of memory it takes."""
+        """The number of elements in memory."""
         return self._taken(self.shape)
 
     def sent(self, halves: tuple[int, ...]) -> int:
-        """Return how many elements links carry of halves."""
+        """Return the elements on links for these halves."""
         _, first = self.part(halves)
         return self._taken((first, *self.shape[1:]))
 
     def part(self, halves: tuple[int, ...]) -> tuple[int, int]:
-        """Return where halves begin along the first dimension, and their extent."""
+        """Return the start and extent of halves along the first dimension."""
         whole = self.shape[0]
         cut = round_up(-(-whole // 2), self.unit)
         return {WHOLE: (0, whole), (0,): (0, cut), (1,): (cut, whole - cut)}[halves]
 
     @property
     def is_cut(self) -> bool:
-        """Whether it has two halves, of whole units."""
+        """Whether it has two halves of whole units."""
         return self.shape[0] > self.unit and self.shape[0] % self.unit == 0
 
     @property
     def holds(self) -> bool:
-        """Whether what it holds lies in it."""
+        """Whether its contents fit."""
         if self.dense:
             return math.prod(self.held) <= math.prod(self.shape)
         return tuple(self.held[axis] for axis in self.order) == self.shape

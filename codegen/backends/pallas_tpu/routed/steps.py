@@ -1,9 +1,8 @@
-"""The steps in which devices make the moves of a schedule: what each waits for, and what links
-carry of it.
+"""The steps in which devices make a schedule's moves: the waits, and the load of links.
 
-All devices make the same steps in one order, and wait only for earlier ones: so they come to their
-end. A device waits only for what it sends or gets itself: where not all send over all offsets,
-steps may use one place on other devices."""
+All devices make the same steps in one order and wait only for earlier ones, so they terminate. A
+device waits only for its own sends and receipts: if not all send over all offsets, steps may use
+one place on different devices."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ Made = tuple[int, Hop, Push, Integers]
 
 
 class _Part(NamedTuple):
-    """Part of a place along its first dimension, on some devices: whether on each."""
+    """A part of a place along its first dimension, with a flag for each device."""
 
     place: int
     low: int
@@ -35,14 +34,14 @@ class _Part(NamedTuple):
     on: npt.NDArray[np.bool_]
 
     def meets(self, other: _Part) -> bool:
-        """Return whether another part of the same place has something of it."""
+        """Return whether another part of the same place overlaps."""
         near = self.low < other.high and other.low < self.high
         return near and bool((self.on & other.on).any())
 
 
 @dataclass
 class _Uses:
-    """Which steps use which parts."""
+    """The steps that use each part."""
 
     known: dict[int, list[tuple[_Part, int]]] = field(default_factory=dict)
 
@@ -52,13 +51,13 @@ class _Uses:
         return {step for part, (other, step) in pairs if part.meets(other)}
 
     def add(self, parts: Sequence[_Part], step: int) -> None:
-        """Let a step use parts."""
+        """Record that a step uses parts."""
         for part in parts:
             self.known.setdefault(part.place, []).append((part, step))
 
 
 class Burst(NamedTuple):
-    """Moves that follow one another, over one hop, or one chunk of each."""
+    """Consecutive moves over one hop, or one chunk of each."""
 
     turn: int
     first: int
@@ -67,9 +66,9 @@ class Burst(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """A step. `come`: earlier ones that a device now waits for as their receiver, since this one
-    sends that on; `left`: those it waits for as their sender, since what comes in this one takes
-    their places; `told`: whether a device tells the one that sends to it that these are free."""
+    """A step. `come`: earlier steps whose arrival a device awaits, since this step forwards their
+    data; `left`: earlier steps whose sends it awaits, since arrivals of this step overwrite their
+    places; `told`: whether a device signals its sender that these are free."""
 
     run: Burst
     come: tuple[int, ...]
@@ -78,8 +77,8 @@ class Waits(NamedTuple):
 
 
 def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
-    """Yield what steps send, round by round: first of all the first moves of each hop, of their
-    first chunk; this many moves at a time that steps are few."""
+    """Yield the sends of steps, round by round, starting with the first chunks of the first moves
+    of each hop; several moves are combined so that steps are few."""
     counts = [len(sent.moves) for each in schedule.rounds for sent in each.sends]
     most = max(MOST_STEPS, len(counts) * chunks)
     size = next(n for n in count(1) if chunks * sum(-(-moves // n) for moves in counts) <= most)
@@ -95,7 +94,7 @@ def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
 
 
 def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
-    """Return the steps of each round; `ids`: the device ids of the numbers of devices."""
+    """Return the steps of each round; `ids`: device ids by device number."""
     ids = form.numbering.by_place(ids)
     made = list(form.schedule.made(form.digits))
     found: list[list[Step]] = [[] for _ in form.schedule.rounds]
@@ -106,7 +105,7 @@ def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
 
 
 def waits_of(form: Routed) -> tuple[Waits, ...]:
-    """Return the steps as modules have them, whatever devices send: all wait for the same."""
+    """Return the steps of modules, which wait alike on all devices."""
     sends = (sent for each in form.schedule.rounds for sent in each.sends)
     nobody = np.arange(1)
     made = [(0, sent.hop, move, nobody) for sent in sends for move in sent.moves]
@@ -127,7 +126,7 @@ def _in_order(form: Routed, made: list[Made], devices: int) -> Iterator[Waits]:
 def _parts(
     form: Routed, made: list[Made], chunk: int, devices: int
 ) -> tuple[list[_Part], list[_Part]]:
-    """Return what moves read where, and write where; of one device, which stands for all, both."""
+    """Return the parts that moves read and write; one device stands for all."""
     taken: list[_Part] = []
     landed: list[_Part] = []
     for _, hop, move, senders in made:
@@ -141,7 +140,7 @@ def _parts(
 
 
 def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
-    """Return from where to where along the first dimension of its places a chunk goes."""
+    """Return the range of a chunk along the first dimension of its places."""
     begin, extent = form.slot.part(move.halves)
     if form.chunks == 1:
         return begin, begin + extent

@@ -1,7 +1,7 @@
-"""The forms that forward: a v5e does not send directly to every receiver, so that tiles go from
-device to device (`schedule.py`), in slots of one size that XLA packs and unpacks. Where what goes
-are parts of target shards there are no slots (`gathered.py`), and where tiles can go as they stand
-in shards only those that are on their way are in slots (`relayed.py`)."""
+"""Forwarding forms: a v5e cannot send directly to every receiver, so tiles travel over several
+devices (`schedule.py`), in slots of one size that XLA packs and unpacks. If the moved data are
+parts of target shards there are no slots (`gathered.py`), and if tiles need no packing only those
+in flight are in slots (`relayed.py`)."""
 
 from __future__ import annotations
 
@@ -55,15 +55,14 @@ IN_PLACE = ("relayed", "gathered")
 
 @dataclass(frozen=True)
 class Routed:
-    """`window`: what a tile fits, by dimension of the tensor; a slot holds one or (spread) the
-    source shard as far as windows reach; or places of the schedule are boxes of the target shard,
-    of a slot's shape (gathered), or first of the source shard, then of the target shard, then slots
-    (relayed). `source_reach`, `target_reach`: how far windows reach into shards, at least to their
-    ends; `pads`: whether beyond that of the source shard; `incoming`: the tiles of a target shard;
-    `digits`, `lines`: of places, as numbers of devices are taken (`ways.Numbering`);
-    `chunk_bytes`: what a chunk of a move has at least; `share`: what busiest links carry where
-    halves go apart, over what they do where they go together.
-    """
+    """`window`: the shape that fits a tile, by tensor dimension; a slot holds one or (spread) the
+    source shard extended to the reach of windows; or places of the schedule are boxes of the
+    target shard, with a slot's shape (gathered), or first of the source shard, then of the
+    target shard, then slots (relayed). `source_reach`, `target_reach`: the reach of windows into
+    shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`:
+    the tiles of a target shard; `digits`, `lines`: of places (`ways.Numbering`); `chunk_bytes`:
+    the smallest chunk of a move; `share`: the load of the busiest links with separate halves,
+    relative to joint ones."""
 
     name: Name
     view: View
@@ -82,7 +81,7 @@ class Routed:
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-        """Yield the forms of an exchange; where hops are straight, only those of pieces: shards
+        """Yield the forms of an exchange; with straight hops, only those of pieces, because shards
         leave copies on every device on their way."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
@@ -107,12 +106,12 @@ class Routed:
 
     @property
     def spreads(self) -> bool:
-        """Whether whole source shards go."""
+        """Whether whole source shards travel."""
         return self.name in ("gathered", "spread")
 
     @property
     def in_place(self) -> bool:
-        """Whether what goes starts and ends in shards, and XLA packs nothing."""
+        """Whether data starts and ends in shards without packing by XLA."""
         return self.name in IN_PLACE
 
     @property
@@ -122,17 +121,17 @@ class Routed:
 
     @property
     def slots(self) -> int:
-        """How many places of the schedule are in memory of their own."""
+        """The number of the schedule's places with their own memory."""
         ends = {"gathered": self.schedule.places, "relayed": 2 * len(self.schedule.offsets)}
         return self.schedule.places - ends.get(self.name, 0)
 
     @property
     def is_cut(self) -> bool:
-        """Whether moves say how much of a slot is sent along its first dimension."""
+        """Whether moves state the sent range of a slot along its first dimension."""
         return self.schedule.halves or self.chunks > 1
 
     def cut_as(self, other: Routed) -> Routed:
-        """Return this form with moves cut, however short, where those of the other are."""
+        """Return this form with moves cut like those of the other, however short."""
         return self if other.chunks == 1 else replace(self, chunk_bytes=0)
 
     @cached_property
@@ -154,16 +153,16 @@ class Routed:
         return next(fits, 1)
 
     def hops(self) -> Iterator[tuple[int, Hop, Integers, Integers]]:
-        """Yield every move: the number of its round, its hop, the elements that are sent by each
-        device that does, and these devices."""
+        """Yield every move: its round, its hop, the elements that each sender sends, and the
+        senders."""
         for turn, hop, move, devices in self.schedule.made(self.digits):
             yield turn, hop, self.carried(move, devices), devices
 
     def carried(
         self, move: Push, devices: Integers, span: tuple[int, int] | None = None
     ) -> Integers:
-        """Return the elements that links carry of a move, by sender; `span`: of what is from there
-        to there along the first dimension of a slot."""
+        """Return the elements of a move on links, by sender; `span`: the range along a slot's first
+        dimension."""
         begin, extent = self.slot.part(move.halves)
         low, high = span or (begin, begin + extent)
         whole = self.slot.sent(move.halves)
@@ -171,25 +170,25 @@ class Routed:
 
     @cached_property
     def sent(self) -> int:
-        """Elements that all devices send in all rounds."""
+        """Elements sent by all devices in all rounds."""
         return sum(int(sizes.sum()) for _, _, sizes, _ in self.hops())
 
     @cached_property
     def received(self) -> int:
-        """Elements that come to the busiest device in all rounds."""
+        """Elements received by the busiest device in all rounds."""
         into = np.zeros(self.numbering.size, dtype=np.int64)
         for _, hop, sizes, devices in self.hops():
             into[hop.to(devices)] += sizes
         return int(into.max(initial=0))
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the index functions that this form needs beside those of every module: none."""
+        """Return no further index functions: this form needs none."""
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """Return what it moves: every hop reads and writes a slot, on every device. XLA is taken
-        to read and write windows and slots once; where it packs nothing, devices copy what they
-        keep."""
+        """Return the form's traffic: every hop reads and writes a slot on every device. XLA is
+        assumed to read and write windows and slots once; without packing, devices copy the data
+        they keep."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())

@@ -1,5 +1,5 @@
-"""The context of the templates of kernels that forward: the schedule as literal tables, and the
-parts of slots and shards that a move takes, as expressions of its numbers."""
+"""The templates' context for forwarding kernels: the schedule as literal tables, and the moved
+parts of slots and shards as expressions of the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLAT_TILE = 4096
 
 @dataclass(frozen=True)
 class StepText:
-    """A step: what `Step` of the support takes, in its order."""
+    """The arguments of the support's `Step`, in order."""
 
     turn: int
     way: tuple[int, int, int]
@@ -40,7 +40,6 @@ class StepText:
 
     @staticmethod
     def of(form: Routed, waits: Waits) -> StepText:
-        """Return a step of a form."""
         run, sends = waits.run, form.schedule.rounds[waits.run.turn].sends
         hops = [sent.hop for sent in sends for _ in sent.moves]
         begin = sum(len(each.moves) for each in form.schedule.rounds[: run.turn])
@@ -51,11 +50,11 @@ class StepText:
 
 @dataclass(frozen=True)
 class ForwardText:
-    """What all kernels that forward are given. `part`: the part of a slot, or of a source shard
-    that goes as a whole, that a move takes, of its numbers from `row` on, of which there are
-    `columns`; `sends`, `gets`: which of them say whether this device sends it and gets it, where
-    not all do (`shared`); `extent`, `unit`: how much a move takes along the first dimension, and
-    what divides that, where moves are cut into chunks; `count`: of steps."""
+    """The common context of forwarding kernels. `part`: the moved part of a slot, or of a whole
+    moved source shard, given the move's numbers from `row` on, of which there are `columns`;
+    `sends`, `gets`: the columns with this device's send and receive flags, if devices differ
+    (`shared`); `extent`, `unit`: the moved extent along the first dimension and its divisor, if
+    moves are cut into chunks; `count`: of steps."""
 
     name: str
     slot: str
@@ -99,8 +98,8 @@ class ForwardText:
 
 @dataclass(frozen=True)
 class RoutedText:
-    """A kernel that sends slots. `window`: what a tile fits; `source_reach`, `target_reach`: how
-    far windows reach into shards, of these extents."""
+    """A kernel that sends slots. `window`: the shape that fits a tile; `source_reach`,
+    `target_reach`: the reach of windows into shards of these extents."""
 
     forward: ForwardText
     program: ProgramText
@@ -113,8 +112,8 @@ class RoutedText:
 
 @dataclass(frozen=True)
 class GatheredText:
-    """A kernel that sends parts of target shards; `in_y`: where a move comes to, and `whole_in_y`
-    where the device's own part does."""
+    """A kernel that sends parts of target shards; `in_y`: the destination of a move, and
+    `whole_in_y` that of the device's own part."""
 
     forward: ForwardText
     program: ProgramText
@@ -125,10 +124,10 @@ class GatheredText:
 
 @dataclass(frozen=True)
 class RelayedText:
-    """A kernel that sends tiles from shard to shard. `in_x`, `in_y`, `in_slots`: where a move is in
-    each; `whole_in_x`, `whole_in_y`: where the tile is that the device keeps, if any does
-    (`keeps`), whose numbers begin at `last_row`; `first_arrived`, `first_slot`: the first places
-    that are of y, and that are slots."""
+    """A kernel that sends tiles from shard to shard. `in_x`, `in_y`, `in_slots`: a move's place in
+    each; `whole_in_x`, `whole_in_y`: the place of the tile that the device keeps, if any does
+    (`keeps`), whose numbers begin at `last_row`; `first_arrived`, `first_slot`: the first places in
+    y and in slots."""
 
     forward: ForwardText
     program: ProgramText
@@ -152,22 +151,21 @@ class _Parts:
 
     @property
     def first(self) -> int:
-        """The number of a move after those of its ends, that says how much of it is sent."""
+        """The index of a move's number for the sent extent, after those of its ends."""
         return 2 + self.form.schedule.halves
 
     @property
     def columns(self) -> int:
-        """How many numbers a move has before those of where it starts in shards."""
+        """The number of a move's columns before its starts in shards."""
         return self.first + self.form.is_cut + 2 * self.form.schedule.is_shared
 
     @property
     def extent(self) -> str:
-        """How much a move takes along the first dimension, where moves are cut."""
+        """The moved extent along the first dimension, if moves are cut."""
         return f"moves[row + {self.first}]"
 
     def _span(self) -> tuple[str, str]:
-        """Return where what a move takes begins along the first dimension of a slot that is cut,
-        and its size."""
+        """Return the start and size of a move along the first dimension of a cut slot."""
         form = self.form
         begin, size = "moves[row + 2]" if form.schedule.halves else "", self.extent
         if form.chunks > 1:
@@ -175,15 +173,15 @@ class _Parts:
         return _multiple(begin, form.slot.unit), _multiple(size, form.slot.unit)
 
     def part(self) -> list[str]:
-        """Return the part of a slot that a move takes."""
+        """Return the part of a slot that moves."""
         found = ["slice(None)"] * len(self.form.slot.shape)
         if self.form.is_cut:
             found[0] = f"pl.ds({', '.join(self._span())})"
         return found
 
     def inside(self, split: Sequence[int], first: int, *, whole: bool = False) -> list[str]:
-        """Return the part of a shard that a move takes, or all of it: along dimensions with several
-        in the shard, numbers from `first` on say where it starts."""
+        """Return the part of a shard that moves, or all of it: along dimensions with several parts
+        in the shard, numbers from `first` on give the start."""
         shape = self.form.slot.shape
         found = ["slice(None)"] * len(shape) if whole else self.part()
         for column, axis in enumerate(split):
@@ -198,7 +196,7 @@ class _Parts:
         return found
 
     def split(self, local: tuple[int, ...]) -> list[int]:
-        """Return the dimensions of a shard, in the tensor's order, along which it has several."""
+        """Return the dimensions of a shard, in tensor order, along which it has several parts."""
         pairs = zip(self.form.view, self.form.slot.shape, strict=True)
         return [place for place, (axis, own) in enumerate(pairs) if local[axis] != own]
 
@@ -208,7 +206,7 @@ def _multiple(index: str, unit: int) -> str:
 
 
 def _at(ref: str, items: list[str]) -> str:
-    """Return a part of a buffer, over as few lines as it takes; what is whole is left out."""
+    """Return a part of a buffer in as few lines as possible, omitting whole dimensions."""
     while len(items) > 1 and items[-1] == "slice(None)":
         items = items[:-1]
     lines = exploded(f"{'.' * 24}{ref}.at", items, "[]")
@@ -241,7 +239,7 @@ def context_of(
     program: ProgramText,
     keeps: bool,
 ) -> RoutedText | GatheredText | RelayedText:
-    """Return what the template of a form is given."""
+    """Return the context of a form's template."""
     parts, x, y = _Parts(form), list[int](), list[int]()
     first = parts.columns
     if form.in_place:
@@ -264,7 +262,7 @@ def context_of(
     count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
     if len(shape) > 1:
         in_slots = ["place", *part]
-    else:  # one after another: the slot's number would be an index along a tiled dimension
+    else:  # stacked: the slot's number would be an index along a tiled dimension
         begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
         more_in, size = parts._span() if form.is_cut else ("", str(shape[0]))
         in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
@@ -351,6 +349,6 @@ def _row(form: Routed, move: Push) -> tuple[int, ...]:
 
 
 def _listed(items: Iterable[str]) -> str:
-    """Return a tuple, over as few lines as it takes."""
+    """Return a tuple in as few lines as possible."""
     lines = "\n".join(constant_lines("a" * 12, list(items)))
     return lines.removeprefix("a" * 12 + " = ").removesuffix("  # fmt: skip")

@@ -1,7 +1,7 @@
-"""Which piece travels when: the order of the hops of each, so that the busiest links carry least.
+"""The order of each piece's hops that minimises the load of the busiest links.
 
-A round takes as long as its busiest link, and rounds follow one another. All devices make the same
-hops, but a piece is sent by those alone that have a tile to go over its offset.
+A round takes as long as its busiest link, and rounds run in sequence. All devices make the same
+hops, but only devices with a tile for its offset send a piece.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PASSES = 6
 
 @dataclass(frozen=True)
 class Freight:
-    """A piece: its offset, what links carry of it, whether that can be cut into halves, and the
-    devices that send one, all if none are named; `start`: what a message costs, as so much on a
+    """A piece: its offset, its load on links, whether it can be cut into halves, and the devices
+    that send one, all if none are listed; `start`: the fixed cost of a message, as load on a
     link."""
 
     offset: int
@@ -46,14 +46,14 @@ class Freight:
 
 @dataclass
 class _Links:
-    """What links carry of pieces that make a hop."""
+    """The load of links by pieces that make a hop."""
 
     ways: Ways
     known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
     def of(self, piece: Freight, gone: int, hop: Hop) -> Floats:
-        """Return what links carry of one byte of all that make a hop of a piece, which has come
-        so far."""
+        """Return the load per byte of all senders' hop of a piece, which has already travelled
+        `gone`."""
         key = (hop, piece.senders, gone) if piece.senders else (hop,)
         if key not in self.known:
             device = self.ways.devices
@@ -63,7 +63,7 @@ class _Links:
         return self.known[key]
 
     def by_turn(self, piece: Freight, legs: Legs) -> dict[Turn, Floats]:
-        """Return what a piece loads links with in each round. Halves that go together are one
+        """Return a piece's load of links in each round. Halves that travel together are one
         message."""
         found: dict[Turn, Floats] = {}
         gone = [0 for _ in WHOLE]
@@ -79,14 +79,14 @@ class _Links:
 
 @dataclass
 class _Load:
-    """What every link carries in every round."""
+    """The load of every link in every round."""
 
     carried: dict[Turn, Floats] = field(default_factory=dict)
     busiest: dict[Turn, float] = field(default_factory=lambda: defaultdict(float))
 
     def rise(self, more: dict[Turn, Floats]) -> tuple[float, float]:
-        """Return by how much all rounds together take longer with a piece, and of ways that take as
-        long how much it is on links that carry much already."""
+        """Return the increase of the total time by a piece and, to break ties, its load on already
+        busy links."""
         rises, crowded = 0.0, 0.0
         for turn, load in more.items():
             together = load + self.carried[turn] if turn in self.carried else load
@@ -95,17 +95,18 @@ class _Load:
         return round(rises, 6), round(crowded, 6)
 
     def add(self, more: dict[Turn, Floats], sign: int = 1) -> None:
-        """Let a piece travel; by -1, take it out again."""
+        """Add a piece's load, or remove it with sign -1."""
         for turn, load in more.items():
             self.carried[turn] = self.carried.get(turn, 0 * load) + sign * load
             self.busiest[turn] = float(self.carried[turn].max())
 
 
 def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
-    """Return who goes when over which hop; `least`: what a round takes, as so much on a link.
+    """Return when each piece makes which hop; `least`: the fixed cost of a round, as load on a
+    link.
 
-    Either all pieces travel the axes in one order, or they share the orders among them; or, where
-    there are few, the hops of each are made in any order, in one round or another.
+    Either all pieces traverse the axes in one order, or they are distributed over the orders; or,
+    if there are few, the hops of each are made in any order and round.
     """
     orders = ways.orders()
     tried = [
@@ -119,8 +120,8 @@ def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
 
 
 def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[Legs, ...]]]:
-    """Yield all ways of all pieces in this many rounds, the fewest and some more, if they are few
-    and links are known."""
+    """Yield all routes of all pieces in this many rounds, from the minimum up, if they are few and
+    links are known."""
     if ways.torus is None:
         return
     usual = [tuple(_choices(piece, ways, ways.orders()[:1])) for piece in pieces]
@@ -140,8 +141,8 @@ def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[
 
 
 def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
-    """Yield the hops of a piece in every order, in all choices of this many rounds; the second half
-    in the same order as the first, or if it can be cut the other way round."""
+    """Yield the hops of a piece in every order and every choice of this many rounds; the second
+    half follows the first, or the reversed directions if the piece can be cut."""
     pairs = list(zip(*_hops_of(legs), strict=True))
     for times in combinations(range(rounds), len(pairs)):
         turns_of = [(turn, 0) for turn in times]
@@ -158,7 +159,7 @@ def _hops_of(legs: Legs) -> list[list[Hop]]:
 
 
 def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]) -> Legs:
-    """Return the hops of both halves, which make them at the same time."""
+    """Return the hops of both halves when they travel together."""
     triples = zip(times, first, second, strict=True)
     return tuple((turn, hop, half) for turn, *hops in triples for half, hop in enumerate(hops))
 
@@ -166,9 +167,8 @@ def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]
 def _shared(
     pieces: Sequence[Freight], choices: Sequence[Sequence[Legs]], links: _Links
 ) -> tuple[float, Going]:
-    """Return how much the busiest links of all rounds carry, and who goes when: one after another,
-    those that load links most before others, where all takes least longer; then each again, now
-    that the others have a way."""
+    """Return the load of the busiest links over all rounds, and the chosen routes: pieces are
+    routed greedily, largest load first; then each again, given the others' routes."""
     loads = [
         [links.by_turn(piece, legs) for legs in some]
         for piece, some in zip(pieces, choices, strict=True)
@@ -190,8 +190,8 @@ def _shared(
 
 
 def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> Iterator[Legs]:
-    """Yield the ways that a piece can go: of its halves, where what half around a ring is both ways
-    can be cut, one either way; and one in the first order of axes, the other in the last."""
+    """Yield the possible routes of a piece: if it can be cut, halves go in both directions half
+    around a ring; and one half in the first axis order, the other in the last."""
     for order in orders:
         signs: tuple[tuple[int, int], ...] = ((1, 1),)
         if ways.halved(piece.offset):

@@ -1,16 +1,16 @@
-"""Devices numbered by digits, and the hops that lead from one to another.
+"""Device numbers as digits, and the hops between devices.
 
-    offset    what takes a sender to a receiver, digit by digit modulo the digit's extent
-    hop       one digit of the number changes: every device sends to the one so much farther on
+    offset    the difference from sender to receiver, digit by digit modulo the digit's extent
+    hop       a change of one digit: every device sends to the one that far ahead
 
 A digit has a prime extent, or is a place on a ring: an axis of the torus that wraps around, of 4,
-8, 16, ... devices. On a ring a hop is 1, 2, 4, ... either way, and what goes half around makes two
-hops of a quarter, so that it is known which way it goes. Where devices send over any distance, a
-digit may also be a place along any axis, of which one straight hop goes as far as it has to.
+8, 16, ... devices. On a ring a hop is 1, 2, 4, ... in either direction, and a half turn is two
+quarter hops, which fixes its direction. If devices send over any distance, a digit may also be a
+place along any axis, which one straight hop covers.
 
-Where an axis does not wrap around its devices are on a line: the lower half of a ring of twice as
-many places. So one up and three down of four devices are two offsets, of which each is that of the
-devices alone that have such a receiver, and each goes the way that is shorter.
+If an axis does not wrap around, its devices are on a line: the lower half of a ring with twice as
+many places. So one up and three down, of four devices, are two offsets, each used only by devices
+with such a receiver, and each takes the shorter way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def digits_of(devices: int) -> Digits:
 
 
 def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers:
-    """Return how much farther on receivers are, digit by digit."""
+    """Return the offsets of receivers from senders, digit by digit."""
     offset = 0 * sender
     for stride, extent in digits:
         offset = offset + (receiver // stride - sender // stride) % extent * stride
@@ -57,7 +57,7 @@ def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers
 
 
 def added(device: Integers, offset: int, digits: Digits) -> Integers:
-    """Return the devices that are so much farther on, digit by digit."""
+    """Return the devices at an offset, digit by digit."""
     found = 0 * device
     for stride, extent in digits:
         found = found + (device // stride + offset // stride) % extent * stride
@@ -66,19 +66,20 @@ def added(device: Integers, offset: int, digits: Digits) -> Integers:
 
 @dataclass(frozen=True)
 class Numbering:
-    """The places of devices, from their numbers and back: place and number are the same where there
-    are no lines. `digits`: of places; `lines`: those of which devices have the lower half."""
+    """The places of devices, converted from their numbers and back; both are equal without lines.
+    `digits`: of places; `lines`: those whose lower half devices occupy."""
 
     digits: Digits
     lines: Lines = ()
 
     @property
     def size(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return math.prod(extent for _, extent in self.digits)
 
     def _digits(self) -> Iterator[tuple[int, int, int]]:
-        """Yield of each digit its stride in places, that in numbers, and how many devices have."""
+        """Yield each digit's stride in places, its stride in numbers, and the number of its values
+        in use."""
         own = 1
         for stride, extent in self.digits:
             count = extent // 2 if stride in self.lines else extent
@@ -97,11 +98,11 @@ class Numbering:
         return found
 
     def offsets(self, sender: Integers, receiver: Integers) -> Integers:
-        """Return how much farther on receivers are, both given by their numbers."""
+        """Return the offsets of receivers from senders, both given by number."""
         return offsets_of(self.place(sender), self.place(receiver), self.digits)
 
     def by_place(self, values: Integers) -> Integers:
-        """Return the values of devices by their places, -1 if there is none."""
+        """Return the devices' values by place, -1 without a device."""
         found = np.full(self.size, -1)
         found[self.place(np.arange(values.size))] = values
         return found
@@ -122,15 +123,15 @@ class Hop:
 
     @property
     def back(self) -> Hop:
-        """From every device to the one that sends to it."""
+        """The hop back to the sender."""
         return replace(self, by=self.extent - self.by)
 
 
 @dataclass(frozen=True)
 class Ways:
-    """`digits` of places, and of each the axis of the torus that it is a place along, and how many
-    links a change by one crosses. `torus`, `ids`: where the devices at places are, -1 for none, if
-    that is known; `straight`: whether a digit changes at one hop, however far that goes."""
+    """`digits` of places, with each one's torus axis, and the links crossed by a change of one.
+    `torus`, `ids`: the devices at places, -1 for none, if known; `straight`: whether any change
+    of a digit is one hop."""
 
     digits: Digits
     axes: tuple[int, ...]
@@ -141,23 +142,22 @@ class Ways:
 
     @staticmethod
     def on_one_axis(digits: Digits) -> Ways:
-        """Return the digits where nothing is known of links."""
+        """Return the digits if nothing is known about links."""
         return Ways(digits, (0,) * len(digits), (1,) * len(digits))
 
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """Return the orders in which axes are travelled: each axis is first in one of them, and
-        last in one."""
+        """Return axis orders in which each axis is first once and last once."""
         axes = tuple(dict.fromkeys(self.axes))
         return tuple(axes[n:] + axes[:n] for n in range(len(axes)))
 
     def in_order(self, axes: Sequence[int]) -> Digits:
-        """Return the digits by axes in an order, along each what crosses most links first."""
+        """Return the digits by axis in an order, within each those crossing most links first."""
         every = zip(self.axes, self.lengths, self.digits, strict=True)
         found = sorted(every, key=lambda each: (axes.index(each[0]), -each[1]))
         return tuple(digit for *_, digit in found)
 
     def links(self, hop: Hop) -> int:
-        """Return how many links a hop crosses."""
+        """Return the number of links that a hop crosses."""
         length = self.lengths[self.digits.index((hop.stride, hop.extent))]
         return length * min(hop.by, hop.extent - hop.by)
 
@@ -166,8 +166,8 @@ class Ways:
         return [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
 
     def load(self, hop: Hop, devices: Integers) -> Floats:
-        """Return what links carry where some devices send one byte each over a hop: of the torus;
-        if nothing is known of it each hop has a link of its own."""
+        """Return the load of the torus links if some devices send one byte each over a hop; without
+        a known torus each hop has its own link."""
         if self.torus is None or self.ids is None:
             return np.array([float(self.links(hop) * (each == hop)) for each in self._hops])
         ends = self.ids[devices], self.ids[hop.to(devices)]
@@ -183,15 +183,15 @@ class Ways:
         return places if self.ids is None else places[self.ids >= 0]
 
     def halved(self, offset: int) -> bool:
-        """Return whether an offset is half around some ring, so that both ways are as long; routers
-        take both for a straight hop."""
+        """Return whether an offset is half around some ring, so that both directions are equally
+        long; for a straight hop, routers use both."""
         return not self.straight and any(
             is_ring(extent) and offset // stride % extent * 2 == extent
             for stride, extent in self.digits
         )
 
     def way(self, offset: int, order: tuple[int, ...], sign: int) -> Iterator[tuple[Turn, Hop]]:
-        """Yield the hops that make an offset; `sign`: which way half around a ring."""
+        """Yield the hops that make an offset; `sign`: the direction of half turns."""
         for phase, axis in enumerate(order):
             late = 0
             for (stride, extent), own in zip(self.digits, self.axes, strict=True):
@@ -211,8 +211,8 @@ def is_ring(extent: int) -> bool:
 
 @cache
 def steps(extent: int) -> tuple[int, ...]:
-    """Return the changes of a digit, modulo its extent, that devices make: powers of two, on a ring
-    either way, elsewhere both ways, since some devices go back for it.
+    """Return the digit changes, modulo the extent, that devices make: powers of two, in both
+    directions.
 
     >>> [steps(extent) for extent in (2, 3, 5, 7, 16, 17)]
     [(1,), (1, 2), (1, 4), (), (1, 2, 4, 12, 14, 15), (1, 16)]
@@ -226,14 +226,14 @@ def steps(extent: int) -> tuple[int, ...]:
 
 
 def is_routed(digits: Digits) -> bool:
-    """Return whether hops lead from every device to every other."""
+    """Return whether hops connect all devices."""
     return all(steps(extent) for _, extent in digits)
 
 
 @cache
 def times(extent: int, value: int) -> tuple[int, int]:
-    """Return the step, and how often it is made, that changes a digit by a value: the fewest
-    times; on a ring from neighbour to neighbour.
+    """Return the step and its count that change a digit by a value with the fewest hops; on a ring
+    from neighbour to neighbour.
 
     >>> times(5, 2), times(5, 3), times(3, 2), times(16, 9)
     ((1, 2), (4, 2), (2, 1), (15, 7))
@@ -250,8 +250,8 @@ def times(extent: int, value: int) -> tuple[int, int]:
 
 @cache
 def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
-    """Return the steps that change a digit by a value, each with how late it is made. On a ring
-    these are the binary digits of the shorter distance; half around `sign` says which way.
+    """Return the steps that change a digit by a value, each with its turn. On a ring these are the
+    binary digits of the shorter distance; for a half turn `sign` gives the direction.
 
     >>> changes(16, 13), changes(16, 8), changes(16, 8, -1), changes(5, 3)
     (((0, 15), (1, 14)), ((2, 4), (3, 4)), ((2, 12), (3, 12)), ((0, 4), (1, 4)))
@@ -259,7 +259,7 @@ def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ..
     if not is_ring(extent):
         by, count = times(extent, value) if value else (0, 0)
         return tuple((turn, by) for turn in range(count))
-    last = extent.bit_length() - 3  # of the bits of a quarter
+    last = extent.bit_length() - 3  # bits of a quarter turn
     if 2 * value == extent:
         quarter = sign * extent // 4 % extent
         return (last, quarter), (last + 1, quarter)
@@ -270,6 +270,6 @@ def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ..
 
 @cache
 def depth(extent: int) -> int:
-    """Return how many turns the changes of a digit take at most."""
+    """Return the most turns that changes of a digit take."""
     made = (changes(extent, value) for value in range(extent))
     return 1 + max((at for each in made for at, _ in each), default=-1)

@@ -1,1 +1,1 @@
-"""Run and check an emitted Pallas module, without a TPU. In a worker only."""
+"""Run and check an emitted Pallas module, without a TPU. Used in workers only."""

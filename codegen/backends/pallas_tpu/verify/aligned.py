@@ -1,9 +1,9 @@
-"""Whether what a kernel sends from shard to shard comes to its place in the tensor, and all of it
-comes, on devices' events.
+"""Whether a kernel's sends between shards arrive at their place in the tensor, and completely, from
+the devices' events.
 
-A window of a shard is a box of the tensor, and what is in a slot is one: each copy has to bring a
-box to itself. What is read of a result, or a slot, has to be there: that it had come by then, as
-far as the device can know, is `reuse`'s.
+A window of a shard is a box of the tensor, and so are a slot's contents: each copy must bring a box
+to its own place. Data read from a result or a slot must be there; `reuse` checks that the device
+can know of its arrival.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 
 def check_aligned(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a copy brings a box of the tensor to the place of another, or reads
-    one that never came before, or where a result lacks something in the end."""
+    """Raise MismatchError if a copy brings a box of the tensor to another's place, or reads one
+    that never arrived, or if a result is incomplete at the end."""
     held: list[list[Box]] = [[] for _ in traces]
     slots = _Between(program)
     counts: Counts = Counts()
@@ -56,7 +56,7 @@ def check_aligned(program: Any, traces: Traces) -> None:
     peers = program.peers
     for rank, boxes in enumerate(held):
         if not peers.counted(peers.here(program.order, rank)[1], peers.target, 1):
-            continue  # a device that has nothing of the result
+            continue  # a device without a result
         whole = _whole(program, rank, RESULT)
         found = _covered(whole, boxes)
         if found < _volume(whole):
@@ -66,22 +66,22 @@ def check_aligned(program: Any, traces: Traces) -> None:
 
 
 class _Between:
-    """What is in slots: along their first dimension, the boxes whose parts of the tensor stand
-    there as they would in the whole tile."""
+    """Slot contents: along their first dimension, the boxes whose parts of the tensor are there,
+    placed as in the whole tile."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
         self._held: dict[tuple[int, int], list[tuple[int, int, Box]]] = defaultdict(list)
 
     def _place(self, window: Window) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Return the slot of a window, and its ranges there; flat slots stand one after another."""
+        """Return the slot of a window, and its ranges there; flat slots are stacked."""
         (first, size), *rest = window.ranges
         if rest:
             return first, tuple(rest)
         return first // self._program.room, ((first % self._program.room, size),)
 
     def fill(self, rank: int, window: Window, box: Box) -> None:
-        """Put a box into a part of a slot, of which it has the extents."""
+        """Put a box into a part of a slot with the same extents."""
         slot, ((begin, size), *rest) = self._place(window)
         sizes = (size, *(extent for _, extent in rest))
         if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
@@ -97,7 +97,7 @@ class _Between:
         parts[:] = [*kept, (begin, begin + size, tile)]
 
     def box(self, rank: int, window: Window) -> Box:
-        """Return the box that a part of a slot holds."""
+        """Return the box held by a part of a slot."""
         slot, ((begin, size), *_) = self._place(window)
         found = [
             (min(high, begin + size) - max(low, begin), tile)
@@ -123,15 +123,14 @@ def _whole(program: Any, rank: int, buffer: str) -> Box:
 
 
 def _box(program: Any, rank: int, window: Window) -> Box:
-    """Return the box of the tensor that a window of a shard of a device has."""
+    """Return the box of the tensor for a window of a device's shard."""
     whole = _whole(program, rank, window.buffer)
     pairs = zip(whole, window.ranges, strict=True)
     return tuple((low + start, low + start + size) for (low, _), (start, size) in pairs)
 
 
 def _covered(box: Box, others: list[Box]) -> int:
-    """Return how many elements of a box are in others, no two of which share any: `protocol` sees
-    to that."""
+    """Return how many elements of a box are in others, which are disjoint, as `protocol` checks."""
     if not others:
         return 0
     ends: Integers = np.array(others, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What an emitted Pallas module must have so that its kernels can be checked, by its form.
+"""Requirements on an emitted Pallas module, by form, so that its kernels can be checked.
 
-A check that finds nothing to check fails: names come from here, never from what a module happens to
-have, and what is traced must account for what every device lacks. In a worker only.
+A check that finds nothing to check fails: names come from here, never from the module, and traces
+must account for the data that every device lacks. Used in workers only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ KERNEL_FILES = "pallas_"
 
 
 def programs_of(module: ModuleType) -> tuple[Any, ...]:
-    """Return what a module does within `shard_map` with kernels, one after another; MismatchError
-    if it has none. That of terms carries them by programs of its own."""
+    """Return a module's programs with kernels within `shard_map`, in order; MismatchError if it has
+    none. A program of terms carries them in inner programs."""
     found: tuple[Any, ...] = named(named(named(module, "_HOST"), "program"), "carriers")
     return found
 
 
 def form_of(program: Any) -> str:
-    """Return the form that a program states. MismatchError if it is none."""
+    """Return the form that a program states; MismatchError for an unknown one."""
     form: str = named(program, "form")
     if form not in KERNELS:
         raise MismatchError(f"form: got: {form!r}, expected: {one_of(KERNELS)}")
@@ -45,7 +45,7 @@ def form_of(program: Any) -> str:
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
-    """Return a module and the support modules that its kernels run in."""
+    """Return a module and the support modules of its kernels."""
     home = module.__name__.rpartition(".")[0].rpartition(".")[0]
     start = f"{home}._support.{KERNEL_FILES}"
     support = [found for name, found in sorted(sys.modules.items()) if name.startswith(start)]
@@ -53,7 +53,7 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError if a name is missing that checks of kernels rely on."""
+    """Raise MismatchError if a name needed by kernel checks is missing."""
     for program in programs_of(module):
         kernels = KERNELS[form_of(program)]
         sending = kernels.sending if any(lacking(case).values()) else ()
@@ -70,7 +70,7 @@ def check_names(module: ModuleType, case: Case) -> None:
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
-    """Yield the functions that a module has, those of its classes too, by name."""
+    """Yield a module's functions and methods, by name."""
     for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
         for name, found in vars(owner).items():
             function = inspect.unwrap(getattr(found, "fget", None) or found)
@@ -80,15 +80,15 @@ def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def lacking_in_two(case: Case) -> dict[int, int]:
-    """Return, for every device, ascending, how many elements it gets at least where terms are
-    reduced in two exchanges: of every value of its target shard another term, or the value."""
+    """Return, for every device, ascending, the minimum elements it receives if terms are reduced in
+    two exchanges: for every value of its target shard another term, or the value."""
     held = oracle.holdings(case.target, case.shape)
     return {device: math.prod(map(len, held.get(device, ((),)))) for device in case.devices()}
 
 
 def lacking(case: Case) -> dict[int, int]:
-    """Return, for every device, ascending, how many elements that its target shard is made of it
-    does not hold: of every term of a value one."""
+    """Return, for every device, ascending, the number of missing source elements of its target
+    shard: one for every term of a value."""
     held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
     own, made = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
     made_of = oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
@@ -108,7 +108,7 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _attributes(code: CodeType) -> set[str]:
-    """Return the attributes that code, and functions within it, looks up."""
+    """Return the attributes accessed by code and its nested functions."""
     inner = (_attributes(each) for each in code.co_consts if isinstance(each, CodeType))
     loads = ("LOAD_ATTR", "LOAD_METHOD")
     own = {step.argval for step in dis.get_instructions(code) if step.opname in loads}

@@ -1,4 +1,4 @@
-"""Whether what a kernel sends comes to where its module looks for it, on devices' events."""
+"""Whether a kernel's sends arrive where its module expects them, from the devices' events."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _Part = tuple[int, int, _Place]
 
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
-    """Raise MismatchError if a device gets fewer elements, in all kernels of a module, than it
-    lacks of its target shard. `lacking`: how many, by device, in the order of ranks."""
+    """Raise MismatchError if a device receives fewer elements, over all kernels of a module, than
+    it lacks of its target shard. `lacking`: their number, by rank."""
     received: Counter[int] = Counter()
     for rank, own in (each for traces in kernels for each in enumerate(traces)):
         for event in own:
@@ -41,8 +41,8 @@ def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> Non
 
 
 def check_deliveries(program: Any, traces: Traces) -> None:
-    """Raise MismatchError where, in the end, a slot does not hold what another device had for
-    this one. Programs that forward nothing have no such slots."""
+    """Raise MismatchError if a slot finally lacks the data of another device for this one. Programs
+    without forwarding have no such slots."""
     form = form_of(program)
     if form not in ("routed", "spread"):
         return
@@ -61,7 +61,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
             receiver = places.index(goal)
             wanted = sender, 0 if spreads else schedule.starts[number] if program.shares else number
             end, sent = sizes.get(wanted, (1, ()))
-            if not spreads:  # beyond its tile a slot holds what it did
+            if not spreads:  # beyond its tile a slot keeps its old contents
                 end, *needed = _needed(program, sender, receiver)
                 if any(size < least for size, least in zip(sent, needed, strict=False)):
                     raise MismatchError(
@@ -77,7 +77,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
 
 
 def _check_offsets(program: Any, places: list[int]) -> None:
-    """Raise MismatchError if something would have to go over an offset that is not there."""
+    """Raise MismatchError if data needs an offset that does not exist."""
     schedule, every = program.schedule, list(enumerate(places))
     known = {0, *schedule.offsets}
     for (sender, place), (receiver, goal) in itertools.product(every, every):
@@ -92,9 +92,9 @@ def _check_offsets(program: Any, places: list[int]) -> None:
 def _held(
     traces: Traces, slots: int, extent: int
 ) -> tuple[dict[_Place, list[_Part]], dict[_Place, tuple[int, tuple[int, ...]]]]:
-    """Return, for every (rank, slot), along its first dimension where what it holds in the end was
-    at first; and of what was somewhere at first how far it was sent along that dimension, and the
-    least extents of what was along the others."""
+    """Return, for every (rank, slot), the origin of its final contents along its first dimension;
+    and for every original place the range sent along that dimension, and the smallest extents along
+    the others."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
     held: dict[_Place, list[_Part]] = {place: [(0, extent, place)] for place in places}
     sizes: dict[_Place, tuple[int, tuple[int, ...]]] = {}
@@ -124,7 +124,7 @@ def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
 
 
 def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
-    """Return what the tile that one rank sends to another takes of a slot, along its dimensions."""
+    """Return the part of a slot taken by the tile from one rank to another, by dimension."""
     peers, slot = program.peers, program.slot
     me, wanted = peers.here(program.order, sender)[0], peers.here(program.order, receiver)[1]
     own, other = peers.forms.source_shard(me), peers.forms.target_shard(wanted)
@@ -141,8 +141,7 @@ def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
 
 
 def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
-    """Return the place of a device: of a digit that is one on a line devices have half the values,
-    the lower half."""
+    """Return the place of a device; on a line, devices have the lower half of a digit's values."""
     place = 0
     for stride, extent in digits:
         device, digit = divmod(device, extent // 2 if stride in lines else extent)
@@ -151,8 +150,7 @@ def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
 
 
 def _farther(place: int, offset: int, digits: Digits, sign: int = 1) -> int:
-    """Return the place that is so much farther on, digit by digit modulo the digit's extent; by -1,
-    farther back."""
+    """Return the place at an offset, digit by digit modulo the digit's extent; with -1, behind."""
     return sum(
         (place // stride + sign * (offset // stride)) % extent * stride for stride, extent in digits
     )

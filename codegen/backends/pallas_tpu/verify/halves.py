@@ -1,8 +1,8 @@
-"""The protocol of a reshard in two halves: starts, ends and whole kernels, one after another.
+"""The protocol of a reshard in two halves: starts, ends and whole kernels in sequence.
 
-Between a start and its end a device may start again, and run kernels that meet by the same
-semaphore. A peer that is written to has begun that very call: whatever the others do, nothing of a
-call comes to a device that stands before it. So it is with whole kernels, one after another.
+Between a start and its end a device may start again, and run kernels that use the same barrier
+semaphore. A peer must have begun a call before it is written to in that call, whatever the others
+do. The same holds for successive whole kernels.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ class HalvesTraces:
     wholes: Traces
 
     def calls(self) -> tuple[tuple[int, Traces], ...]:
-        """Return calls in an order that programs may have, each with the number of what it moves:
-        two starts, the end of the second, a whole one, and the end of the first."""
+        """Return calls in a permitted order, each with its transfer's number: two starts, the end
+        of the second, a whole one, and the end of the first."""
         halves = (0, self.starts), (1, self.starts), (1, self.ends), (2, self.wholes)
         return (*halves, (0, self.ends))
 
 
 def check_halves(calls: Sequence[tuple[int, Traces]]) -> None:
-    """Raise MismatchError if calls, in this order on every device, do not end, leave a
-    semaphore other than zero, or write to a device that has not begun the call. Each comes with
-    the number of what it moves."""
+    """Raise MismatchError if calls, in this order on every device, do not end, leave a nonzero
+    semaphore, or write to a device that has not begun the call. Each has its transfer's number."""
     named = [(number, [_numbered(own, number) for own in traces]) for number, traces in calls]
     devices = len(named[0][1])
     whole = [_joined(named, rank) for rank in range(devices)]
@@ -65,7 +64,7 @@ def _joined(calls: Sequence[tuple[int, list[tuple[Event, ...]]]], rank: int) -> 
 
 
 def _numbered(events: Sequence[Event], number: int) -> tuple[Event, ...]:
-    """Return events with the semaphores of copies, which each call has of its own, by number."""
+    """Return events with copy semaphores numbered by call."""
     return tuple(_own(event, number) for event in events)
 
 
@@ -91,7 +90,7 @@ def _check_end(traces: Traces) -> None:
 
 
 def _check_held(traces: Traces, held: int, number: int, before: tuple[Event, ...]) -> None:
-    """Check that nothing comes to a device in a call while it stands before that."""
+    """Check that a device receives nothing of a call before it begins the call."""
     counts: Counts = Counter()
 
     def step(rank: int, event: Event) -> bool:

@@ -1,7 +1,8 @@
-"""What JAX's TPU interpreter notices but does not raise: races, and semaphores left non-zero.
+"""Faults that JAX's TPU interpreter notices but does not raise: races, and nonzero final
+semaphores.
 
 It prints both, and keeps only the last kernel's races; here they become errors. A wait that never
-ends becomes one too. Imported in a worker only, whose descriptors 1 and 2 are a file it may read.
+ends becomes one too. Imported only in workers, whose descriptors 1 and 2 are a readable file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _TICK = 0.5
 
 @contextmanager
 def observed() -> Iterator[None]:
-    """Watch a call of an interpreted kernel: raise MismatchError for what was only printed."""
+    """Watch a call of an interpreted kernel: raise MismatchError for printed faults."""
     interpret.reset_tpu_interpret_mode_state()
     start = _printed_size()
     with _Watchdog() as watchdog, patch.object(callbacks, "io_callback_impl", _called):
@@ -53,8 +54,8 @@ def observed() -> Iterator[None]:
 
 
 def _called(*args: Any, callback: Callable[..., Any], **_: Any) -> Any:
-    """Call back with arrays of numpy, as the interpreter uses them: JAX would put each of them on
-    a device and fetch it again, which took more than half of the time."""
+    """Call back with numpy arrays, as the interpreter uses them: JAX would put each on a device and
+    fetch it again, which took more than half of the time."""
     return tuple(map(np.asarray, callback(*map(np.array, args))))
 
 
@@ -65,14 +66,14 @@ def _printed_size() -> int:
 
 
 def _race(printed: str) -> str:
-    """Return the first race in one line: who writes what, and what it collides with."""
+    """Return the first race in one line: the writer and the conflicting use."""
     lines = printed.partition("RACE DETECTED")[2].splitlines()
     words = (line.split(" from ")[0].strip() for line in lines if "clock:" not in line)
     return " against ".join([word for word in words if word][:2])
 
 
 class _Watchdog:
-    """Fails a kernel in which nothing happens any more, and says what it waits for."""
+    """Fails a kernel that makes no progress, naming its wait."""
 
     def __init__(self) -> None:
         self.verdict = ""
@@ -127,7 +128,7 @@ class _Watchdog:
             if idle >= (STUCK if _all_blocked(waits) else PATIENCE):
                 self._fail(waits)
                 break
-        # The other devices may be in the next kernel by now, which one that failed never enters.
+        # Other devices may already be in the next kernel, which a failed one never enters.
         while not self._done.wait(_TICK):
             memory = interpret._shared_memory
             if memory is not None:
@@ -148,20 +149,20 @@ class _Watchdog:
 
 @dataclass(frozen=True)
 class _Wait:
-    """A core waits until a semaphore of the interpreter reaches a value."""
+    """A core that waits until an interpreter semaphore reaches a value."""
 
     semaphore: Any
     value: int
     core: int
 
     def blocked(self) -> bool:
-        """Return whether no copy that is under way could end it."""
+        """Return whether no copy in flight could end the wait."""
         low: bool = self.semaphore.count_by_core[self.core] < self.value
         return low and not self.semaphore.tasks[self.core]
 
 
 def _all_blocked(waits: Sequence[_Wait]) -> bool:
-    """Return whether every core waits, or has ended, and none can go on."""
+    """Return whether every core waits forever or has ended."""
     if not waits:
         return False
     memory = waits[0].semaphore.shared_memory

@@ -1,6 +1,6 @@
 """Run a matmul with a Pallas kernel in TPU interpret mode, and check its events.
 
-In a worker only.
+Used in workers only.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KERNEL_CHECKS = ("races", "semaphores", "poison", "protocol")
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply, and check what the kernel does on every device; return the names of the checks
+    """Multiply, and check the kernel's events on every device; return the names of the checks
     passed. Raises MismatchError."""
-    jax.clear_caches()  # as before every module that is interpreted: see `run`
+    jax.clear_caches()  # as before every interpreted module: see `run`
     constants(module, case)
     checks: tuple[str, ...] = CHECKS[:2]
     if case.execute:

@@ -1,4 +1,4 @@
-"""What the events of a kernel do to semaphores, copies landing at once."""
+"""Effects of a kernel's events on semaphores, with copies landing at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Counts = Counter[tuple[int, str]]
 
 
 def count(counts: Counts, rank: int, event: Event) -> bool:
-    """Carry out an event on the semaphores if it can be; whether it was."""
+    """Apply an event to the semaphores if possible, and return whether it was."""
     match event:
         case Signal(semaphore, to, amount):
             counts[to, semaphore] += amount

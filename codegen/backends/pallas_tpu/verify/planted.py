@@ -1,7 +1,7 @@
-"""Faults planted in a kernel, which JAX's TPU interpreter, as it is used here, has to find.
+"""Faults planted in a kernel, which JAX's TPU interpreter, as used here, must find.
 
-What the interpreter sees comes out of private names and printed lines of JAX's, which change with
-its version: a process that verifies first makes sure that it sees anything. In a worker only.
+Observation relies on private names and printed lines of JAX, which change with its version, so a
+verifying process first checks that it works. Used in workers only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROW = (8, 128)
 
 
 def missed() -> Iterator[str]:
-    """Yield what is wrong with how faults are found, nothing if they are."""
+    """Yield planted faults that are not found."""
     for mode, fresh in zip(poison.MODES, (np.isnan, np.logical_not), strict=True):
         poison.choose(mode)
         result, fault = _ran()
@@ -44,8 +44,7 @@ def missed() -> Iterator[str]:
 
 
 def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
-    """Return what every device has in the end, [device, slot, *ROW], and the fault that was
-    found."""
+    """Return every device's final data, [device, slot, *ROW], and the fault found."""
     mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("device",))
     one = partial(_one, race=race, signals=signals)
     mapped = jax.shard_map(
@@ -78,7 +77,7 @@ def _one(shard: Any, race: bool, signals: int) -> Any:
 
 
 def _push(x: Any, y: Any, sent: Any, received: Any, more: Any, race: bool, signals: int) -> None:
-    """Push each device's row to all, into a slot of its own, or (race) all into the first."""
+    """Push each device's row to all, into separate slots, or (race) all into the first."""
     me = lax.axis_index("device")
     barrier = pltpu.get_barrier_semaphore()
     for device in range(DEVICES):

@@ -1,8 +1,8 @@
-"""What JAX's TPU interpreter fills fresh memory with, and when it copies, chosen at run time.
+"""Fill values of fresh memory in JAX's TPU interpreter, and the time of copies, chosen at run time.
 
-`InterpretParams` fixes both when a kernel is compiled, and compiling is what takes the time. Here
-the interpreter asks at run time, so that one compilation serves every mode. Imported in a worker
-only: it replaces two names of the interpreter for the life of the process.
+`InterpretParams` fixes both when a kernel is compiled, which is the slow part. Here the interpreter
+queries them at run time, so one compilation serves every mode. Imported only in workers: it
+replaces two names of the interpreter for the life of the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 @dataclass(frozen=True)
 class Mode:
-    """The poison of fresh memory, and whether copies happen at once or at the last moment."""
+    """The poison of fresh memory, and whether copies happen at once or as late as possible."""
 
     memory: Literal["nan", "zero"]
     copies: Literal["on_wait", "eager"]
@@ -34,15 +34,15 @@ _current = [MODES[0]]
 
 
 def choose(mode: Mode) -> None:
-    """Choose the mode of the kernels that run from now on."""
+    """Set the mode of kernels that run from now on."""
     _current[0] = mode
 
 
 def interpret_params() -> Any:
-    """Return the parameters to compile a kernel with; its mode is whatever was chosen when it
-    runs."""
+    """Return the parameters to compile a kernel with; it runs in the current mode."""
     _install()
-    # From jax 0.11 on a race raises, which leaves the interpreter's state broken, unless it warns.
+    # From jax 0.11 on a race raises, which leaves the interpreter's state broken, unless set to
+    # warn.
     names = {each.name for each in dataclasses.fields(pltpu.InterpretParams)}
     warns = {"on_race": "warn"} if "on_race" in names else {}
     return pltpu.InterpretParams(detect_races=True, **warns)

@@ -1,10 +1,10 @@
-"""What the kernel of a matmul makes, on its events: of which blocks every block of the result is
-the sum of products. In a worker only.
+"""The results of a matmul's kernel, from its events: the block products summed in every block of
+the result. Used in workers only.
 
-The events of all devices keep the rules of every kernel (`protocol`). Then they are carried out on
-names in place of numbers: a block of an operand is its device and its place, a sum is products of
-such, each with how often it is in it. What a device has in the end of a block of the result has to
-be one product for each block along j and, where partial sums travel, for each device of its ring.
+First the events of all devices must follow the protocol of every kernel (`protocol`). Then they are
+executed symbolically: an operand's block is its device and its place, a sum counts products of
+such. A device's final block of the result must be one product for each block along j and, if
+partial sums travel, for each device of its ring.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
 
 @dataclass(frozen=True)
 class _Ring(BlockedProduct):
-    """What a module says of its kernel. `table`: by position the place in its ring and the position
-    after it; `order`: the parts by place; `lead`: the dimension of the batch that comes first."""
+    """A module's statements on its kernel. `table`: by position the place in its ring and the next
+    position; `order`: the parts by place; `lead`: the leading batch dimension."""
 
     table: Any
     order: tuple[int, ...]
@@ -70,7 +70,7 @@ class _Ring(BlockedProduct):
             ring.extents,
             halves_of(part, ways, unit, ring.blocks[factor]),
             ring.blocks,
-            stays=False,  # what VMEM keeps is no matter here
+            stays=False,  # blocks kept in VMEM do not matter here
             keeps=False,
             dtype=module.DTYPE,
             sum_dtype=ring.c.dtype,
@@ -82,7 +82,7 @@ class _Ring(BlockedProduct):
 
 
 def check_products(module: ModuleType, program: Any) -> None:
-    """Raise MismatchError if the kernel of a module breaks a rule, or makes another sum than the
+    """Raise MismatchError if a module's kernel breaks a rule, or computes another sum than the
     product."""
     ring = _Ring.of(module, program)
     _check_parts(module, ring)
@@ -101,8 +101,8 @@ def check_products(module: ModuleType, program: Any) -> None:
 
 def _check_parts(module: ModuleType, ring: _Ring) -> None:
     """Raise MismatchError if a ring joins other devices than those whose shards are the parts of
-    one array, or takes a shard for another part. Where more moves than what goes round rings, boxes
-    do not say what the parts are."""
+    one array, or mistakes a shard for another part. If more moves than the ring's parts, boxes do
+    not determine the parts."""
     does = named(module, "_multiply").__code__.co_names
     if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
         return
@@ -123,7 +123,7 @@ def _check_parts(module: ModuleType, ring: _Ring) -> None:
 
 
 def _part(module: ModuleType, ring: _Ring, rank: int, part: int) -> dict[Place, range]:
-    """Return the ranges of a part of what travels, by those that a device has of the rest."""
+    """Return the ranges of a travelling part, given a device's ranges of the rest."""
     whole: dict[Place, range] = {}
     for side in DIMS:
         whole |= _ranges(module, side, rank) if side != ring.travels else {}
@@ -137,7 +137,7 @@ def _part(module: ModuleType, ring: _Ring, rank: int, part: int) -> dict[Place, 
 
 
 def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
-    """Return what a device has of a side, by dimension: (BATCH, number), (DIM_I, 0) and so on."""
+    """Return a device's ranges of a side, by dimension: (BATCH, number), (DIM_I, 0) and so on."""
     ends = [int(end) for end in getattr(module, BOXES[side])(rank)]
     dims = [(BATCH, number) for number in range(len(ends) // 2 - 2)]
     dims += [(f, 0) for f in DIMS[side][1:]]
@@ -146,13 +146,13 @@ def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
 
 
 def _blocks(ring: _Ring, side: str) -> Place:
-    """Return how many blocks an array has along each dimension."""
+    """Return the number of blocks of an array along each dimension."""
     return tuple(len(_starts(ring, side, n)) for n in range(3))
 
 
 def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
-    """Return where the blocks of an array, or "come", start along a dimension, in order, each with
-    its number and how much of the matmul is in it."""
+    """Return the starts of the blocks of an array, or "come", along a dimension, each with its
+    number and its extent in the matmul."""
     array = ring.come if side == "come" else ring.arrays[side]
     f = DIMS[ring.travels if side == "come" else side][axis]
     block, extent = ring.blocks[f], ring.extents[f]
@@ -171,7 +171,7 @@ def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
 
 
 def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
-    """Return the products that a block of the result of a device is the sum of."""
+    """Return the products that a device's block of the result must sum."""
     table = ring.table
     members = [position for position in range(len(table)) if _same_ring(table, position, rank)]
     part_of = {member: int(ring.order[int(table[member, 0])]) for member in members}
@@ -200,8 +200,8 @@ def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
 
 
 def _end(ring: _Ring, number: int) -> str:
-    """Return how a block of a number along j has to end, of both operands: with zeros from where
-    the matmul ends in it, so that nothing is multiplied that is behind an array's end."""
+    """Return how block `number` along j must end in both operands: with zeros from the end of the
+    matmul on, so that nothing beyond an array's end is multiplied."""
     side = "a" if ring.travels == "b" else "b"  # which has all of j
     _, size = sorted(_starts(ring, side, DIMS[side].index(DIM_J)).values())[number]
     return _zero_from(size) if size < ring.blocks[DIM_J] else ""
@@ -212,7 +212,7 @@ def _zero_from(size: int) -> str:
 
 
 def _same_ring(table: Any, position: int, other: int) -> bool:
-    """Return whether two devices are in one ring, of which all list their neighbours."""
+    """Return whether two devices are in one ring, in which all list their neighbours."""
     at = other
     for _ in range(len(table)):
         if at == position:
@@ -222,7 +222,7 @@ def _same_ring(table: Any, position: int, other: int) -> bool:
 
 
 class _Held:
-    """What every place holds in the end, block by block."""
+    """The final contents of every place, block by block."""
 
     def __init__(self, ring: _Ring, traces: Traces) -> None:
         self.ring = ring
@@ -242,7 +242,7 @@ class _Held:
         carry_out(traces, step)
 
     def result(self, rank: int, place: Place) -> Contents:
-        """Return what a device has of a block of the result. Raises MismatchError for none."""
+        """Return a device's block of the result. Raises MismatchError if there is none."""
         return self._of(rank, ("c", place))
 
     def _copy(self, rank: int, copy: Copy) -> None:
@@ -276,7 +276,7 @@ class _Held:
 
     def _places(self, window: Window) -> list[tuple[str, Place]]:
         """Return the blocks of a window of a buffer: in HBM by their numbers along each dimension,
-        those of what comes after the step; in VMEM by their slots."""
+        with the step first for arrivals; in VMEM by their slots."""
         side = self.ring.travels if window.buffer == "come" else window.buffer
         if side not in ("a", "b", "c"):
             return [(window.buffer, (window.ranges[0][0],))]
@@ -290,8 +290,8 @@ class _Held:
         return [(window.buffer, (*first, *place)) for place in itertools.product(*spans)]
 
     def _numbers(self, buffer: str, axis: int, start: int, extent: int) -> list[int]:
-        """Return the numbers of the blocks in a range of a dimension. Raises MismatchError if it
-        is not just these."""
+        """Return the numbers of the blocks in a range of a dimension. Raises MismatchError unless
+        the range consists of them."""
         within = {
             at: each
             for at, each in self.starts(buffer, axis).items()
@@ -312,7 +312,7 @@ def event_place(rank: int, place: tuple[str, Place]) -> Any:
 
 
 def _difference(found: Contents, wanted: Contents) -> str:
-    """Return the first product that is too much, or too little."""
+    """Return the first excess or missing product."""
     for what, more in (("too much", found - wanted), ("lacking", wanted - found)):
         if more:
             return f"{what}: {min(more, key=str)}"

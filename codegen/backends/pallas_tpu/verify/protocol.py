@@ -2,13 +2,11 @@
 
 Neither the interpreter nor the compiler sees a missing barrier or a missing wait for a send. Here:
 
-1. before a device writes into a peer, it has waited for as many barrier signals as it is ever
-   sent, and the peer is among those that signalled;
-2. each device waits for exactly what arrives and what it sends, so that every semaphore is zero at
-   its exit and nobody leaves while it is written to;
-3. no two copies write the same element of a buffer;
-4. all devices come to their end, whatever the order in which they run;
-5. a place that is used again is free by then (`reuse`).
+1. before a device writes into a peer, it has waited for as many barrier signals as it is ever sent,
+and the peer is among the signallers; 2. each device waits for exactly its arrivals and its sends,
+so that every semaphore is zero at its exit and no device leaves while it is written to; 3. no two
+copies write the same element of a buffer; 4. all devices terminate, in any order of execution; 5. a
+reused place is free by then (`reuse`).
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, 
 from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
-# Buffers in which every copy writes a place of its own, though it may be sent on from there;
-# windows in VMEM are used again and again.
+# Buffers in which every copy writes a separate place, possibly forwarded from there; VMEM windows
+# are reused.
 RESULTS = ("y", "stage")
 
 
@@ -66,7 +64,7 @@ def _check_write(rank: int, peer: int, waited: int, signals: Counter[int]) -> No
 
 
 def _check_balance(traces: Traces) -> None:
-    """Check that every semaphore of every device is back at zero."""
+    """Check that every semaphore of every device returns to zero."""
     counts: Counter[tuple[int, str]] = Counter()
     for rank, events in enumerate(traces):
         for event in events:
@@ -101,7 +99,7 @@ def _check_overlaps(traces: Traces) -> None:
 
 
 def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
-    """Return two windows that share an element, or None; one row of comparisons at a time."""
+    """Return two overlapping windows, or None; compares one row at a time."""
     full = [window for window in windows if window.elements]
     if len(full) < 2:
         return None
@@ -117,7 +115,7 @@ def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
 
 
 def _check_progress(traces: Traces) -> None:
-    """Check that all devices come to their end."""
+    """Check that all devices terminate."""
     counts = Counts()
     ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
     for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):

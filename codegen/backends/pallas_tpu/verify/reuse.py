@@ -1,10 +1,10 @@
-"""Whether places that a kernel uses again are free when something comes, on the events of devices.
+"""Whether places that a kernel reuses are free when data arrives, from the devices' events.
 
-A copy reads its place from its start until its device has waited for all that it sent, and writes
-one from its start until the receiver has waited for all that it got. Each use of a place has to
-have ended, as far as the device that starts the next one can know, if one of both is a write. What
-devices know of each other comes with semaphores: vector clocks, as race detectors have them, along
-one order in which the devices can run.
+A copy reads its source from its start until its device has waited for all its sends, and writes its
+destination from its start until the receiver has waited for all its arrivals. If either of two uses
+of a place is a write, the device that starts the second must know that the first has ended.
+Knowledge spreads with semaphores: vector clocks, as in race detectors, along one possible order of
+the devices.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Semaphore = tuple[int, str]
 
 @dataclass
 class _Use:
-    """A read or a write of a window of a device; `end`: the event of the device `by` which it had
-    ended, None while it may go on."""
+    """A read or write of a device's window; `end`: the event of device `by` that ends it, None
+    while it may continue."""
 
     window: Window
     writes: bool
@@ -51,7 +51,8 @@ class _Use:
 
 @dataclass
 class _Semaphore:
-    """What it counts, what devices that raised it know, and the uses whose ends it tells."""
+    """A semaphore's count, the knowledge of devices that raised it, and the uses whose ends it
+    signals."""
 
     knows: Integers
     count: int = 0
@@ -59,15 +60,15 @@ class _Semaphore:
 
 
 def check_reuse(traces: Traces) -> None:
-    """Raise MismatchError if a place is used while another use of it may go on. The events
-    have to come to their end in some order: see `protocol`."""
+    """Raise MismatchError if a place is used while another use may continue. The events must
+    terminate in some order: see `protocol`."""
     copies = (event for own in traces for event in own if isinstance(event, Copy))
     reads_result = any(copy.read.buffer == RESULT for copy in copies)
     carry_out(traces, _Run(len(traces), reads_result=reads_result).step)
 
 
 class _Run:
-    """One order of the events; copies land at once, but nobody knows before it waits."""
+    """One order of the events; copies land at once, but no device knows before it waits."""
 
     def __init__(self, devices: int, *, reads_result: bool) -> None:
         self.clocks = np.zeros((devices, devices), dtype=np.int64)
@@ -78,7 +79,7 @@ class _Run:
         self.reused = REUSED if not reads_result else (*REUSED, RESULT)
 
     def step(self, rank: int, event: Event) -> bool:
-        """Carry out an event if it can be; whether it was."""
+        """Apply an event if possible, and return whether it was."""
         if isinstance(event, Wait) and self.semaphores[rank, event.semaphore].count < event.amount:
             return False
         self.clocks[rank, rank] += 1
@@ -103,14 +104,14 @@ class _Run:
 
     def _copy(self, rank: int, copy: Copy) -> None:
         received = self._raise((copy.to, copy.received), rank, copy.write.elements)
-        sent = received  # of a copy within a device, which has one semaphore
+        sent = received  # for a copy within a device, which has one semaphore
         if copy.sent:
             sent = self._raise((rank, copy.sent), rank, copy.read.elements)
         self._use(rank, _Use(copy.read, False, rank, rank), sent)
         self._use(rank, _Use(copy.write, True, rank, copy.to), received)
 
     def _at_once(self, rank: int, window: Window, *, writes: bool) -> None:
-        """Use a place that a device computes with: before it goes on."""
+        """Use a place in a computation, which ends before the device continues."""
         self._use(rank, _Use(window, writes, rank, rank, int(self.clocks[rank, rank])), None)
 
     def _use(self, rank: int, use: _Use, semaphore: _Semaphore | None) -> None:

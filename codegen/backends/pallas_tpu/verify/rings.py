@@ -1,8 +1,8 @@
-"""What kernels make that go round rings: of which terms, on their events, and in which order.
+"""The results of ring kernels, from their events: the terms and their order.
 
-The order of a value's terms is that in which devices come: a ring begins with the device after the
-one that keeps the part, in its direction, and ends with that one; a ring after another adds up what
-that one left. Which elements of a part go upwards the module states. In a worker only.
+A value's terms are ordered by devices: a ring begins with the device after the part's owner, in its
+direction, and ends with the owner; later rings add up the results of earlier ones. The module
+states which elements of a part go upwards. Used in workers only.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from shardwright.codegen.verify.oracle.sums import Numbers
 
 
 def check_rings(program: Any, traces: Traces) -> None:
-    """Raise MismatchError where, in the end, what a device keeps is not made of one term of every
-    device of its rings, each once, and all of its own part."""
+    """Raise MismatchError unless a device's final data is made of one term from every device of its
+    rings, for its whole own part."""
     held = _contents(traces)
     chunks, kept = program.chunks, sum(program.held)
     for rank in range(len(traces)):
@@ -42,8 +42,8 @@ def check_rings(program: Any, traces: Traces) -> None:
 
 
 def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
-    """Return of what terms every place is made in the end: (rank, buffer, direction, number), as
-    chunks of the source shards, each with how often."""
+    """Return the terms in every final place: (rank, buffer, direction, number), as chunks of source
+    shards with counts."""
     held: dict[Any, Counter[Any]] = {}
 
     def at(rank: int, window: Window) -> Any:
@@ -72,8 +72,8 @@ def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
 
 
 def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
-    """Return the array of sums of terms as floats of a width; `terms`: the array of them,
-    `program`: that with the rings."""
+    """Return the array of sums of terms as floats of a width; `terms`: the array of terms,
+    `program`: the one with the rings."""
     rank, stacked = len(case.shape), terms.reshape(-1, *case.shape)
     made = np.zeros((oracle_terms.terms_of(case.target), *case.shape), terms.dtype)
     filled = np.zeros(made.shape, np.bool_)
@@ -94,8 +94,7 @@ def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
 
 
 def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -> Numbers:
-    """Return what the device at a position keeps after all rings, of what each device has of its
-    part; `by`: the direction."""
+    """Return a position's result after all rings, given each device's part; `by`: the direction."""
     if not rounds:
         return own[position]
     *before, last = rounds
@@ -109,7 +108,7 @@ def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -
 
 
 def _members(stride: int, size: int, folded: bool, position: int) -> list[int]:
-    """Return the positions of a ring, in its order."""
+    """Return the positions of a ring, in order."""
     order = list(range(size))
     if folded:
         order = [*order[::2], *order[1::2][::-1]]

@@ -1,4 +1,5 @@
-"""Run an emitted Pallas TPU module in TPU interpret mode, on forced CPU devices. In a worker only.
+"""Run an emitted Pallas TPU module in TPU interpret mode, on forced CPU devices. Used in workers
+only.
 
 `JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` (one more than the devices of the
 largest mesh) must be set before this is imported.
@@ -57,20 +58,20 @@ CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane; the names of the checks passed."""
+    """Execute the module on every bit plane; return the names of the checks passed."""
     # The interpreter numbers devices along the axes as JAX's caches first met them: a module on the
-    # same axes in another order would be run on other devices (jax 0.10.2).
+    # same axes in another order would run on other devices (jax 0.10.2).
     jax.clear_caches()
     with wide_types(case.dtype):
         interpreted = _Interpreted(module, case)
         derivative = interpreted.passed()
         sums = interpreted.sums()
-    # Last, so that what the interpreter sees is said in its words.
+    # Last, so that faults that the interpreter finds are reported in its words.
     return (*CHECKS, *sums, *derivative, *inspect(module, case))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Check the kernel's events at full size, where devices are few enough: hints, windows and
+    """Check the kernel's events at full size, if there are few devices: hints, windows and
     protocol; nothing is moved."""
     check_names(module, case)
     if len(case.devices()) > TRACED:
@@ -83,7 +84,7 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
         if form_of(program) in ("relayed", "gathered"):
             check_aligned(program, events)
         if form_of(program) in FORWARDING and len(events) <= FEW_RANKS:
-            check_halves(((0, events), (1, events)))  # two calls, one after another
+            check_halves(((0, events), (1, events)))  # two successive calls
         if form_of(program) == "ring":
             check_rings(program, events)
     if len(programs) == 1:
@@ -101,14 +102,14 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def _by_rank(module: ModuleType, by_device: dict[int, int]) -> dict[int, int]:
-    """Return numbers by device in the order of ranks: that of the mesh, or ascending ids if the
-    meshes list devices in two orders."""
+    """Return numbers by device in rank order: mesh order, or ascending ids if the meshes list
+    devices in different orders."""
     one_order = tuple(module.SOURCE_IDS) == tuple(module.TARGET_IDS)
     return {device: by_device[device] for device in (module.SOURCE_IDS if one_order else by_device)}
 
 
 def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]:
-    """Check a start and an end, of a module that has them; the name of the check."""
+    """Check a start and an end, if a module has them; return the check's name."""
     if "reshard_start" not in module.__all__:
         return ()
     starts, ends = (traced_half(module, program, kernel) for kernel in named(program, "kernels"))
@@ -117,14 +118,14 @@ def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute the module of a group on every bit plane of every member; the checks passed."""
+    """Execute a group's module on every bit plane of every member; return the checks passed."""
     jax.clear_caches()
     checks = jax_group.executed(module, group, _watched, interpret=poison.interpret_params())
     return (*checks, "poison", "races", "semaphores")
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module of a relayout; the names of the checks passed."""
+    """Execute a relayout's module; return the names of the checks passed."""
     jax.clear_caches()
     checks = executed(module, case, _in_a_mode, interpret=poison.interpret_params())
     return (*checks, "poison", "races", "semaphores")
@@ -132,7 +133,7 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 @contextmanager
 def _in_a_mode(number: int) -> Iterator[None]:
-    """Let a module run, inside, in one of the modes in turn, and raise MismatchError for races."""
+    """Run a module inside, in one of the modes in turn, and raise MismatchError for races."""
     poison.choose(poison.MODES[number % len(poison.MODES)])
     with observed():
         yield
@@ -140,7 +141,7 @@ def _in_a_mode(number: int) -> Iterator[None]:
 
 @contextmanager
 def _watched(run: Run) -> Iterator[None]:
-    """Let a module run, inside, with memory poisoned, and raise MismatchError for races."""
+    """Run a module inside, with poisoned memory, and raise MismatchError for races."""
     poison.choose(poison.MODES[run.poison])
     with observed():
         yield
@@ -153,8 +154,7 @@ class _Interpreted(Execution):
         return {"interpret": poison.interpret_params()}
 
     def sums(self) -> tuple[str, ...]:
-        """Check sums that are rounded, where there are any: bit by bit, since their order is
-        known."""
+        """Check rounded sums, if any: bit by bit, since their order is known."""
         case = self.case
         is_rounded = "float" in case.dtype and case.source.operator == "sum"
         if not reduces(case) or not is_rounded:

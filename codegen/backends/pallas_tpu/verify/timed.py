@@ -1,4 +1,4 @@
-"""Time compiled Pallas modules on TPUs. In a worker only."""
+"""Time compiled Pallas modules on TPUs. Used in workers only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["hardware", "timed"]
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return what `by_jax.timed` does. Raises CannotTimeError where there is no TPU too."""
+    """Time a module like `by_jax.timed`. Also raises CannotTimeError without a TPU."""
     if jax.default_backend() != "tpu":
         raise CannotTimeError(f"its kernels run on TPUs, and JAX has {jax.default_backend()}")
     return by_jax.timed(module, case)

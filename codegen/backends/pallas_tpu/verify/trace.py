@@ -1,9 +1,10 @@
-"""What an emitted Pallas kernel does on each device, as events, without moving anything.
+"""The events of an emitted Pallas kernel on each device, without moving data.
 
-The kernel's own text runs with 32-bit integers in place of traced values and with stand-ins for
+The kernel's own code runs with 32-bit integers in place of traced values and with stand-ins for
 `pl`, `pltpu` and `lax` that record semaphores and copies. That costs no memory, so it works at full
-size, and it sees what neither the interpreter nor the compiler does: a false `pl.multiple_of`, a
-window outside its buffer, an index beyond 32 bits, and (in `protocol`) a missing barrier.
+size, and it finds faults that neither the interpreter nor the compiler does: a false
+`pl.multiple_of`, a window outside its buffer, an index beyond 32 bits, and (in `protocol`) a
+missing barrier.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Wait:
-    """A device waits for `amount` of its own semaphore and takes it off."""
+    """A device waits for `amount` of its own semaphore and subtracts it."""
 
     semaphore: str
     amount: int
@@ -56,7 +57,7 @@ class Window:
     shape: tuple[int, ...]
 
     def checked(self) -> Window:
-        """Return the window itself; raise MismatchError if it reaches out of the buffer."""
+        """Return the window; raise MismatchError if it exceeds the buffer."""
         for (start, size), extent in zip(self.ranges, self.shape, strict=True):
             if start < 0 or size < 0 or start + size > extent:
                 raise MismatchError(
@@ -67,7 +68,7 @@ class Window:
 
     @property
     def elements(self) -> int:
-        """How many elements the window has."""
+        """The number of elements in the window."""
         return math.prod(size for _, size in self.ranges)
 
 
@@ -97,11 +98,11 @@ Event = Signal | Wait | Copy | Combine
 def trace(
     module: ModuleType, program: Any, devices: int, sends: bool = True
 ) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device (by rank), in the order of a program of a module.
+    """Return the events of every device (by rank), for a program of a module.
 
     `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
-    hint of divisibility, a window outside its buffer, an index that 32 bits do not hold, a negative
-    number that is divided, and a kernel that cannot be run so.
+    divisibility hint, a window outside its buffer, an index beyond 32 bits, a negative dividend,
+    and a kernel that cannot run this way.
     """
     return tuple(_run(module, program, rank, sends) for rank in range(devices))
 
@@ -109,8 +110,8 @@ def trace(
 def traced_half(
     module: ModuleType, program: Any, kernel: Callable[..., None]
 ) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device, by rank, of a kernel that starts what a program moves, or
-    waits for it; as `trace`."""
+    """Return the events of every device, by rank, for a kernel that starts or awaits a program's
+    transfers; like `trace`."""
     found = []
     for rank in range(len(module.SOURCE_IDS)):
         recorder = _Recorder(rank, outside=False)
@@ -121,7 +122,7 @@ def traced_half(
 
 
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device, by position, of the kernel of a matmul; as `trace`."""
+    """Return the events of every device, by position, for a matmul's kernel; like `trace`."""
     arrays = {
         side: (array.shape, array.dtype)
         for side, array in zip("abc", (ring.a, ring.b, ring.c), strict=True)
@@ -161,9 +162,10 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
 
 @contextmanager
 def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Let kernels of a module note what they do, inside. Raises MismatchError if they cannot."""
+    """Let kernels of a module record their actions, inside. Raises MismatchError if they cannot."""
     try:
-        # Where a device is not in a mesh, its position there may divide by zero: it is not used.
+        # For a device outside a mesh, computing its position there may divide by zero; the result
+        # is unused.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
             yield
     except (AttributeError, TypeError, ValueError) as error:
@@ -175,8 +177,8 @@ def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
 def _arguments(
     program: Any, kernel: Callable[..., None], sends: bool, rank: int = 0
 ) -> dict[str, Any]:
-    """Return what stands for each parameter of a kernel of a device: buffers, the table of ranks or
-    of moves, semaphores."""
+    """Return a stand-in for each parameter of a device's kernel: buffers, the table of ranks or
+    moves, semaphores."""
     shapes = _shapes(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
@@ -192,7 +194,7 @@ def _arguments(
 
 
 def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the kernels' buffers; of those in HBM what memory has room for."""
+    """Return the shapes of the kernels' buffers, in HBM with the room in memory."""
     form = form_of(program)
     if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (program.schedule.slots, *program.slot.shape))
@@ -232,19 +234,19 @@ class _Span:
 
 
 def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of windows or chunks; those of a vector lie one after the other."""
+    """Return the shape of several windows or chunks; those of a vector are consecutive."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 class _Scalars(dict[int, int]):
-    """Numbers that a kernel keeps, of which it reads those that it has written."""
+    """Numbers that a kernel stores; it may only read written ones."""
 
     def __missing__(self, place: int) -> int:
         raise MismatchError(f"a number that is kept is read before it is written: {place}")
 
 
 class _Semaphores:
-    """A semaphore, or several of a name: `semaphores.at[number]` is one of them."""
+    """A semaphore, or several with one name: `semaphores.at[number]` is one of them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -259,8 +261,8 @@ class _Semaphores:
 
 
 class _Ref:
-    """A buffer: `ref.at[...]` is a window in it, which may reach as far as memory has `room`. What
-    is stored in it is of no interest."""
+    """A buffer: `ref.at[...]` is a window in it, which may extend as far as memory has `room`.
+    Stored values do not matter."""
 
     dtype = None
 
@@ -284,7 +286,7 @@ class _Ref:
 
 
 def _window(part: _Ref | Window) -> Window:
-    """Return a part of a buffer, of which the whole is one."""
+    """Return a part of a buffer; the whole is one too."""
     return part[()] if isinstance(part, _Ref) else part
 
 
@@ -297,9 +299,9 @@ def _range(key: object, extent: int) -> tuple[int, int]:
 
 
 class _Recorder:
-    """Stand-ins for the names a kernel uses; what it does is noted in `events`.
+    """Stand-ins for the names that a kernel uses; its actions are recorded in `events`.
 
-    `outside`: whether the device is not in both meshes, so that it has no position in one.
+    `outside`: whether the device is missing from one mesh and has no position there.
     """
 
     def __init__(self, rank: int, outside: bool) -> None:
@@ -314,9 +316,8 @@ class _Recorder:
         self.events.append(Wait(_named(semaphore), int(amount)))
 
     def divided(self, number: int) -> int:
-        """Return a dividend. Raises MismatchError if it is negative, which kernels do not
-        floor, unless it comes from a position that there is not: what follows from one is not
-        used."""
+        """Return a dividend. Raises MismatchError if it is negative, because kernels do not floor,
+        unless it comes from a nonexistent position, whose results are unused."""
         if number < 0 and not self.outside:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
@@ -392,8 +393,7 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Bind the names for jax of a module, and of its support modules, to stand-ins, inside, and
-    back."""
+    """Bind the jax names of a module and its support modules to stand-ins, inside, and back."""
     stand_ins = {
         "pl": SimpleNamespace(
             ds=_Span,
@@ -419,7 +419,7 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "np": SimpleNamespace(int32=np.int32),
         "div": lambda a, b: recorder.divided(a) // b,
         "rem": lambda a, b: recorder.divided(a) % b,
-        # What is computed in VMEM, and goes on from there.
+        # values computed in VMEM, and sent from there
         "fill": lambda window, chunk, *_: recorder.combined(chunk, "shifted", window),
         "merge": lambda window, y, *_: recorder.combined(y[()], "merged", y[()], window),
         "put": recorder.combined,

@@ -1,1 +1,1 @@
-"""Compile an emitted Triton module for a GPU, without one. In a worker only."""
+"""Compile an emitted Triton module for a GPU, without one. Used in workers only."""

@@ -1,4 +1,4 @@
-"""How the compiled kernel of a group is launched: what a host needs beside the binary."""
+"""The launches of a group's compiled kernel: data that a host needs besides the binary."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _FIELDS = (
 
 
 def constants(module: ModuleType) -> dict[str, Any]:
-    """Return the other arguments, which are compiled in, with the values that the module passes
-    where memory begins at multiples of 16 bytes."""
+    """Return the compile-time arguments, with the module's values for memory aligned to 16
+    bytes."""
     host = module._HOST
     listed = [host.processes.listed(device, "cpu") for device in host.exchange.target.ids]
     support = sys.modules[type(listed[0]).__module__]
@@ -51,8 +51,7 @@ def constants(module: ModuleType) -> dict[str, Any]:
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
-    """Return the launches of every device, as JSON; the arguments are those of
-    `launch.launch_json`."""
+    """Return the launches of every device as JSON; arguments as in `launch.launch_json`."""
     about = {
         **kernel_facts(target, metadata, resources),
         "constants": {name: str(value) for name, value in constants(module).items()},
@@ -66,7 +65,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
-    """Return the launch of each device that holds something of a target shard, by device id."""
+    """Return the launch of each device with part of a target shard, by device id."""
     found, host = [], module._HOST
     for device_id in sorted(host.exchange.target.ids):
         listed = host.processes.listed(device_id, "cpu")

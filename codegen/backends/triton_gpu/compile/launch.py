@@ -1,4 +1,4 @@
-"""How a compiled kernel is launched: what a host needs beside the binary."""
+"""The launches of a compiled kernel: data that a host needs besides the binary."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _NUMBERS = {
     **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32)},
 }
-# Triton passes it; this kernel does not use it.
+# Passed by Triton, unused by this kernel.
 _SCRATCH = ("global_scratch", "profile_scratch")
 
 
 def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
-    """Return Triton's type of each argument that is passed when the kernel runs, in order;
-    `phase`: the number of the exchange whose kernel that is."""
+    """Return Triton's type of each run-time argument, in order; `phase`: the number of the kernel's
+    exchange."""
     host = module._HOST.phases[phase]
     bits = 8 * DTYPES[module.DTYPE] * host.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
@@ -51,8 +51,8 @@ def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
 
 
 def constants(module: ModuleType, phase: int = 0, times: int = 1) -> dict[str, Any]:
-    """Return the other argument, which is compiled in, with the value that the module passes, where
-    programs are to be few one that is this many times as large."""
+    """Return the compile-time argument with the module's value; with few programs, one `times` as
+    large."""
     return {"BLOCK": module._HOST.phases[phase].tiles.block(None, times)}
 
 
@@ -74,7 +74,7 @@ def launch_json(
 
 
 def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[str, Any]:
-    """Return what to state of any kernel: its target, its entry, the threads of a program."""
+    """Return the facts about any kernel: its target, its entry, the threads of a program."""
     return {
         "target": target,
         "entry": metadata.name,
@@ -85,13 +85,13 @@ def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[
 
 
 def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, str]]:
-    """Return the arguments of a launch, in order, Triton's own last."""
+    """Return the arguments of a launch in order, Triton's own last."""
     own = [{"name": name, "type": kind, "value": meaning[name]} for name, kind in kinds.items()]
     return own + [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
 
 
 def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
-    """Return the launch of each device whose target shard is not empty, by device id."""
+    """Return the launch of each device with a non-empty target shard, by device id."""
     host, kinds = module._HOST.phases[phase], types(module, phase)
     given = [name for name in ("receiver", "me") if name in kinds]
     return [

@@ -1,4 +1,4 @@
-"""Compile the kernels of a matmul for a GPU architecture. In a worker only."""
+"""Compile a matmul's kernels for a GPU architecture. Used in workers only."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ TMA_SINCE = 90
 
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
-    """Return what Triton makes of all kernels of a call, those that are launched by a device with
-    the most of them: of a program the largest figures, of code the sums. With `job.files`, binaries
-    and assemblies are saved too."""
+    """Return Triton's figures for all kernels of a call, as launched by the device with the most
+    kernels: the largest per-program figures, the sums of code. With `job.files`, binaries and
+    assemblies are saved too."""
     found: GpuCode | None = None
     for name, kernel, seconds in compiled_kernels(module, job.target):
         code = code_of(kernel, seconds)
@@ -61,7 +61,7 @@ def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
 
 
 def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
-    """Yield the kernels of a call: name, what Triton makes of it, seconds."""
+    """Yield the kernels of a call: name, compiled kernel, seconds."""
     module._HOST.tma = gpu(target).backend == "cuda" and int(gpu(target).arch) >= TMA_SINCE
     for name, (source, options) in _sources(module).items():
         start = time.perf_counter()
@@ -70,7 +70,7 @@ def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any
 
 
 def described(host: Any) -> Any:
-    """Return the first device of a matmul, with memory on paper only."""
+    """Return the first device of a matmul, with memory that is not allocated."""
     support = sys.modules[type(host).__module__]
     held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
     return support.Member(host, 0, held, [0] * len(host.ids))
@@ -88,7 +88,7 @@ def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
 
 
 def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
-    """Return a kernel as a device launches it: addresses begin at multiples of 16 bytes; of numbers
+    """Return a kernel as a device launches it: addresses are aligned to 16 bytes; among numbers
     only the sizes of shards may be multiples of 16."""
     names = kernel.arg_names
     constants = {name: member.described for name in names if name == "TMA"}
@@ -126,7 +126,7 @@ def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
 
 
 def _together(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the figures of two kernels."""
+    """Return the combined figures of two kernels."""
     found: dict[str, Any] = {}
     for name, value in vars(one).items():
         given = value, getattr(other, name)
@@ -151,6 +151,6 @@ _UNITS = {
 
 
 def units_of(assembly: str) -> dict[str, int]:
-    """Return how many instructions there are of each kind, of those that there are."""
+    """Return the number of instructions of each kind that occurs."""
     found = {name: len(re.findall(pattern, assembly)) for name, pattern in _UNITS.items()}
     return {name: number for name, number in found.items() if number}

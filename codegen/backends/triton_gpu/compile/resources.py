@@ -1,4 +1,4 @@
-"""What a compiled GPU kernel uses, read from its assembly and binary."""
+"""Resources of a compiled GPU kernel, read from its assembly and binary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-# The loads and stores of global memory in the words of each assembly, and how wide they are.
+# Loads and stores of global memory in each assembly language, and their widths.
 _PTX = {
     kind: re.compile(
         rf"(@!?%p\d+ )?{kind}\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b"
@@ -23,7 +23,7 @@ _AMD_BYTES = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "short": 2
 _AMD_BYTES |= {"ushort": 2, "sshort": 2, "ubyte": 1, "sbyte": 1}
 _AMD_BYTES |= {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u16": 2, "i16": 2, "b16": 2}
 _AMD_BYTES |= {"u8": 1, "i8": 1, "b8": 1}
-# A hidden division: what GPUs have no instruction for, in PTX a word, on AMD a reciprocal.
+# A hidden division, which GPUs have no instruction for: in PTX an instruction, on AMD a reciprocal.
 _DIVISION = re.compile(r"\b(?:div|rem)\.[us]\d+\b|\bv_rcp_iflag_f32")
 _LABEL = re.compile(r"^(\$?[.\w]+):")
 _BRANCH = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
@@ -38,9 +38,9 @@ Kind = Literal["ld", "st"]
 
 
 def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
-    """Return bytes of each instruction that loads from (`ld`) or stores to (`st`) global memory.
+    """Return the bytes of each instruction that loads (`ld`) or stores (`st`) global memory.
 
-    The load of the peer's address is one of the former, on AMD where it is in a loop.
+    Loads of the peer's address are included, on AMD if they are in a loop.
     """
     if "amdgcn" in assembly:
         return tuple(_AMD_BYTES[name.split("_d16")[0]] for name in _AMD[kind].findall(assembly))
@@ -49,14 +49,14 @@ def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
 
 
 def wide(bytes_each: tuple[int, ...]) -> tuple[int, int]:
-    """Return how many of these instructions take WIDE bytes or more, and how many there are."""
+    """Return how many of these instructions move WIDE bytes or more, and the total."""
     return sum(size >= WIDE for size in bytes_each), len(bytes_each)
 
 
 def divisions(assembly: str) -> tuple[int, int]:
-    """Return how many divisions of integers stand in loops, and how many at all.
+    """Return the number of integer divisions in loops, and in total.
 
-    A loop is what lies between a label and a branch back to it.
+    A loop is the code between a label and a branch back to it.
     """
     lines = assembly.splitlines()
     labels = {found[1]: row for row, line in enumerate(lines) if (found := _LABEL.match(line))}
@@ -70,14 +70,14 @@ def divisions(assembly: str) -> tuple[int, int]:
 
 
 def of_assembly(assembly: str) -> Used:
-    """Return what an AMD kernel uses: its assembly ends with metadata."""
+    """Return the resources of an AMD kernel, from the metadata at the end of its assembly."""
     return _number(r"\.vgpr_count:\s+(\d+)", assembly), _number(
         r"\.private_segment_fixed_size:\s+(\d+)", assembly
     )
 
 
 def of_cubin(entry: str, cubin: bytes, cuobjdump: str) -> Used:
-    """Return what an NVIDIA kernel uses, by the tool of this path that reads its binary."""
+    """Return the resources of an NVIDIA kernel, using the binary tool at this path."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

@@ -22,8 +22,8 @@ WARPS = 4
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
-    """Return what Triton makes of the kernel, or of both, one exchange after the other; with
-    `job.files`, binary and assembly are saved too, those of a second one beside the first's.
+    """Return the figures of a module's kernel, or of both, in exchange order; with `job.files`,
+    binary and assembly are saved too, those of a second one beside the first's.
 
     A device's positions are arguments, so one binary serves all devices.
     """
@@ -63,7 +63,7 @@ def _compiled(module: ModuleType, job: Job, phase: int, grouped: bool) -> GpuCod
 
 
 def _both(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the figures of two kernels: of a program the larger ones, of code the sums."""
+    """Return the combined figures of two kernels: the larger per-program ones, the sums of code."""
     figures: dict[str, Any] = {}
     for field in dataclasses.fields(GpuCode):
         given = getattr(one, field.name), getattr(other, field.name)
@@ -75,9 +75,9 @@ def _both(one: GpuCode, other: GpuCode) -> GpuCode:
 def compiled(
     module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False, times: int = 1
 ) -> Any:
-    """Return what Triton makes of the kernel of an exchange for an architecture, as the module's
-    launches call it; `grouped`: the module is that of a group, whose kernel is another; `times`: so
-    many times the threads, and the block, as where programs are to be few."""
+    """Return the compiled kernel of an exchange for an architecture, as the module launches it;
+    `grouped`: whether the module is a group's, which has another kernel; `times`: the factor on
+    threads and block, as for few programs."""
     source, options = _source(module, phase, grouped, times), {"num_warps": WARPS * times}
     return triton.compile(source, target=gpu(target), options=options)
 
@@ -109,7 +109,7 @@ def code_of(kernel: Any, seconds: float) -> GpuCode:
 
 
 def kinds(kernel: Any) -> tuple[str, str]:
-    """Return what Triton calls the binary and the assembly."""
+    """Return Triton's names for the binary and the assembly."""
     return ("cubin", "ptx") if "cubin" in kernel.asm else ("hsaco", "amdgcn")
 
 
@@ -120,7 +120,7 @@ def gpu(name: str) -> GPUTarget:
 
 
 def _source(module: ModuleType, phase: int, grouped: bool, times: int) -> ASTSource:
-    """Return the kernel as the module's launches call it."""
+    """Return the kernel as the module launches it."""
     if grouped:
         kernel, given = module._HOST.kernel, group_launch.TYPES
         values = group_launch.constants(module)

@@ -1,1 +1,1 @@
-"""Triton modules of matmuls: operands come and sums leave while GPUs multiply."""
+"""Triton modules of matmuls: operands arrive and sums leave while GPUs multiply."""

@@ -1,4 +1,4 @@
-"""The Triton module of a matmul: what its template prints."""
+"""The context of a Triton matmul module's template."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class MatmulModule:
 
 
 def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for what this backend does not do."""
+    """Raise InputError for matmuls that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
     refuse_dtype(matmul, NAME, DTYPES)
     if max(matmul.extents[matmul.batch :]) > MOST:
@@ -95,9 +95,9 @@ def refuse_matmul(matmul: Matmul) -> None:
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a module; `backward`: the modules beside it that make the cotangents of
-    lhs and of rhs."""
-    del collective_id  # of kernels on TPUs
+    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
+    rhs."""
+    del collective_id  # only kernels on TPUs use it
     matmul, product = plan.matmul, plan.chosen.multiplication
     layouts = {side: layout_of(matmul, side) for side in SIDES}
     kernels = MatmulKernels(product, layouts, tiles_of(product, layouts))
@@ -129,7 +129,7 @@ def render_matmul(
 
 
 def _terms_functions(product: Multiplication) -> list[IndexFunction]:
-    """Return the functions that say which device adds which terms, if an operand or the result is
+    """Return the functions for the terms that each device adds, if an operand or the result is
     unreduced."""
     if not has_terms(product.matmul):
         return []
@@ -141,7 +141,7 @@ def _is_summed(product: Multiplication, side: Side) -> bool:
 
 
 def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]) -> Iterator[str]:
-    """Yield what the host is given that differs from its defaults."""
+    """Yield the host's arguments that differ from its defaults."""
     tiles, text = kernels.tiles, kernels.text
     start = max((side.start for side in text.moved), default=0)
     yield f"slots=({text.slot}, {start}, {text.sums})"
@@ -160,13 +160,13 @@ def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]
 
 
 def _overlaps(plan: MatmulPlan) -> bool:
-    """Return whether parts come while devices multiply: unless that is not asked for, or where a
-    plan that was asked for it found that it takes no less."""
+    """Return whether parts arrive during the product: unless disabled, or found not to be
+    faster."""
     return plan.chosen.pulled or plan.asked not in ("never", "pulled")
 
 
 def _terms_given(product: Multiplication) -> list[str]:
-    """Return what the host is given of terms, where an operand or the result is unreduced."""
+    """Return the host's arguments for terms, if an operand or the result is unreduced."""
     matmul = product.matmul
     if not has_terms(matmul):
         return []
@@ -177,7 +177,7 @@ def _terms_given(product: Multiplication) -> list[str]:
 
 
 def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels) -> Iterator[str]:
-    """Yield lines that state shardings, the case, what moves, sums, and the devices' ranges."""
+    """Yield lines on shardings, the case, transfers, sums, and the devices' ranges."""
     matmul = plan.matmul
     on = mesh_text(matmul.mesh)
     yield f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * " + (
@@ -202,7 +202,7 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels
 
 
 def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
-    """Yield what devices multiply, what they take and give, and in what they add."""
+    """Yield lines on the devices' products, their transfers, and the dtype of sums."""
     matmul, product, tiles = plan.matmul, plan.chosen.multiplication, kernels.tiles
     lhs, rhs = (" x ".join(map(str, product.local_shape(side))) for side in SIDES[:2])
     yield f"Each device multiplies {lhs} by {rhs}, {product.flops} flops, in tiles of " + (

@@ -1,7 +1,7 @@
-"""The numbers of a matmul's kernels: what moves, what divides offsets, and how blocks end.
+"""The numbers of a matmul's kernels: transfers, divisors of offsets, and ends of blocks.
 
-The statements are those of the templates in `templates/triton_gpu/matmul/`. A kernel is the same on
-all devices, so what it takes for granted of offsets and blocks holds on each.
+The statements are in `templates/triton_gpu/matmul/`. A kernel is the same on all devices, so its
+assumptions about offsets and blocks hold on each.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MatmulKernels:
 
     @cached_property
     def some(self) -> np.ndarray:
-        """Whose products have elements."""
+        """The devices with non-empty products."""
         return _volume(self.whole) > 0
 
     def held(self, side: Side) -> np.ndarray:
@@ -76,7 +76,7 @@ class MatmulKernels:
         return self.layouts[side].boxes()[:, -len(self.product.matmul.factors(side)) :]
 
     def used(self, side: Side) -> np.ndarray:
-        """Return what devices multiply of an operand, or make of the result."""
+        """Return the devices' ranges of an operand in the product, or of the result."""
         return self.whole[:, list(self.product.matmul.factors(side))]
 
     def dtype(self, side: Side) -> str:
@@ -85,7 +85,7 @@ class MatmulKernels:
 
     @cached_property
     def moved(self) -> list[Side]:
-        """The operands of which any device multiplies something else than it has."""
+        """The operands of which some device multiplies other data than its own."""
         return [
             side
             for side in SIDES[:2]
@@ -94,13 +94,13 @@ class MatmulKernels:
 
     @property
     def adds(self) -> bool:
-        """Whether terms of operands are added as they come."""
+        """Whether terms of operands are added on arrival."""
         return any(added(self.product, side) > 1 for side in SIDES[:2])
 
     @cached_property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """Which term each device's product is, the range of terms that its result is the sum of,
-        and how many of these there are: those of empty products are left out."""
+        """The term of each device's product, the range of terms summed in its result, and their
+        number without empty products."""
         positions = np.arange(len(self.some), dtype=np.int64)
         own, low, high = np.stack(terms_at(self.product, "out", positions))
         made = np.unique(own[self.some])
@@ -108,7 +108,7 @@ class MatmulKernels:
 
     @cached_property
     def pushes(self) -> bool:
-        """Whether any device's result is another than its own product."""
+        """Whether some device's result differs from its own product."""
         wanted = _volume(self.held("out"))
         own, low, high, count = self.terms
         has = _shared(self.used("out"), self.held("out")) == wanted
@@ -116,8 +116,7 @@ class MatmulKernels:
         return bool((~keeps & (wanted > 0)).any())
 
     def received(self) -> tuple[int, int, int]:
-        """Return the bytes that come to the busiest device: of lhs, of rhs, and of terms; those of
-        one device, that with the most of all."""
+        """Return the bytes received by the busiest device: of lhs, of rhs, and of terms."""
         found = []
         for side in SIDES[:2]:
             used = self.used(side)
@@ -131,38 +130,38 @@ class MatmulKernels:
         return lhs, rhs, out
 
     def ends(self, factor: int) -> np.ndarray:
-        """Return where shards and products begin and end along a factor."""
+        """Return the ends of shards and products along a factor."""
         factors = self.product.matmul.factors
         found = [self.held(s)[:, factors(s).index(factor)] for s in SIDES if factor in factors(s)]
         return np.unique(np.concatenate([self.whole[:, factor], *found]))
 
     def unit(self, factor: int, dtype: str) -> int:
-        """Return the elements, 16 bytes at most, that divide all ends along a factor."""
+        """Return the elements, at most 16 bytes, that divide all ends along a factor."""
         return math.gcd(LINE // itemsize(dtype), *map(int, self.ends(factor)))
 
     def cuts(self, factor: int) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield where shards cut products along a factor, and how long these are."""
+        """Yield the cuts of products by shards along a factor, and their lengths."""
         ends = self.ends(factor)
         for low, high in np.unique(self.whole[self.some, factor], axis=0):
             yield ends[(low < ends) & (ends < high)] - low, int(high - low)
 
     def fits(self, factor: int, block: int, *, to_the_end: bool = False) -> bool:
-        """Return whether all blocks are whole along a factor; `to_the_end`: but for those at the
-        ends of products."""
+        """Return whether all blocks are whole along a factor; `to_the_end`: except at the ends of
+        products."""
         return not any(
             (cuts % block).any() or (not to_the_end and extent % block)
             for cuts, extent in self.cuts(factor)
         )
 
     def slot(self, side: Side) -> int:
-        """Return the elements of a slot for the shards of a side."""
+        """Return the elements of a slot for a side's shards."""
         unit = ALIGNED // itemsize(self.dtype(side))
         return -(-int(_volume(self.held(side)).max()) // unit) * unit
 
     @cached_property
     def described(self) -> bool:
-        """Whether TMA can copy blocks of operands: nothing of a block is beyond its cell, unless
-        the operand ends there, of which TMA copies nothing."""
+        """Whether TMA can copy blocks of operands: no block exceeds its cell, except at the end of
+        the operand, where TMA copies nothing."""
         matmul = self.product.matmul
         i, j, k = range(matmul.batch, matmul.batch + 3)
         one = bool((_volume(self.whole[self.some, :i]) == 1).all())
@@ -178,7 +177,7 @@ class MatmulKernels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The kernels, in the order in which a call launches them."""
+        """The kernels, in launch order."""
         return (
             *("offer", "announce", *["pull"] * bool(self.moved)),
             *("multiply", *["add"] * self.pushes),
@@ -186,7 +185,7 @@ class MatmulKernels:
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """The templates of the kernels, in the order in which a module has them."""
+        """The templates of the kernels, in module order."""
         pull = ["terms" if self.adds else "pull"] * bool(self.moved)
         described, add = ["described"] * self.described, ["add"] * self.pushes
         names = "offer", *pull, "product", *described, "multiply", *add
@@ -243,7 +242,7 @@ class MatmulKernels:
             yield MatmulParameter("offered", f"two slots of {slot} elements")
 
     def _rows(self) -> PartRows:
-        """Return how rows of parts are copied: in units, integers that divide where they begin."""
+        """Return how rows of parts are copied: in units, integers that divide their starts."""
         matmul, widest = self.product.matmul, 1
         size = itemsize(matmul.dtype)
         line = unit = LINE // size
@@ -253,7 +252,7 @@ class MatmulKernels:
             )
             widest = max(widest, min(int(each.max()) for each in lengths))
             unit = math.gcd(unit, self.unit(matmul.factors(side)[-1], matmul.dtype))
-        # What is added is no units of several elements.
+        # Added elements cannot be combined into units.
         width = 1 if self.adds else min(unit, max(UNITS) // size)
         lanes, units = line // width if unit == line else 1, -(-widest // width)
         columns = min(COLUMNS, 1 << (units - 1).bit_length())
@@ -263,14 +262,14 @@ class MatmulKernels:
         )
 
     def _neutral(self) -> str:
-        """Return the result of no terms, empty where every device with a result has some."""
+        """Return the result without terms, "" if every device with a result has some."""
         lacks = (self.terms[-1] == 0) & (_volume(self.held("out")) > 0)
         operator = self.product.matmul.out.operator
         return neutral_text(self.dtype("out"), operator) if lacks.any() else ""
 
 
 def _wide(dtype: str) -> str:
-    """Return what elements are added in."""
+    """Return the dtype in which elements are added."""
     return "tl.float32" if is_floating(dtype) else "tl.int32"
 
 

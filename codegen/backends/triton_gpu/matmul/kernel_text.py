@@ -1,4 +1,4 @@
-"""What the templates of a matmul's kernels print: names, numbers, expressions and comments."""
+"""Text for the templates of a matmul's kernels: names, numbers, expressions and comments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MatmulParameter:
-    """A parameter that a kernel has in some matmuls, and what it is."""
+    """An optional parameter of a kernel, and its comment."""
 
     name: str
     comment: str
@@ -15,8 +15,8 @@ class MatmulParameter:
 
 @dataclass(frozen=True)
 class MovedOperand:
-    """An operand of which parts come: its `name`, where it starts in a slot, and the `field` of a
-    stretch of j that is the number of its part."""
+    """An operand whose parts arrive: its `name`, its start in a slot, and the `field` of a stretch
+    of j with its part number."""
 
     name: str
     start: int
@@ -25,9 +25,9 @@ class MovedOperand:
 
 @dataclass(frozen=True)
 class PartRows:
-    """How rows of parts are copied: in `unit`s of `width` elements, of which `lanes` divide where
-    rows begin; `rows` by `columns` units at a time, with `across` such blocks side by side; shards
-    begin at multiples of this many bytes, `aligned`."""
+    """How rows of parts are copied: in `unit`s of `width` elements, with starts divisible by
+    `lanes` of them; `rows` by `columns` units at a time, `across` such blocks side by side; shards
+    are aligned to `aligned` bytes."""
 
     unit: str
     width: int
@@ -40,18 +40,18 @@ class PartRows:
 
 @dataclass(frozen=True)
 class MultiplyText:
-    """What differs from matmul to matmul.
+    """The differences between matmuls.
 
-    `operands`: what `multiply` is given, in words; `offers`: parameters of `offer`; `factors`:
-    those of `product`; `done`: the name of how much of j it has done. `slot`, `sums`: elements of a
-    slot for what a device offers, and for terms of its result. `adds`: whether parts are added as
-    they come. `block`: what a program copies or adds at a time. `rows`, `columns`, `depth`: blocks
-    of i, k and j. `a_unit`, `b_unit`, `c_unit`: elements that divide where rows and columns of
-    cells begin and end. `a_mask`, `b_mask`: what is inside of blocks, empty where all are whole.
-    `described`: whether TMA can copy blocks; `widens`: whether the interpreter needs float32;
-    `pushes`: whether tiles go to other devices. `element`, `result`: Triton's types; `pulled`,
-    `total`: those that terms of operands, and products and results, are added in. `neutral`: a
-    result that is the sum of no terms, if any is.
+    `operands`: the arguments of `multiply`, in words; `offers`: parameters of `offer`; `factors`:
+    those of `product`; `done`: the name of its progress along j. `slot`, `sums`: elements of a slot
+    for a device's offers, and for terms of its result. `adds`: whether parts are added on arrival.
+    `block`: elements that a program copies or adds at a time. `rows`, `columns`, `depth`: blocks of
+    i, k and j. `a_unit`, `b_unit`, `c_unit`: elements that divide the ends of rows and columns of
+    cells. `a_mask`, `b_mask`: masks of blocks, "" if all are whole. `described`: whether TMA can
+    copy blocks; `widens`: whether the interpreter needs float32; `pushes`: whether tiles go to
+    other devices. `element`, `result`: Triton's types; `pulled`, `total`: those in which terms of
+    operands, and products and results, are added. `neutral`: the result without terms, if there is
+    one.
     """
 
     devices: int
@@ -85,15 +85,15 @@ class MultiplyText:
 
     @property
     def moves(self) -> str:
-        """The operands of which parts come, in words."""
+        """The operands whose parts arrive, in words."""
         return " and ".join(each.name for each in self.moved)
 
     @property
     def of_holders(self) -> int:
-        """What codes of waits for operands are counted from, after those for the call before."""
+        """The offset of codes for waits for operands, after those for the previous call."""
         return 1 + self.devices
 
     @property
     def of_parts(self) -> int:
-        """What codes of waits for parts are counted from: those before are of devices."""
+        """The offset of codes for waits for parts, after those for devices."""
         return 1 + 2 * self.devices

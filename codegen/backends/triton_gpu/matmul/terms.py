@@ -1,4 +1,4 @@
-"""Which terms of sums devices have and add, as index functions of a module."""
+"""The terms of sums that devices have and add, as index functions of a module."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shardwright.ir.product_terms import terms_at
 
 
 def has_terms(matmul: Matmul) -> bool:
-    """Return whether an operand is unreduced, or the result."""
+    """Return whether an operand or the result is unreduced."""
     return any(matmul.sharding(side).unreduced for side in SIDES)
 
 
 def terms_function(product: Multiplication, side: Side) -> IndexFunction:
-    """Return `terms_at` as a function that modules have."""
+    """Return `terms_at` as a function for modules."""
     mine = "Which term of the result a product is" if side == "out" else f"The term of {side} held"
     doc = f"{mine}, and the range (low, high) of those added, at a position."
     mesh = product.matmul.mesh

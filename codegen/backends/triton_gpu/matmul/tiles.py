@@ -23,7 +23,7 @@ SMALL = 64 * 128
 
 @dataclass(frozen=True)
 class KernelTiles:
-    """Blocks of i, k and j, and what a program is compiled with."""
+    """Blocks of i, k and j, and the compile options of a program."""
 
     blocks: tuple[int, int, int]
     warps: int
@@ -31,7 +31,7 @@ class KernelTiles:
 
 
 def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTiles:
-    """Return the tiles of a product: no larger than what comes at a time, and leaves."""
+    """Return the tiles of a product: no larger than the units of transfer."""
     matmul = product.matmul
     i, j, k = (matmul.batch + n for n in range(3))
     rows, depth, columns = (min(_extents(product, layouts, factor)) for factor in (i, j, k))
@@ -46,7 +46,7 @@ def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTile
 
 
 def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) -> list[int]:
-    """Return the extents of a factor in the product and in the shards that have it."""
+    """Return the extents of a factor in the product and in shards."""
     matmul = product.matmul
     found = [product.local_extents[factor]]
     for side in SIDES:
@@ -57,5 +57,5 @@ def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) 
 
 
 def _power(extent: int, least: int, most: int) -> int:
-    """Return the least power of two that is no less than an extent, within bounds."""
+    """Return the least power of two that is at least an extent, within bounds."""
     return max(least, min(most, 1 << max(0, extent - 1).bit_length()))

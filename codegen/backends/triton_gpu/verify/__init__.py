@@ -1,1 +1,1 @@
-"""Run and check an emitted Triton module in Triton's interpreter. In a worker only."""
+"""Run and check an emitted Triton module in Triton's interpreter. Used in workers only."""

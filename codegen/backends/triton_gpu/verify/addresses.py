@@ -1,4 +1,5 @@
-"""Addresses of an interpreted Triton kernel: what an access touches, and what lies there."""
+"""Addresses of an interpreted Triton kernel: the bytes that an access touches, and their
+contents."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ Addresses = npt.NDArray[np.uint64]
 
 
 def accessed(ptrs: Any, mask: Any) -> tuple[Addresses, npt.NDArray[np.bool_]]:
-    """Return the address of every element of an access, and which of them the mask enables."""
+    """Return the address of every element of an access, and its mask."""
     pointers, enabled = np.broadcast_arrays(ptrs.data, np.asarray(mask.data, dtype=bool))
     return pointers.astype(np.uint64), enabled
 
 
 def spread(ptrs: Any, addresses: Addresses) -> Addresses:
-    """Return the address of every byte of the elements that begin at `addresses`, in order."""
+    """Return the address of every byte of the elements at `addresses`, in order."""
     width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
     bytes_of: Addresses = addresses[:, None] + np.arange(width, dtype=np.uint64)
     return bytes_of.reshape(-1)
@@ -39,7 +40,7 @@ def extent_of(tensor: Any) -> tuple[int, int]:
 
 
 class Shards:
-    """The shards of one side by device id: which byte of the tensor lies at which address."""
+    """One side's shards by device id: the tensor byte at each address."""
 
     def __init__(
         self, placement: Placement, shape: tuple[int, ...], tensors: Mapping[int, Any]
@@ -52,8 +53,7 @@ class Shards:
         )
 
     def bytes_at(self, addresses: Addresses) -> npt.NDArray[np.int64]:
-        """Return, for each address, the byte of the row-major tensor that it holds; -1 in no
-        shard."""
+        """Return, for each address, its byte of the row-major tensor; -1 outside all shards."""
         result = np.full(len(addresses), -1, dtype=np.int64)
         for (start, stop), tensor, held in self._tensors:
             mine = (addresses >= start) & (addresses < stop)

@@ -1,6 +1,6 @@
-"""What an emitted reshard does among processes, each of which is a thread here.
+"""Checks of an emitted reshard among processes, each of which is a thread here.
 
-In a worker only.
+Used in workers only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 16
 
 
 def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
-    """Return the names of the checks that a module passes, none where it has no calls among ranks.
+    """Return the names of the checks that a module passes, none if it has no calls among ranks.
     Raises MismatchError."""
     if "reshard" not in module.__all__:
         return ()
@@ -34,7 +34,7 @@ def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
 
 
 def _bytes(host: Any) -> int:
-    """Return how many bytes all shards have."""
+    """Return the bytes of all shards."""
     exchange = host.exchange
     shapes = [host.source_shape(device) for device in exchange.source.ids]
     shapes += [host.target_shape(device) for device in exchange.target.ids]

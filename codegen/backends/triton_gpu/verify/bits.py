@@ -1,4 +1,4 @@
-"""Tensors from bits, and bits from tensors. In a worker only."""
+"""Tensors from bits, and bits from tensors. Used in workers only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Calls of an emitted reshard by all ranks, several in a row, in every way that tiles can go.
+"""Successive calls of an emitted reshard by all ranks, by every transport of tiles.
 
-In a worker only. Between calls a caller writes source shards and reads results, as soon as each may
-be: what a rank still reads or writes then, or in a later call, is found by the order of events, and
-wrong elements by their values.
+Used in workers only. Between calls a caller writes source shards and reads results as early as
+allowed: conflicting accesses of a rank, then or in a later call, are found from the order of
+events, and wrong elements from their values.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ CALLS = 3
 
 
 class Manner(NamedTuple):
-    """How tiles go: out of symmetric memory or not, into it or not; `later`: whether calls are
-    waited for later, the next having been started, unless that would have the same memory;
-    `kernels`: on how many ranks the kernel copies listed rows; `calls`: how many are made."""
+    """A transport: whether from and to symmetric memory; `later`: whether calls are awaited after
+    the next one has started, unless that would share memory; `kernels`: the number of ranks whose
+    kernel copies listed rows; `calls`: the number of calls."""
 
     transport: str = "symmetric"
     on_gpus: bool = True
@@ -53,10 +53,11 @@ UNWATCHED = "pulled", "pushed", "exchanged in one", "exchanged by CPUs"
 
 
 def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool = True) -> None:
-    """Make calls of all ways. Raises MismatchError for wrong values, and, where they are noted, for
-    what two ranks, or two calls, do to the same bytes in no order.
+    """Make calls by all transports. Raises MismatchError for wrong values and, if accesses are
+    recorded, for unordered conflicting accesses of two ranks or calls.
 
-    `interpreted`: whether this process interprets kernels; else the way that runs one is left out.
+    `interpreted`: whether this process interprets kernels; otherwise transports with kernels are
+    skipped.
     """
     for name, way in WAYS.items():
         shares = way.in_place or any(way.pushed)
@@ -69,7 +70,7 @@ def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool =
 
 
 def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -> None:
-    """Check the calls of one way. Raises MismatchError."""
+    """Check the calls by one transport. Raises MismatchError."""
     ranks = Ranks(len(module._HOST.exchange.ranks), noted=noted)
     stand_ins = StandIns(ranks, on_gpus=way.on_gpus, by_pairs=way.by_pairs, kernels=way.kernels)
     with stand_ins.of(module):
@@ -77,7 +78,7 @@ def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -
 
 
 class CallerTensors:
-    """Makes the tensors of a rank's caller, in memory that could be symmetric."""
+    """Makes the tensors of a rank's caller, in memory that may be symmetric."""
 
     def __init__(self, host: Any, rank: Rank) -> None:
         self._host, self._rank = host, rank
@@ -104,7 +105,7 @@ class CallerTensors:
 
 
 def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
-    """Write a source shard before a call, as its caller."""
+    """Write a source shard before a call, like its caller."""
     rank.said = f"the caller of rank {rank.number} before call {call}"
     if shard is not None:
         device = sorted(values.case.devices())[rank.number]
@@ -113,7 +114,7 @@ def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
 
 
 def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
-    """Read the result of a call, as its caller."""
+    """Read the result of a call, like its caller."""
     rank.said = f"the caller of rank {rank.number} after call {call}"
     device = sorted(values.case.devices())[rank.number]
     wanted = values.wanted(call).get(device)
@@ -124,8 +125,8 @@ def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
 
 
 class _Caller:
-    """Who calls a module on a rank: always with the same source shard and result, or where calls
-    are waited for later, with two of each in turn."""
+    """A rank's caller: it always uses the same source shard and result or, for asynchronous calls,
+    alternates between two of each."""
 
     def __init__(self, module: Any, values: Values, rank: Rank, way: Manner) -> None:
         self._module, self._values, self._rank, self._way = module, values, rank, way
@@ -141,7 +142,7 @@ class _Caller:
             self._outs = [shards.result() for _ in range(count)]
 
     def make(self) -> None:
-        """Make all calls; each ends once the next has been started."""
+        """Make all calls; each ends after the next has started."""
         for number in range(self._way.calls):
             if self._way.in_place:
                 self._end(number - 1)
@@ -168,7 +169,7 @@ class _Caller:
         )
 
     def _end(self, number: int) -> None:
-        """Wait for a call, if it is under way."""
+        """Wait for a call, if it is in progress."""
         work, self._under_way = self._under_way, None
         if work is not None:
             self._rank.said = f"the end of call {number} of rank {self._rank.number}"

@@ -1,8 +1,8 @@
-"""What the pull kernel copies, checked at full size: just what is sent, from where it is to where
-it belongs; that what is said to be together in shards is; and that tiles take turns as planned.
+"""The pull kernel's copies, checked at full size: exactly the planned data, from its place to its
+destination; that tiles declared contiguous are; and that tiles are interleaved as planned.
 
-The kernel's programs are followed (`trace`), of each tile and each outer index that of the first
-block and that of the last one: these copy the same rows, of which the copy takes the block's own.
+The kernel's programs are traced (`trace`), for each tile and outer index those of the first and the
+last block: both compute the same rows, from which the copy selects its block.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
     """Check the copies of the kernels on each device (on some devices of a large mesh) and their
     order. Return a description of the check.
 
-    Raise MismatchError, with the device, if a copy is not part of a piece that the device must get,
-    exceeds `Tiles`, or leaves a piece incomplete, and if the order keeps links busy for longer than
-    the plan's order.
+    Raise MismatchError, with the device, if a copy is not part of a piece that the device needs,
+    exceeds `Tiles`, or leaves a piece incomplete, or if its order keeps links busy for longer than
+    the plan's.
     """
     found = [_check_phase(host) for host in phases]
     some = max(where for where, _ in found)
@@ -37,8 +37,8 @@ def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _check_phase(host: Any) -> tuple[str, bool]:
-    """Check the copies of one exchange; return at which devices, "" for all, and whether their
-    order is checked too."""
+    """Check the copies of one exchange; return the checked devices, "" for all, and whether the
+    order was checked too."""
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
     compare.names(host.tiles, ("block", "ends", "largest", "number", "together"))
     ids = host.exchange.target.ids
@@ -54,7 +54,7 @@ def _check_phase(host: Any) -> tuple[str, bool]:
 
 
 def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
-    """Raise MismatchError for a piece whose elements are not one range of a shard at these ends."""
+    """Raise MismatchError for a piece that is not contiguous at these ends."""
     for piece in exchange.incoming(receiver):
         shards = {
             "source": exchange.source.box(piece.sender),
@@ -70,7 +70,7 @@ def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
 
 
 def _place(within: Box, index: Sequence[int]) -> int:
-    """Return the place of an element of the tensor in a shard that covers a box."""
+    """Return the offset of a tensor element in a shard that covers a box."""
     place = 0
     for (low, high), at in zip(zip(within[::2], within[1::2], strict=True), index, strict=True):
         place = place * (high - low) + at - low
@@ -78,11 +78,11 @@ def _place(within: Box, index: Sequence[int]) -> int:
 
 
 def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
-    """Check the copies of a device, and note when they are made; `first`: how many of its programs
-    copy first blocks."""
+    """Check the copies of a device, and record their turns; `first`: how many of its programs copy
+    first blocks."""
     device, hidden = host.exchange.target.ids[receiver], len(host.exchange.hidden)
     found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
-    later = host.tiles.block().number - first  # how far those of the last blocks are from these
+    later = host.tiles.block().number - first  # distance from the first blocks to the last ones
     for program in range(first if found else 0):
         copies, last = (trace(host, device, number) for number in (program, program + later))
         if last != tuple(copy._replace(block=later // first) for copy in copies):
@@ -101,7 +101,7 @@ def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
 
 
 def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
-    """Raise MismatchError unless a program that reduces terms does so with each, in order."""
+    """Raise MismatchError unless a reducing program does so with each term, in order."""
     if not pieces or not host.reduces:
         return
     order = [piece.box[0] for piece in pieces]
@@ -110,9 +110,9 @@ def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
 
 
 def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> tuple[Any, Box]:
-    """Return the piece that a first block's copy is of, and the box of the tensor that is copied.
+    """Return the piece of a first block's copy, and the copied box of the tensor.
 
-    Raises MismatchError if there is none, or `Tiles` does not allow for the copy.
+    Raises MismatchError if there is none, or the copy exceeds `Tiles`.
     """
     exchange, wrong = host.exchange, f"wrong copy by the kernel, {copy}"
     if copy.block or copy.sender not in range(len(exchange.source.ids)):
@@ -133,8 +133,8 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 
 
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
-    """Return whether a kernel's rows are no more and no longer than the largest that it is launched
-    for, and begin and end at multiples of what is moved: 16 bytes, or units where ends are too."""
+    """Return whether a kernel's rows are within the largest it is launched for, and their ends are
+    multiples of the moved width: 16 bytes, or units if ends are too."""
     block = tiles.block()
     ends = copy.by == "copy_some_lines"
     unit = block.width * (1 if ends else block.lanes)
@@ -145,8 +145,8 @@ def _allowed(tiles: Any, copy: RowCopy) -> bool:
 
 
 def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
-    """Return the box of the tensor that elements of a shard cover, in order, or None: from the
-    element `start` on, groups of (extent, stride), minor to major. The shard covers `within`."""
+    """Return the box of the tensor covered by elements of a shard in order, or None: from element
+    `start` on, groups of (extent, stride), minor to major. The shard covers `within`."""
     shape = extents(within)
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     if not 0 <= start < math.prod(shape):
@@ -167,9 +167,9 @@ def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box 
 
 
 def _tiled(box: Box, parts: Sequence[Box]) -> bool:
-    """Return whether boxes are the cells of a grid that fills a box, each of them once.
+    """Return whether boxes are the cells of a grid that fills a box, each once.
 
-    Cells differ in extent where a tile that nobody else has is copied in the pieces of the others.
+    Cells differ in extent if a tile with a single holder is copied in the pieces of the others.
     """
     sides = [sorted({part[at : at + 2] for part in parts}) for at in range(0, len(box), 2)]
     ends = zip(sides, box[::2], box[1::2], strict=True)
@@ -187,8 +187,7 @@ def _inside(part: Box, box: Box) -> bool:
 
 
 def _sampled(count: int, most: int) -> Sequence[int]:
-    """Return all of this many positions; of more than `most` the ends and some others, the same
-    ones each time."""
+    """Return all of this many positions; if more than `most`, the ends and a fixed sample."""
     if count <= most:
         return range(count)
     others = random.Random(count).sample(range(1, count - 1), min(most, SOME) - 1)

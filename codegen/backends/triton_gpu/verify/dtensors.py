@@ -1,6 +1,6 @@
-"""DTensors that an emitted module reshards, and what torch itself says that their ranks hold.
+"""DTensors resharded by an emitted module, and torch's own view of its ranks' shards.
 
-In a worker only.
+Used in workers only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ CALLS = 2
 
 
 def check_dtensors(module: Any, values: Values) -> tuple[str, ...]:
-    """Reshard DTensors with a module that takes them, and return the name of the check. Raise
-    MismatchError for wrong values, and for placements that contradict what ranks hold."""
+    """Reshard DTensors with a module that supports them, and return the check's name. Raise
+    MismatchError for wrong values, and for placements that contradict the ranks' shards."""
     if "reshard_dtensor" not in module.__all__:
         return ()
     ranks = Ranks(len(module._HOST.exchange.ranks), noted=False)
@@ -35,7 +35,7 @@ def check_dtensors(module: Any, values: Values) -> tuple[str, ...]:
 
 
 def _reshard(module: Any, values: Values, rank: Rank) -> None:
-    from torch.distributed.tensor import DTensor  # slow: when it is used
+    from torch.distributed.tensor import DTensor  # slow: imported on first use
 
     case, shards = values.case, CallerTensors(module._HOST, rank)
     source, target = (_mesh(side, rank, case.devices()) for side in (case.source, case.target))
@@ -62,8 +62,8 @@ def _reshard(module: Any, values: Values, rank: Rank) -> None:
 
 
 def placements(side: Placement) -> list[Any]:
-    """Return a sharding over whole axes as placements, one an axis of its mesh: strided where an
-    axis splits a dimension after one that comes later in the mesh."""
+    """Return a sharding over whole axes as placements, one per mesh axis: strided if an axis splits
+    a dimension after a later mesh axis."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 
@@ -88,14 +88,14 @@ def _names(refs: Any) -> list[str]:
 
 
 def _mesh(side: Placement, rank: Rank, devices: tuple[int, ...]) -> Any:
-    """Return the DeviceMesh of a side as a rank has it, which is not one of a process group."""
+    """Return a rank's DeviceMesh of a side, outside any process group."""
     numbers = torch.tensor([devices.index(device) for device in side.device_ids])
     sizes = [size for _, size in side.axes]
     return DeviceMesh("cpu", numbers.view(sizes), _init_backend=False, _rank=rank.number)
 
 
 def _check_held(side: Placement, shape: tuple[int, ...], device: int, y: Any) -> None:
-    """Raise MismatchError unless a device holds what torch says that it holds of a DTensor."""
+    """Raise MismatchError unless a device holds what torch expects for a DTensor."""
     from torch.distributed.tensor import Partial
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -1,4 +1,4 @@
-"""The gradient of a reshard among processes. In a worker only."""
+"""The gradient of a reshard among processes. Used in workers only."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CALLS = 2
 
 
 def check_gradients(module: Any, values: Values) -> None:
-    """Move gradients back among ranks, where both meshes have the same devices. Raises
+    """Move gradients back among ranks, if both meshes have the same devices. Raises
     MismatchError."""
     host = module._HOST
     if {*host.exchange.source.ids} != {*host.exchange.target.ids}:
         return
-    # It is loaded, with what it imports, before stand-ins look for what is.
+    # Load it, with its imports, before stand-ins are looked up.
     assert host.gradient.reverse._HOST.processes is not None
     for on_gpus, transport in ((False, "exchange"), (True, "symmetric")):
         ranks = Ranks(len(host.exchange.ranks), noted=False)

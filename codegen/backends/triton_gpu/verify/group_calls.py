@@ -1,4 +1,4 @@
-"""Calls of the module of a group by all ranks: all tensors in one exchange. In a worker only."""
+"""Calls of a group's module by all ranks: all tensors in one exchange. Used in workers only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_group_calls(module: Any, group: GroupCase) -> tuple[str, ...]:
 
 
 def _call(module: Any, values: list[Values], way: Manner, rank: Rank) -> None:
-    """Make calls on a rank, every other one with other tensors, and new results in the last."""
+    """Make calls on a rank, alternating tensors, with new results in the last."""
     made = [CallerTensors(move, rank) for move in module._HOST.members.values()]
     sets = [([each.source() for each in made], [each.result() for each in made]) for _ in range(2)]
     for call in range(way.calls):
@@ -59,5 +59,5 @@ def _call(module: Any, values: list[Values], way: Manner, rank: Rank) -> None:
 
 
 def _backwards(names: list[str], tensors: list[Any]) -> dict[str, Any]:
-    """Return tensors by name, in another order than that of the names."""
+    """Return tensors by name, in reversed order."""
     return dict(reversed([*zip(names, tensors, strict=True)]))

@@ -1,7 +1,7 @@
-"""What the streams of all ranks do, in lanes: each is in its own order, and waits for others.
+"""The work of all ranks' streams as lanes: each is ordered, and waits for others.
 
-A lane is a stream, what a process does itself on a CPU, or one message on its way. The lanes are
-carried out along one order that their waits allow; clocks say what is so in all of these.
+A lane is a stream, a process's own work on a CPU, or one message in flight. The lanes are executed
+in one order that their waits allow; clocks extend the result to all such orders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 
 class Access(NamedTuple):
-    """A launch, or part of one: the addresses of the bytes that it reads, and that it writes."""
+    """A launch, or part of one: the addresses of the bytes that it reads and writes."""
 
     reads: Addresses = NOWHERE
     writes: Addresses = NOWHERE
@@ -42,13 +42,13 @@ class Meet(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """What lets those go on that `Take` it, by its name."""
+    """Signal `name`, which releases the matching `Take`."""
 
     name: Hashable
 
 
 class Take(NamedTuple):
-    """A wait for what is told by this name."""
+    """Wait for the signal `name`."""
 
     name: Hashable
 
@@ -58,8 +58,7 @@ Event = Access | Follow | Meet | Tell | Take
 
 @dataclass(eq=False)
 class Lane:
-    """Events in their order, each with whose they are; and once they are carried out, what the lane
-    knows after each."""
+    """Ordered events, each with its owner; and after execution, the lane's knowledge after each."""
 
     events: list[Event] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -71,12 +70,12 @@ class Lane:
         self.said.append(said)
 
     def wait(self, other: Lane, said: str) -> None:
-        """Wait for what another lane has so far."""
+        """Wait for another lane's events so far."""
         self.add(Follow(other, len(other.events)), said)
 
 
 class Lanes:
-    """Lanes that are carried out once, on memory that is watched."""
+    """Lanes executed once, on watched memory."""
 
     def __init__(self, lanes: Sequence[Lane], memory: Sequence[Watched]) -> None:
         self._lanes, self._memory = lanes, sorted(memory, key=lambda each: each.start)
@@ -85,7 +84,7 @@ class Lanes:
         self._told: dict[Hashable, list[Clock]] = {}
 
     def check(self) -> None:
-        """Raise MismatchError for a race, and where a lane waits in vain."""
+        """Raise MismatchError for a race, and for a wait that never ends."""
         ends = carry_out([lane.events for lane in self._lanes], self._step)
         for lane, end in zip(self._lanes, ends, strict=True):
             if end < len(lane.events):
@@ -93,7 +92,7 @@ class Lanes:
                 raise MismatchError(f"{lane.said[end]} waits in vain ({what})")
 
     def _step(self, number: int, event: Event) -> bool:
-        """Carry out an event if it can be; whether it was."""
+        """Execute an event if possible, and return whether it was."""
         lane = self._lanes[number]
         learnt = self._learnt(number, event)
         if learnt is None:
@@ -109,7 +108,7 @@ class Lanes:
         return True
 
     def _learnt(self, number: int, event: Event) -> Sequence[Clock] | None:
-        """Return the clocks that a lane learns by an event; None while it cannot be carried out."""
+        """Return the clocks that a lane learns from an event; None while it cannot be executed."""
         own = self._lanes[number].knows[-1:]
         match event:
             case Follow(other, events):
@@ -136,9 +135,9 @@ class Lanes:
                     raise MismatchError(self._said(actor, memory, race))
 
     def _places(self, actor: Actor, addresses: Addresses) -> Iterator[tuple[Watched, Any]]:
-        """Yield the memory that some addresses are in, and which of its bytes they are."""
+        """Yield the memory that contains some addresses, and the offsets of its bytes."""
         which = np.searchsorted(self._starts, addresses, side="right") - 1
-        # In the order in which they are used: memory is elsewhere in every run.
+        # In order of use: addresses differ in every run.
         for number in dict.fromkeys(which.tolist()):
             inside, memory = addresses[which == number], self._memory[max(number, 0)]
             places = memory.places(inside)

@@ -1,7 +1,7 @@
 """Run an emitted matmul in Triton's interpreter, all devices in one address space.
 
-In a worker only. Every pair of operands is multiplied in a call of its own, several in a row on the
-same memory: what a call has left there is wrong for the next one.
+Used in workers only. Every pair of operands is multiplied in a separate call, several in a row on
+the same memory, so leftovers of a call are wrong for the next one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ORDERED, REPLAYED = 3, 2
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply, several calls in a row; return the checks passed. Raises MismatchError."""
+    """Multiply in several successive calls; return the checks passed. Raises MismatchError."""
     constants(module, case)
     _check_traffic(module)
     if not case.execute:
@@ -62,7 +62,7 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 
 @contextmanager
 def _few_polls(host: Any) -> Iterator[None]:
-    """Look a few times only: in one process what is waited for is there, or never comes."""
+    """Poll only a few times: in one process the awaited value is there, or never comes."""
     polls, host.polls = host.polls, POLLS
     try:
         yield
@@ -85,8 +85,8 @@ def _run(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_calls(module: ModuleType, case: MatmulCase) -> None:
-    """Let all ranks of a group multiply, in calls of other operands each, and make cotangents,
-    where there are some. Raises MismatchError."""
+    """Let all ranks of a group multiply, in calls with different operands, and compute cotangents,
+    if emitted. Raises MismatchError."""
     made = [
         next(iter(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed)))
         for seed in range(CALLS)
@@ -123,8 +123,8 @@ def _check_calls(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
-    """Call a matmul, then repeat the launches of its last call as a CUDA graph does: twice with
-    each slot and once more. Raise MismatchError if a read or a write does not wait for the data."""
+    """Call a matmul, then repeat the launches of its last call like a CUDA graph: twice with each
+    slot and once more. Raise MismatchError if a read or a write does not wait for the data."""
     host = module._HOST
     host.tma = True
     support = sys.modules[type(host).__module__]
@@ -153,13 +153,13 @@ def _check_order(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _refill(tensors: tuple[Any, ...], values: tuple[Any, ...]) -> None:
-    """Give operands other values in the same memory."""
+    """Write other values into operands in place."""
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)
 
 
 def _check_traffic(module: ModuleType) -> None:
-    """Compare what is said to come to the busiest device with what devices take and are given."""
+    """Compare the stated receipts of the busiest device with the devices' transfers."""
     host = module._HOST
     size, out_size = host.dtype.itemsize, host.out_dtype.itemsize
     bytes_of = []
@@ -177,12 +177,12 @@ def _check_traffic(module: ModuleType) -> None:
 
 
 def volume(ranges: Sequence[tuple[int, int]]) -> int:
-    """Return how many elements some ranges have."""
+    """Return the number of elements in some ranges."""
     return math.prod(high - low for low, high in ranges)
 
 
 def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: int) -> None:
-    """Make one call under observation, and compare what every device gets."""
+    """Make one observed call, and compare every device's result."""
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     kept = [each.clone() for each in (*lhs, *rhs)]
     names = [f"{side} of device {device}" for side in ("lhs", "rhs") for device in case.devices()]
@@ -200,7 +200,7 @@ def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: in
 
 
 def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
-    """Compare results with the oracle: what they make together, and replicas bit by bit."""
+    """Compare results with the oracle: their combination, and replicas bit by bit."""
     place, shape = array_of(case.placements[2]), array_shape(case.placements[2], case.shapes[2])
     held, rank = oracle.holdings(place, shape), len(case.shapes[2])
     array = np.zeros(shape, wide_numbers(_numbers(results[0])).dtype)
@@ -219,7 +219,7 @@ def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
 
 
 def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int) -> None:
-    """Make the cotangents of both operands from that of the result."""
+    """Compute the cotangents of both operands, given the result's."""
     wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     given = [each.requires_grad_() for each in (*lhs, *rhs)]
@@ -246,20 +246,20 @@ def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[An
 
 
 def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of an operand by device id: where there are terms, each device's own."""
+    """Return the shards of an operand by device id; with terms, each device's own."""
     place, shape = case.placements[number], case.shapes[number]
     held = oracle.holdings(array_of(place), array_shape(place, shape))
     return _placed(case, number, values, held)
 
 
 def _whole_shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of a tensor, of which there are replicas where a side has terms."""
+    """Return the shards of a tensor, replicated where a side has terms."""
     held = oracle.holdings(case.placements[number], case.shapes[number])
     return _placed(case, number, values, held)
 
 
 def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> list[Any]:
-    """Return what devices hold of numbers, each in memory of its own."""
+    """Return the devices' parts of numbers, each in separate memory."""
     dtype = getattr(torch, case.out_dtype if number == 2 else case.dtype)
     found, rank = [], len(case.shapes[number])
     for device in case.devices():

@@ -1,7 +1,7 @@
-"""Calls of an emitted matmul by all ranks, each a thread with memory that the others read.
+"""Calls of an emitted matmul by all ranks, threads that read each other's memory.
 
-In a worker only. The launches of a call are made in step: the interpreter runs one at a time, so
-that nobody may wait for a launch that comes after its own.
+Used in workers only. The launches of a call are made in lockstep: the interpreter runs one at a
+time, so none may wait for a later launch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CALLS = sum(len(calls) for _, calls in WAYS)
 
 
 def called_by_ranks(module: Any, call: Call) -> None:
-    """Let all ranks make a call out of memory that is mapped, then some out of symmetric memory,
-    whose allocations begin elsewhere on every rank. Raises MismatchError."""
+    """Let all ranks call with mapped memory, then with symmetric memory, whose allocations begin at
+    different offsets on every rank. Raises MismatchError."""
     for on_gpus, calls in WAYS:
         ranks = Ranks(len(module._HOST.ids), noted=False)
         stand_ins = StandIns(ranks, on_gpus=False, kernels=ranks.count)
@@ -44,8 +44,8 @@ def _calls(rank: Rank, call: Call, calls: tuple[int, ...]) -> None:
 
 @contextmanager
 def _in_step(module: Any, ranks: Ranks, on_gpus: bool) -> Iterator[None]:
-    """Let each launch of a rank come after those before it of all ranks; and memory be that of
-    GPUs, or files."""
+    """Order each launch of a rank after the earlier ones of all ranks; with GPU memory, or
+    files."""
     support: Any = sys.modules[type(module._HOST.ranks).__module__]
     shared_memory = support.shared_memory
 

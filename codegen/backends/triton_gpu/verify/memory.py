@@ -1,9 +1,9 @@
-"""What an interpreted Triton kernel does to memory: poisoned allocations, recorded stores.
+"""An interpreted Triton kernel's memory accesses: poisoned allocations, recorded stores.
 
 The interpreter gives every load and store to its builder as arrays of addresses with a mask; the
-methods here stand in for its own, refuse an access to memory that is nobody's before it happens,
-and record the stores. How caches are to be used follows the mask, in one argument or several by
-version, and is passed on. Imported in a worker only.
+methods here replace its own, refuse an access to unallocated memory before it happens, and record
+stores. Cache hints follow the mask, in one or several arguments depending on the version, and are
+passed on. Imported only in workers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _EMPTY = torch.empty
 
 
 class Memory:
-    """While entered, kernels run under observation; `check` then judges what they stored.
+    """While entered, kernels run under observation; `check` then checks their stores.
 
     `poison` is the byte that fills what torch.empty and torch.empty_like allocate. Kernels may
-    touch the input shards, given by what to call them, those allocations, what torch.zeros
-    allocates, and the tensors they are launched with.
+    access the named input shards, those allocations, those of torch.zeros, and the tensors they are
+    launched with.
     """
 
     def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
@@ -90,7 +90,8 @@ class Memory:
     def _allocator(
         self, original: Callable[..., Any], byte: int | None = None
     ) -> Callable[..., Any]:
-        """Return what allocates memory that kernels may touch, of such bytes, or else of poison."""
+        """Return an allocator of memory that kernels may access, filled with this byte or with
+        poison."""
         filler = self._poison if byte is None else byte
 
         def allocate(*args: Any, **kwargs: Any) -> Any:
@@ -127,7 +128,7 @@ class Memory:
         return load
 
     def allow(self, tensor: Any) -> None:
-        """Let kernels touch a tensor; what overlaps, as a view does, becomes one range."""
+        """Let kernels access a tensor; overlapping ones, such as views, become one range."""
         start, stop = extent_of(tensor)
         apart = []
         for low, high in self._known:
@@ -139,7 +140,7 @@ class Memory:
         self._bounds = np.array(self._known, dtype=np.uint64).T
 
     def _require(self, does: str, touched: Addresses) -> None:
-        """Check that every address lies in memory that the kernel was given."""
+        """Check that every address is in memory that the kernel was given."""
         starts, stops = self._bounds
         which = np.searchsorted(starts, touched, side="right") - 1
         outside = (which < 0) | (touched >= stops[which])
@@ -154,9 +155,9 @@ _GUARD = 4096
 
 
 def guarded(tensor: Any) -> Any:
-    """Return the tensor, moved to memory of its own in which nobody's else begins where it ends.
+    """Return the tensor moved to separate memory with guard space behind it.
 
-    So that an access past it is seen, and does no harm.
+    An access past it is then detected and harmless.
     """
     offset, size = _GUARD // tensor.element_size(), tensor.numel() * tensor.element_size()
     memory = _EMPTY(_GUARD + size + _GUARD, dtype=torch.uint8).untyped_storage()
@@ -170,7 +171,7 @@ def _touched(ptrs: Any, mask: Any) -> Addresses:
 
 
 def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
-    """Return how often each byte of a tensor was stored to; `stored` is ascending."""
+    """Return how often each byte of a tensor was stored; `stored` is ascending."""
     start, stop = extent_of(tensor)
     low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
     counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))

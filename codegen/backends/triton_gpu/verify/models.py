@@ -1,4 +1,4 @@
-"""Run an emitted Triton module of a model in one process. In a worker only."""
+"""Run an emitted Triton module of a model in one process. Used in workers only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ States = Mapping[int, Mapping[str, Bits]]
 
 
 def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Move the model in one process, into results of the module and of a caller; the names of the
-    checks passed."""
+    """Move the model in one process, into the module's own results and a caller's; return the names
+    of the checks passed."""
     for given, wanted in case.runs():
         states = _tensors(given, case.before)
         named = {f"{n} of {d}": x for d, each in states.items() for n, x in each.items()}

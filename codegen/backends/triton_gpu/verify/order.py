@@ -1,13 +1,12 @@
-"""In what order the kernels of a matmul read and write, whatever GPUs do at once.
+"""The order of a matmul's reads and writes, for any timing of GPUs.
 
-In a worker only. All devices make some calls in Triton's interpreter, one launch after another,
-with streams that run nothing but know what comes after what. Each program has a vector clock. A
-launch comes after all that its stream has had before, and after the streams that it waited for. A
-release hands on what a program stored before its last barrier, at the scope of the system; an
-acquire takes what was released at that flag. A byte is read after it is written, and written after
-it is read and written, by these clocks, or it is a race, though the values were right this time.
-The launches of a call, and waits of streams, can be made again with the same arguments, as a CUDA
-graph does that has captured them.
+Used in workers only. All devices make some calls in Triton's interpreter, one launch after another,
+with streams that only track order. Each program has a vector clock. A launch comes after everything
+earlier on its stream, and after the streams that it waited for. A release publishes a program's
+stores before its last barrier, at system scope; an acquire receives everything released at that
+flag. By these clocks a byte must be read after it is written, and written after it is read and
+written; otherwise there is a race, even if the values were right this time. The launches of a call,
+and waits of streams, can be repeated with the same arguments, like a captured CUDA graph.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ POLLS = 3
 
 @dataclass
 class _Clocked:
-    """One program of a launch, or the host (number 0): how far it is, and up to where its threads
-    have met."""
+    """One program of a launch, or the host (number 0): its progress, and the last barrier of its
+    threads."""
 
     number: int
     said: str
@@ -47,20 +46,19 @@ class _Clocked:
 
     @property
     def actor(self) -> Actor:
-        """Who uses bytes now."""
+        """The current actor for memory accesses."""
         return Actor(self.number, self.time, self.clock)
 
 
 @dataclass
 class _Timed:
-    """A stream: what has been launched on it is over for whoever comes after. `made`: where what
-    happens is noted."""
+    """A stream: its earlier launches are over for its later ones. `made`: the log of events."""
 
     made: list[Callable[[], object]]
     clock: Clock = field(default_factory=Clock)
 
     def wait_stream(self, other: _Timed) -> None:
-        """Come after what another stream has had so far."""
+        """Order this stream after another's events so far."""
         self.made.append(partial(self.clock.join, other.clock))
         self.clock.join(other.clock)
 
@@ -90,7 +88,7 @@ class Order:
         yield Watched(f"the number of the call {name}", *extent_of(member.state[:1]), written=True)
 
     def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
-        """Make one call of all devices, each with its shards; return the results."""
+        """Make one call of all devices, each with its shards, and return the results."""
         calls = []
         self._made.clear()
         for number, (member, given) in enumerate(zip(self._members, operands, strict=True)):
@@ -131,7 +129,7 @@ class Order:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch what is launched inside. Raises MismatchError for the first race."""
+        """Watch launches inside. Raises MismatchError for the first race."""
         builder, grid = interpreter.interpreter_builder, interpreter.GridExecutor
         kind = type(self._members[0])
         replaced: tuple[tuple[Any, str, Any], ...] = (
@@ -222,7 +220,7 @@ class Order:
         return store
 
     def _touched(self, ptrs: Any, mask: Any) -> Iterator[tuple[Watched, Any]]:
-        """Yield the watched memory that an access touches, and which of its bytes."""
+        """Yield the watched memory that an access touches, and the offsets of its bytes."""
         addresses, enabled = accessed(ptrs, mask)
         every = spread(ptrs, addresses[enabled])
         for memory in self._memory:

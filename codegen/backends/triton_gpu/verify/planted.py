@@ -1,7 +1,7 @@
-"""Faults planted in a kernel, which the observation of Triton's interpreter has to find.
+"""Faults planted in a kernel, which the observation of Triton's interpreter must find.
 
-It stands in for private methods of Triton's, which change with its version: a process that verifies
-first makes sure that it sees anything. In a worker only.
+Observation replaces private methods of Triton, which change with its version, so a verifying
+process first checks that it works. Used in workers only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _halves(x, out, size, shift, SIZE: tl.constexpr):  # type: ignore[no-untyped
 
 
 def missed() -> Iterator[str]:
-    """Yield what is wrong with how faults are found, nothing if they are."""
+    """Yield planted faults that are not found."""
     fault = _fault()
     if fault:
         yield f"a kernel without a fault is said to have one: {fault}"
@@ -52,7 +52,7 @@ def _fault(
     into_input: bool = False,
     fresh: bool = False,
 ) -> str:
-    """Return what is found of one launch."""
+    """Return the fault found in one launch."""
     x = guarded(torch.arange(SIZE, dtype=torch.int32))
     memory = Memory(POISON, {"x": x})
     try:

@@ -1,9 +1,9 @@
-"""Launches in Triton's interpreter, without the work that it repeats. In a worker only.
+"""Launches in Triton's interpreter without its repeated work. Used in workers only.
 
-The interpreter prepares `triton.language` for every call of a helper function, though the kernel's
-launch has just done that; and it computes for every sum and product of integers whether it
-overflows, though it tells only when it debugs. Together they are two thirds of its time. (An
-overflow shows in the addresses, unless it is of elements that the mask leaves out and harmless.)
+The interpreter prepares `triton.language` for every call of a helper function, although the
+kernel's launch has just done that; and it checks every integer sum and product for overflow,
+although it reports only in debug mode. Together they take two thirds of its time. (An overflow
+shows in the addresses, unless the mask excludes its elements.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from triton.runtime import interpreter
 
 @contextmanager
 def quick_launches() -> Iterator[None]:
-    """Make a launch, inside, prepare once and not look for integer overflow."""
+    """Make a launch, inside, prepare once and skip overflow checks."""
     builder = interpreter.interpreter_builder
     options = dataclasses.replace(builder.options, sanitize_overflow=False)
     prepare = _once_a_launch(interpreter._patch_lang)
@@ -31,8 +31,7 @@ def quick_launches() -> Iterator[None]:
 
 
 def _once_a_launch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `original` for the outermost call; inside its scope, scopes with nothing to
-    restore."""
+    """Return `original` for the outermost call; inside it, scopes have nothing to restore."""
     outermost: list[Any] = []
 
     def prepare(function: Any) -> Any:

@@ -1,9 +1,8 @@
-"""All ranks of a group in one process, each in a thread, on a driver and a group that stand in.
+"""All ranks of a group in one process, each in a thread, with a stand-in driver and group.
 
-The host code of a module runs as it is. What launches and messages do is done at once, in the order
-in which the host asks for it, and is noted as well: which bytes are read and written, and what
-streams, barriers and messages would wait for. So values are those of one order, and what other
-orders might do is found by the notes.
+The host code of a module runs unchanged. Launches and messages take effect at once, in program
+order, and are recorded: the bytes read and written, and the waits of streams, barriers and
+messages. So values are those of one order, and conflicts in other orders are found from the record.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ in memory that is pooled."""
 
 
 class Gpu:
-    """A GPU that is not there: where any tensor is."""
+    """A GPU that does not exist: the device of every tensor."""
 
     type, index = "cuda", 0
 
@@ -65,11 +64,11 @@ class Stream:
         self._rank, self.cuda_stream, self.lane = rank, cuda_stream, rank.new_lane()
 
     def wait_stream(self, other: Stream) -> None:
-        """Come after what another stream has so far."""
+        """Order this stream after another's events so far."""
         self.lane.wait(other.lane, self._rank.said)
 
     def record_event(self) -> Any:
-        """Return an event that has what this stream has so far."""
+        """Return an event after this stream's events so far."""
         follow = Follow(self.lane, len(self.lane.events))
         return SimpleNamespace(device=self.device, follow=follow)
 
@@ -79,8 +78,8 @@ class Stream:
 
 
 class Rank:
-    """One rank: itself as a process group, and what it has done. `said`: what it does now;
-    `faults`: what is wrong with values."""
+    """One rank: itself as a process group, and its actions. `said`: its current action; `faults`:
+    wrong values."""
 
     def __init__(self, of: Ranks, number: int) -> None:
         self.number, self.lanes, self.said = number, list[Lane](), ""
@@ -90,7 +89,7 @@ class Rank:
         self.stream = self.new_stream()
 
     def new_lane(self) -> Lane:
-        """Return a lane with nothing in it."""
+        """Return an empty lane."""
         self.lanes.append(Lane())
         return self.lanes[-1]
 
@@ -100,14 +99,14 @@ class Rank:
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        """Let a stream be the current one."""
+        """Make a stream current."""
         before, self.stream = self.stream, stream
         yield
         self.stream = before
 
     def note(self, reads: Addresses = NOWHERE, writes: Addresses = NOWHERE) -> None:
-        """Note that bytes are read and written on the current stream. Raises MismatchError for
-        those of nobody."""
+        """Record reads and writes of bytes on the current stream. Raises MismatchError for unowned
+        bytes."""
         self.stream.lane.add(self._access(reads, writes), self.said)
 
     def _access(self, reads: Addresses = NOWHERE, writes: Addresses = NOWHERE) -> Access:
@@ -118,13 +117,13 @@ class Rank:
         return Access(reads, writes)
 
     def write(self, tensor: Any, bits: Bits) -> None:
-        """Give a tensor other values, as its owner."""
+        """Write other values into a tensor, like its owner."""
         self.note(writes=every(tensor))
         fill(tensor, bits)
 
     def read(self, tensor: Any, bits: Bits, whole: Bits, name: str) -> None:
-        """Read a tensor that is to have these bits, part of a `whole`, as its owner; `name`: what
-        it is called."""
+        """Read a tensor that must have these bits, part of a `whole`, like its owner; `name`: its
+        name in messages."""
         self.note(reads=every(tensor))
         try:
             compare.same_bits(name, to_bits(tensor), bits, whole)
@@ -132,7 +131,7 @@ class Rank:
             self.faults.append(error)
 
     def turn(self, *name: Any) -> tuple[Any, ...]:
-        """Return a name with how often it was asked for before."""
+        """Return a name with the count of its earlier uses."""
         self._counts[name] += 1
         return (*name, self._counts[name])
 
@@ -143,14 +142,14 @@ class Rank:
         self.of.together.all_gather(name, self.number, None)
 
     def send(self, part: Any, to: int) -> Any:
-        """Send bytes once what the stream has so far is over; return what waits for that."""
+        """Send bytes after the stream's events so far; return a wait handle."""
         name = self.turn("sent", self.number, to)[1:]
         lane = self._message(self._access(reads=every(part)), Tell(name))
         self.of.together.give(name, self.number, part.clone())
         return SimpleNamespace(wait=lambda: self._wait(lane))
 
     def receive(self, part: Any, of: int) -> Any:
-        """Receive bytes; return what waits for them."""
+        """Receive bytes; return a wait handle."""
         name = self.turn("received", of, self.number)[1:]
         lane = self._message(Take(name), self._access(writes=every(part)))
 
@@ -175,19 +174,19 @@ class Rank:
         self.stream.lane.wait(lane, self.said)
 
     def watch(self, name: str, tensor: Any) -> Any:
-        """Return a tensor, whose bytes are watched from now on, and which stays where it is."""
+        """Return a tensor whose bytes are watched from now on, and which keeps its address."""
         if self.of.noted and tensor.numel():
             self.memory.append(Watched(f"{name} of rank {self.number}", *extent_of(tensor)))
         self._kept.append(tensor)
         return tensor
 
     def made(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return this many elements that are watched."""
+        """Return this many watched elements."""
         return self.watch(name, EMPTY(size, dtype=dtype))
 
     def symmetric(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return this many elements of symmetric memory, with as much behind them as before any
-        rank's, where a wrong offset does no harm."""
+        """Return this many elements of symmetric memory, with as much space behind them as before
+        any rank's, so that a wrong offset is harmless."""
         line = SYMMETRIC_LINE // dtype.itemsize
         skipped = line * (1 + 3 * self.number % 4)
         whole = EMPTY(skipped + size + 4 * line, dtype=dtype)
@@ -199,7 +198,8 @@ class Rank:
 
 
 class Ranks:
-    """So many ranks. `noted`: whether what they do to memory is noted, byte by byte."""
+    """The given number of ranks. `noted`: whether their memory accesses are recorded, byte by
+    byte."""
 
     def __init__(self, count: int, *, noted: bool = True) -> None:
         self.count, self.noted, self.together = count, noted, Together(count)
@@ -208,7 +208,7 @@ class Ranks:
         self._owned: tuple[int, Any, Any] = (0, NOWHERE, NOWHERE)
 
     def run(self, function: Callable[[Rank], None]) -> None:
-        """Run a function on every rank, and check the order of what they do, and values. Raises
+        """Run a function on every rank, and check the order of accesses, and values. Raises
         MismatchError."""
         with ThreadPoolExecutor(self.count) as pool:
             done = [pool.submit(self._run, function, rank) for rank in self._ranks]
@@ -237,11 +237,11 @@ class Ranks:
 
     @property
     def me(self) -> Any:
-        """The rank of this thread, None of others."""
+        """The rank of this thread, None for others."""
         return getattr(self._local, "rank", None)
 
     def check_owned(self, addresses: Addresses, said: str) -> None:
-        """Raise MismatchError for bytes that no rank has."""
+        """Raise MismatchError for bytes that no rank owns."""
         memory = self._all("memory")
         if self._owned[0] != len(memory):
             ends = sorted((each.start, each.stop) for each in memory)

@@ -1,4 +1,4 @@
-"""Run an emitted Triton module of a relayout in Triton's interpreter. In a worker only."""
+"""Run an emitted Triton module of a relayout in Triton's interpreter. Used in workers only."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ POISON = 0xA5
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module in one process, into results of its own and of a caller, between views,
-    and as ranks do it; the names of the checks passed."""
+    """Execute the module in one process, into its own results and a caller's, between views, and as
+    ranks do; return the names of the checks passed."""
     padding = case.padding()
     for number, (given, wanted) in enumerate(case.runs()):
         tensors = _tensors(given, case.dtype, module.source_shape)
@@ -47,8 +47,8 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 
 def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, ...]]) -> Tensors:
-    """Return fresh tensors of what devices have, sorted by device id; those without elements of the
-    shape that the module gives them."""
+    """Return fresh tensors of the devices' data, sorted by device id; those without elements have
+    the module's shape."""
 
     def made(name: str, device: int, bits: Any) -> Any:
         return to_torch(bits if bits.size else bits.reshape(shape_of(name, device)), dtype)
@@ -75,7 +75,7 @@ def _poisoned(
     wanted: Held,
     padding: Any,
 ) -> None:
-    """Check that `out` is filled, and left as it is where it has padding."""
+    """Check that `out` is filled, with its padding unchanged."""
     out = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     for x in itertools.chain(*out.values()):
         memory.allow(x)
@@ -93,8 +93,8 @@ def _views(
     wanted: Held,
     padding: Any,
 ) -> None:
-    """Check the same of views, dimensions in another order with gaps between rows, as inputs and as
-    `out`; the gaps stay as they are."""
+    """Check the same for views, with permuted dimensions and gaps between rows, as inputs and as
+    `out`; the gaps must stay unchanged."""
     blank = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     sides, whole = [], []
     for side in (tensors, blank):
@@ -116,7 +116,7 @@ def _views(
 
 
 def _view(x: Any) -> tuple[Any, Any]:
-    """Return a view with the elements of a tensor, and the tensor that it is a view of, of ones
+    """Return a view with the elements of a tensor, and its base tensor, filled with ones
     elsewhere."""
     around = guarded(torch.empty([size + 1 for size in reversed(x.shape)], dtype=x.dtype))
     around.view(_bits_of(x)).fill_(1)
@@ -126,7 +126,7 @@ def _view(x: Any) -> tuple[Any, Any]:
 
 
 def _bits_of(x: Any) -> Any:
-    """Return the integers as wide as the elements of a tensor."""
+    """Return integers of the same width as a tensor's elements."""
     return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
 
 
@@ -141,7 +141,7 @@ def _blank(case: RelayoutCase, wanted: Held) -> Held:
 def _compare_filled(
     case: RelayoutCase, results: Tensors, wanted: Held, padding: Any, what: str
 ) -> None:
-    """Raise MismatchError unless buffers of poison have what is wanted, and poison for padding."""
+    """Raise MismatchError unless poisoned buffers have the expected data, and poison in padding."""
     with compare.said_of(what):
         for name, each in _held(results, wanted).items():
             for device, bits in each.items():
@@ -158,7 +158,7 @@ def _poison(case: RelayoutCase, bits: Any) -> Any:
 
 
 def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors: Tensors) -> Held:
-    """Return the results of ranks, one after another; a stand-in hands messages over."""
+    """Return the results of ranks in sequence; a stand-in delivers messages."""
     sources = sorted(case.source.device_ids)
     given = {
         device: {name: tensors[name][number] for name in module.SOURCE}

@@ -1,8 +1,8 @@
-"""Calls that ranks remember, between others: each with tensors that were there before on some ranks
-and are new on others, after memory that they share has become another. In a worker only.
+"""Mixed remembered and new calls: each with tensors seen before on some ranks and new on others,
+after changes of shared memory. Used in workers only.
 
-A call that a rank remembers goes the way that it went before. So does a new one of another rank
-only if all that was found out before is forgotten whenever something of it changes.
+A remembered call uses its previous transport. A new call of another rank agrees only if cached
+facts are dropped whenever something they depend on changes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MORE = 1 << 12
 
 
 class MixedCall(NamedTuple):
-    """One call: names of the source shard and of the result, on even ranks and on odd ones, and
-    what all ranks do before. "new": memory of the module's."""
+    """One call: names of the source shard and of the result, on even and on odd ranks, and a
+    preparation on all ranks. "new": the module's own memory."""
 
     even: tuple[str, str]
     odd: tuple[str, str]
@@ -58,7 +58,7 @@ PUSHED = (
 
 
 def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
-    """Make the calls of each script on ranks of their own. Raises MismatchError."""
+    """Make the calls of each script on separate ranks. Raises MismatchError."""
     host = module._HOST
     check_script(module, values, EXCHANGED, "exchange", noted=noted)
     if "symmetric_source" not in module.__all__:
@@ -74,7 +74,7 @@ def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
 
 
 def _check_refused(module: Any) -> None:
-    """Raise MismatchError for a module that has memory for results, though others do not write
+    """Raise MismatchError for a module that offers memory for results although others do not write
     them."""
     try:
         module.symmetric_result()
@@ -93,7 +93,7 @@ def check_script(
 
 
 class _Remembering:
-    """Who calls a module on a rank, with tensors by name."""
+    """A rank's caller, with tensors by name."""
 
     def __init__(self, module: Any, values: Values, rank: Rank, transport: str) -> None:
         self._module, self._values, self._rank = module, values, rank
@@ -132,7 +132,7 @@ class _Remembering:
 
 
 def _grow(module: Any, rank: Rank) -> None:
-    """Let memory that modules share become larger, as a module of larger shards does."""
+    """Enlarge the memory that modules share, as a module with larger shards does."""
     inside = modules_beside(module)
     shared = next(vars(each)["shared"] for each in inside if "shared" in vars(each))
     place = shared(rank).workspace

@@ -1,7 +1,8 @@
-"""Casts to narrow floats in Triton's interpreter, rounded to nearest as on a GPU. In a worker only.
+"""Casts to narrow floats in Triton's interpreter, rounded to nearest as on a GPU. Used in workers
+only.
 
-The interpreter (triton 3.7.1, 3.9.0) does not carry from the fraction into the exponent when it
-rounds to a float8, so that 7.9 becomes 4 in float8_e4m3fn, and it truncates to bfloat16.
+The interpreter (triton 3.7.1, 3.9.0) does not carry from the fraction into the exponent when
+rounding to a float8, so 7.9 becomes 4 in float8_e4m3fn, and it truncates to bfloat16.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _KINDS = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch
 
 @contextmanager
 def rounded_to_nearest() -> Iterator[None]:
-    """Make casts of float32, inside, round to nearest, ties to even; those to a float8 saturate, as
-    the instructions `cvt.rn.satfinite` of an NVIDIA GPU do."""
+    """Make casts of float32, inside, round to nearest, ties to even; those to a float8 saturate,
+    like the instructions `cvt.rn.satfinite` of NVIDIA GPUs."""
     with patch.object(interpreter, "_convert_float", _rounding(interpreter._convert_float)):
         yield
 
 
 def _rounding(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `original`, but for casts of float32 to a type of `_KINDS`."""
+    """Return `original`, except for casts of float32 to a type in `_KINDS`."""
 
     def convert(data: Any, source: Any, target: Any, mode: Any) -> Any:
         kind = _KINDS.get(target.name)

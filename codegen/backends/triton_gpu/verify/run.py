@@ -1,4 +1,4 @@
-"""Run an emitted Triton module in Triton's interpreter, on the CPU. Imported in a worker only.
+"""Run an emitted Triton module in Triton's interpreter, on the CPU. Imported only in workers.
 
 `TRITON_INTERPRET=1` must be set before this is imported.
 """
@@ -54,7 +54,7 @@ CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane; the names of the checks passed."""
+    """Execute the module on every bit plane; return the names of the checks passed."""
     for number, execution in enumerate(runs(case, as_bits)):
         _run_once(module, case, execution, FEW if number % 2 else None)
     if case.derivative:
@@ -63,13 +63,13 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     pushed = _push(module, case, execution)
     bounded = _bounded(module, case)
     derivative = ("derivative",) if case.derivative else ()
-    # Last, so that what running it shows is said in those words.
+    # Last, so that faults found by running it are reported first.
     copies = check_copies(compare.named(module, "_HOST").phases)
     return (*CHECKS, *bounded, *derivative, *pushed, *copies, *check_among_ranks(module, case))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Check sums that are rounded, where there are any: how far off they are, and replicas."""
+    """Check rounded sums, if any: their error, and replicas."""
     if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:
         return ()
     terms = as_bits(random_terms(case), case.dtype)
@@ -83,9 +83,9 @@ def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the checks that a module passes at full size, moving nothing: some programs of its
-    launches, unless the mesh is too large for these, and all that its kernel copies."""
-    # What a kernel stores of terms that it reduces is nothing that it has loaded.
+    """Return the checks that a module passes at full size without moving data: a sample of its
+    programs, unless the mesh is too large for these, and all its kernel's copies."""
+    # A kernel that reduces terms stores values that it has not loaded.
     sampled = len(case.devices()) <= MAX_DEVICES and not reduces(case)
     if sampled:
         sample(module, case)
@@ -94,7 +94,7 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute the module of a group on every bit plane of every member; the checks passed."""
+    """Execute a group's module on every bit plane of every member; return the checks passed."""
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     planes = compare.runs_of_each(group.members)
     for number in range(max(map(len, planes))):
@@ -135,17 +135,17 @@ class _Move:
         return {f"{self.label}device {device}": tensor for device, tensor in tensors.items()}
 
     def results(self, outputs: Sequence[Any]) -> dict[int, Any]:
-        """Return what the module returned, by device."""
+        """Return the module's results, by device."""
         compare.expect(f"{self.label}results", len(outputs), len(self.expected))
         return dict(zip(sorted(self.expected), outputs, strict=True))
 
     def stored(self, results: dict[int, Any]) -> dict[str, Any]:
-        """Return what kernels store: all but terms without a value, which torch fills."""
+        """Return the results that kernels store: all except missing terms, which torch fills."""
         empty = without_value(self.case)
         return self.named({device: t for device, t in results.items() if device not in empty})
 
     def check_results(self, results: dict[int, Any]) -> None:
-        """Check that results are what the oracle says."""
+        """Compare results with the oracle."""
         for name, result in self.named(results).items():
             compare.expect(f"{name}: dtype of the result", str(result.dtype), _name(self.case))
         bits = {device: to_bits(result) for device, result in results.items()}
@@ -153,7 +153,7 @@ class _Move:
             compare.results(self.execution, bits, self.expected)
 
     def check_inputs(self) -> None:
-        """Check that inputs are as they were."""
+        """Check that inputs are unchanged."""
         for device, tensor in self.inputs.items():
             if not np.array_equal(to_bits(tensor), self.given[device]):
                 raise MismatchError(f"{self.label}device {device}: its input shard was changed")
@@ -168,7 +168,7 @@ def _run_once(module: ModuleType, case: Case, execution: Run, programs: int | No
 
 
 def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
-    """Let every device push its tiles, where a kernel does that; the name of the check."""
+    """Let every device push its tiles, if a kernel does that; return the check's name."""
     phases = compare.named(module, "_HOST").phases
     host, programs = phases[-1], (None, FEW)
     if "push" not in host.features:
@@ -193,7 +193,7 @@ def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
 
 
 def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
-    """Move tensors under observation and judges results, inputs and memory."""
+    """Move tensors under observation, and check results, inputs and memory."""
     inputs = {name: t for move in moves for name, t in move.named(move.inputs).items()}
     dtypes = {move.case.dtype for move in moves}
     dtype = "bool" if "bool" in dtypes else moves[0].case.dtype
@@ -248,5 +248,5 @@ def _name(case: Case) -> str:
 
 
 def _poison(dtype: str, which: int) -> int:
-    """Return the byte that fresh memory is filled with; no safe value looks like either poison."""
+    """Return the fill byte of fresh memory; no safe value resembles either poison."""
     return which if dtype == "bool" else (0xFF, 0x00)[which]

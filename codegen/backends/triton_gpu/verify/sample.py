@@ -1,10 +1,10 @@
-"""Some programs of a Triton module at full size, with no memory behind its tensors.
+"""A sample of a Triton module's programs at full size, with no memory behind its tensors.
 
-The kernels copy: what they store they have loaded, unchanged. So their addresses say all: where a
-program stores an element of the tensor, it must have loaded that element. Shards are reserved
-address space that is never touched, and of each launch a few programs are run: the first, the last
-and some between. This reaches what a small twin cannot: offsets beyond 32 bits, tiles of many
-blocks. Imported in a worker only.
+The kernels store values exactly as loaded. So addresses suffice: a program that stores an element
+of the tensor must have loaded that element. Shards are reserved address space that is never
+accessed, and a few programs of each launch are run: the first, the last and some in between. This
+covers cases that a small twin cannot: offsets beyond 32 bits, tiles of many blocks. Imported only
+in workers.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ def sample(module: ModuleType, case: Case) -> None:
 
 
 def _reserved(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    """Return a tensor whose memory is reserved only; it takes none until it is touched."""
+    """Return a tensor whose memory is only reserved, using none until it is accessed."""
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return _EMPTY(tuple(shape), dtype=dtype)
-    # Private memory that cannot be written to counts against no limit, however large it is.
+    # Private read-only memory counts against no limit, however large it is.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of memory that cannot be written to
+        warnings.simplefilter("ignore")  # torch warns about read-only memory
         return torch.frombuffer(memory, dtype=dtype).reshape(tuple(shape))
 
 
 class _Copies:
-    """While entered, launches run a few programs, whose loads and stores are recorded, not made."""
+    """While entered, launches run a few programs whose loads and stores are recorded, not made."""
 
     def __init__(self) -> None:
         self._programs = random.Random(0)
@@ -99,7 +99,7 @@ class _Copies:
             raise MismatchError(self._fault) from None
 
     def reserve(self, shape: Sequence[int], dtype: torch.dtype) -> Any:
-        """Return a tensor that kernels may name but not touch."""
+        """Return a tensor that kernels may address but not access."""
         tensor = _reserved(shape, dtype)
         self._reserved.append(tensor)
         return tensor
@@ -127,7 +127,7 @@ class _Copies:
 
     def _launch(self) -> Callable[..., None]:
         def launch(executor: Any, *args: Any, **options: Any) -> None:
-            del options  # such as how many warps there are
+            del options  # such as the number of warps
             self._arguments = [value for value in args if self._is_real(value)]
             scope = interpreter._patch_lang(executor.fn)
             try:
@@ -138,7 +138,7 @@ class _Copies:
         return launch
 
     def _run(self, executor: Any, named: Mapping[str, Any]) -> None:
-        """Run some programs of a launch, as `GridExecutor.__call__` runs all of them."""
+        """Run some programs of a launch, like `GridExecutor.__call__` runs all."""
         arguments = {
             name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
             for name, value in named.items()

@@ -1,6 +1,6 @@
-"""What stands in for torch.distributed, symmetric memory and GPUs while ranks are threads.
+"""Stand-ins for torch.distributed, symmetric memory and GPUs while ranks are threads.
 
-In a worker only.
+Used in workers only.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Replaced = tuple[Any, str, Any]
 
 
 class StandIns:
-    """What some ranks have in place of a group and a driver. `on_gpus`: whether tensors are on GPUs
-    to the module; `by_pairs`: whether GPUs can send to each other; `kernels`: on how many ranks
-    listed rows are copied by the kernel, which takes long, and not by torch."""
+    """The stand-ins for a group and a driver on some ranks. `on_gpus`: whether tensors appear to be
+    on GPUs; `by_pairs`: whether GPUs can send to each other; `kernels`: the number of ranks on
+    which the kernel, which is slow, copies listed rows rather than torch."""
 
     def __init__(
         self, ranks: Ranks, *, on_gpus: bool, by_pairs: bool = True, kernels: int = 0
@@ -45,7 +45,7 @@ class StandIns:
 
     @contextmanager
     def of(self, module: Any) -> Iterator[None]:
-        """Stand in for what a module uses, which it has imported by then."""
+        """Install stand-ins for the names that a module uses and has imported by now."""
         getattr(module._HOST, "processes", None)
         inside = modules_beside(module)
         replaced = [
@@ -59,14 +59,14 @@ class StandIns:
             replaced.append((listed, "copier", self._copier(listed.copier)))
         for push in {vars(each)["Push"] for each in inside if "Push" in vars(each)}:
             replaced.append((push, "pusher", self._pusher(inside)))
-        if self._on_gpus:  # where a kernel asserts, which comes after what it waits for
+        if self._on_gpus:  # where a kernel asserts, after its wait
             wires = {vars(each)["Wire"] for each in inside if "Wire" in vars(each)}
             replaced += [(wire, "check", lambda *given: None) for wire in wires]
         with replacing([*replaced, *self._driver(), *self._group()]):
             yield
 
     def _names(self) -> dict[str, Callable[[Any], Any]]:
-        """Return what becomes of names of support modules."""
+        """Return the replacements for names of support modules."""
         names: dict[str, Callable[[Any], Any]] = {
             "symmetric_memory": lambda _: self._symmetric(),
             "unpacked": self._unpacked,
@@ -79,12 +79,12 @@ class StandIns:
 
     @property
     def _has_kernels(self) -> bool:
-        """Whether the rank of this thread is one of those on which kernels run."""
+        """Whether kernels run on the rank of this thread."""
         number: int = self._ranks.me.number
         return number < self._kernels
 
     def _symmetric(self) -> Any:
-        """Return what stands in for torch's symmetric memory."""
+        """Return the stand-in for torch's symmetric memory."""
         return SimpleNamespace(
             get_backend=lambda home: "CUDA",
             empty=lambda size, dtype, device: self._ranks.me.symmetric(
@@ -109,7 +109,7 @@ class StandIns:
         ]
 
     def _group(self) -> list[Replaced]:
-        """Return what stands in for torch.distributed."""
+        """Return the stand-in for torch.distributed."""
         kind = "cpu:gloo,cuda:nccl" if self._by_pairs else "cpu:gloo,cuda:gloo"
         named: dict[str, Any] = {
             "get_rank": lambda group: group.number,
@@ -138,7 +138,7 @@ class StandIns:
         return FILL(tensor, value)
 
     def _unpacked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `unpacked`, which notes what torch reduces, as well."""
+        """Return `unpacked` that also records torch's reductions."""
 
         @contextmanager
         def unpacked(moves: Any, outs: Any, receiver: int) -> Iterator[Any]:
@@ -151,7 +151,7 @@ class StandIns:
         return unpacked
 
     def _pusher(self, inside: Sequence[Any]) -> Callable[..., Any]:
-        """Return `Push.pusher` by boxes: kernels that push are run elsewhere, one after another."""
+        """Return `Push.pusher` by boxes: pushing kernels run elsewhere, in sequence."""
         listing = next(vars(each) for each in inside if "entries_of" in vars(each))
 
         def pusher(
@@ -180,7 +180,7 @@ class StandIns:
         return pusher
 
     def _copier(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Listed.copier`, which notes the bytes of entries before it copies them."""
+        """Return `Listed.copier` that records the bytes of entries before it copies them."""
 
         def copier(listed: Any, sources: Any, targets: Any, programs: Any = None) -> Any:
             copy = original(listed, sources, targets, programs)
@@ -207,7 +207,7 @@ class StandIns:
 
 @contextmanager
 def replacing(replaced: Sequence[Replaced]) -> Iterator[None]:
-    """Let attributes of objects be others, inside."""
+    """Replace attributes of objects, inside."""
     with ExitStack() as patches:
         for owner, name, stand_in in replaced:
             patches.enter_context(patch.object(owner, name, stand_in))
@@ -215,13 +215,13 @@ def replacing(replaced: Sequence[Replaced]) -> Iterator[None]:
 
 
 def modules_beside(module: Any) -> list[Any]:
-    """Return the modules that an emitted one was loaded with, itself among them."""
+    """Return the modules loaded with an emitted one, itself included."""
     root = module.__name__.split(".")[0] + "."
     return [each for name, each in [*sys.modules.items()] if name.startswith(root)]
 
 
 def _rendezvous(held: Any, group: Rank) -> Any:
-    """Return the handle of memory, whose allocations begin before it."""
+    """Return the handle of memory whose allocation begins before it."""
     _, place = group.turn("rendezvous")
     return SimpleNamespace(
         buffer_ptrs=group.all_gather(held.untyped_storage().data_ptr()),
@@ -248,5 +248,5 @@ def _asked(op: str, tensor: Any, *, group: Rank, group_peer: int) -> Any:
 
 
 def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
-    """Return `Listed.__init__` for where there is no GPU."""
+    """Return `Listed.__init__` for a machine without a GPU."""
     return lambda listed, entries, device, *kernel: original(listed, entries, "cpu", *kernel)

@@ -1,4 +1,4 @@
-"""Time Triton modules on the GPUs of this host, a process for each. In a worker only."""
+"""Time Triton modules on the GPUs of this host, one process for each. Used in workers only."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Call = Callable[[], Any]
 
 
 def hardware() -> Hardware:
-    """Return the GPUs that torch has."""
+    """Return torch's GPUs."""
     count = torch.cuda.device_count()
     return Hardware(torch.cuda.get_device_name(0) if count else "no GPU", count)
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return the seconds of calls of a module, of its slowest rank each, after one whose result the
-    oracle has compared. Raises CannotTimeError where there are too few GPUs, and for a matmul whose
+    """Return the seconds of a module's calls, each on its slowest rank, after one whose result
+    matched the oracle. Raises CannotTimeError if there are too few GPUs, and for a matmul whose
     result no rank can compare."""
     del module  # each rank has its own
     here, count = hardware(), len(case.devices())
@@ -51,7 +51,7 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
 
 
 def by_ranks(case: Case | MatmulCase, device: str) -> list[float]:
-    """Return what `timed` does, by ranks on devices of a type."""
+    """Return the result of `timed`, by ranks on devices of a type."""
     if isinstance(case, MatmulCase) and case.placements[2].unreduced:
         raise CannotTimeError("its result is a sum of what ranks have, which none can compare")
     count = len(case.devices())
@@ -109,7 +109,7 @@ def _done(device: str) -> None:
 def _reshard(
     module: ModuleType, case: Case, number: int, home: torch.device
 ) -> tuple[Call, Bits | None]:
-    """Return the call of a reshard on a device, and its right result."""
+    """Return a call of a reshard on a device, and its expected result."""
     run = next(runs(case, as_bits))
     given = own_terms(case.source, case.source_array, run.given).get(number)
     shard = None if given is None else to_torch(given, case.dtype).to(home)
@@ -120,8 +120,8 @@ def _reshard(
 def _matmul(
     module: ModuleType, case: MatmulCase, number: int, home: torch.device
 ) -> tuple[Call, Bits | None]:
-    """Return the call of a matmul on a device, and its right result: that of operands of which
-    every sum is exact."""
+    """Return a call of a matmul on a device, and its expected result, with operands whose sums are
+    exact."""
     product = next(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 0))
     operands = [
         to_torch(_shard(place, as_bits(values, case.dtype), number), case.dtype).to(home)

@@ -1,6 +1,6 @@
-"""Threads of which one runs at a time, until it waits for another. In a worker only.
+"""Threads that run one at a time, until one waits for another. Used in workers only.
 
-So the order in which they do things is the same in every run, and it is seen when all wait.
+So their order is the same in every run, and a deadlock is detected.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 
 class StuckError(BaseException):
-    """Every thread that has not ended waits for another one.
+    """Every running thread waits for another one.
 
-    No Exception: nobody is to handle it but the one who started the threads.
+    It is not an Exception: only the code that started the threads should handle it.
     """
 
 
 class Together:
-    """So many threads, by number, and what they give one another, by name. Each calls `enter`
-    before anything else, and `leave` in the end."""
+    """Numbered threads, and the values they exchange, by name. Each calls `enter` first, and
+    `leave` at the end."""
 
     def __init__(self, count: int) -> None:
         self._turns = [threading.Semaphore(number == 0) for number in range(count)]
@@ -29,25 +29,25 @@ class Together:
         self._given: dict[Hashable, dict[int, Any]] = defaultdict(dict)
 
     def enter(self, number: int) -> None:
-        """Wait for the first turn of a thread."""
+        """Wait for the thread's first turn."""
         self._turns[number].acquire()
 
     def leave(self, number: int) -> None:
-        """Be gone: others wait for this thread in vain."""
+        """Leave; others that wait for this thread then fail."""
         self._alive.remove(number)
         self._pass_on(number)
 
     def give(self, name: Hashable, number: int, value: Any) -> None:
-        """Give a value to those that take it; `number`: that of the thread."""
+        """Give a value to its takers; `number`: the giver's."""
         self._given[name][number] = value
 
     def take(self, name: Hashable, number: int, giver: int) -> Any:
-        """Return what another thread gives by this name, once it is there. Raises StuckError."""
+        """Return another thread's value of this name, once it is there. Raises StuckError."""
         self._wait(number, lambda: giver in self._given[name])
         return self._given[name][giver]
 
     def all_gather(self, name: Hashable, number: int, value: Any) -> list[Any]:
-        """Return what all threads give by this name, once it is there. Raises StuckError."""
+        """Return all threads' values of this name, once they are there. Raises StuckError."""
         self.give(name, number, value)
         self._wait(number, lambda: len(self._given[name]) == len(self._turns))
         return [self._given[name][each] for each in range(len(self._turns))]
@@ -63,7 +63,7 @@ class Together:
         del self._waits[number]
 
     def _pass_on(self, number: int) -> None:
-        """Let the next thread run that can; where none can, all of them, to be told."""
+        """Let the next thread run that can; if none can, wake all to report it."""
         count = len(self._turns)
         for other in sorted(self._alive, key=lambda each: (each - number - 1) % count):
             if other not in self._waits or self._waits[other]():

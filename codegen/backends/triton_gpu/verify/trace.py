@@ -1,7 +1,7 @@
-"""What an emitted pull kernel copies on a device, without data: its text is run on plain integers.
+"""The copies of an emitted pull kernel on a device, without data: its code runs on plain integers.
 
-Stand-ins for `triton.language` and for the copy of rows note what the kernel calls that with. It
-costs no memory, so it works at full size.
+Stand-ins for `triton.language` and for the copy of rows record the kernel's arguments. It costs no
+memory, so it works at full size.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ COPIES = ("copy_rows", "copy_some_lines")
 
 
 class RowCopy(NamedTuple):
-    """Rows of a block of a tile, in elements: out of which source shard, where the first row
-    begins in it and in the target shard, how many rows, how long and how far apart; which of
-    COPIES copies them, or `rows_at` where they are reduced."""
+    """Rows of a block of a tile, in elements: the source shard, the start of the first row in it
+    and in the target shard, the number, length and distance of rows; and the function in COPIES
+    that copies them, or `rows_at` if they are reduced."""
 
     sender: int
     read: int
@@ -36,10 +36,10 @@ class RowCopy(NamedTuple):
 
 
 def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
-    """Return what one program of the kernel copies on a device: nothing, or a block of one shard;
-    where terms are reduced, a block of several shards, in the order in which that is done.
+    """Return the copies of one program of the kernel on a device: none, or a block of one shard;
+    for reduced terms, a block of several shards, in order.
 
-    Raises MismatchError for a kernel that cannot be run so, and for one that stores twice.
+    Raises MismatchError for a kernel that cannot run this way, and for one that stores twice.
     """
     stored: list[tuple[RowCopy, ...]] = []
     kernel = host.kernel.fn
@@ -72,14 +72,14 @@ def _position(peers: object, position: int, out: object, block: object) -> int:
 
 
 class _TargetRows:
-    """Where a block of rows lies in the target shard."""
+    """The place of a block of rows in the target shard."""
 
     def __radd__(self, out: int) -> _TargetRows:
         return self
 
 
 class _SourceRows:
-    """Where a block of rows lies in source shards, added to the position of one."""
+    """The place of a block of rows in source shards, added to a shard's position."""
 
     def __init__(self, given: dict[str, int]) -> None:
         self._given = given
@@ -89,7 +89,7 @@ class _SourceRows:
 
 
 class _TermRows:
-    """Blocks of rows that are reduced, in order."""
+    """Reduced blocks of rows, in order."""
 
     def __init__(self, copies: tuple[RowCopy, ...] = ()) -> None:
         self.copies = copies
@@ -98,7 +98,7 @@ class _TermRows:
         return _TermRows(self.copies + other.copies)
 
     def to(self, kind: object) -> _TermRows:
-        """Return the same, whatever the type of its elements."""
+        """Return the same; the element type does not matter."""
         del kind
         return self
 
@@ -108,7 +108,7 @@ _WRITE, _INSIDE = _TargetRows(), object()
 
 
 class _PlainLanguage:
-    """Stands in for `triton.language`; notes what is stored."""
+    """Stands in for `triton.language` and records stores."""
 
     int32 = int64 = int
 
@@ -121,12 +121,12 @@ class _PlainLanguage:
         return self._program
 
     def num_programs(self, axis: int) -> int:
-        """Return more than there are blocks: each program takes one."""
+        """Return more than the number of blocks, so that each program takes one."""
         del axis
         return ONE_EACH
 
     def cast(self, value: int, kind: object) -> int:
-        """Return a value, as wide as any."""
+        """Return a value unchanged."""
         del kind
         return value
 
@@ -135,18 +135,18 @@ class _PlainLanguage:
         return one if test else other
 
     def copy(self, by: str, sender: int, out: object, **given: int) -> None:
-        """Note a copy by one of COPIES."""
+        """Record a copy by a function in COPIES."""
         del out
         self.note((_copied(by, sender, given),))
 
     def note(self, copies: tuple[RowCopy, ...]) -> None:
-        """Note copies, unless they are of nothing."""
+        """Record copies unless they are empty."""
         if copies and min(copies[0].rows, copies[0].columns) > 0:
             self._stored.append(copies)
 
 
 class _ReducingLanguage(_PlainLanguage):
-    """Stands in for what kernels that reduce terms use of it, too."""
+    """Stand-ins for further names used by reducing kernels."""
 
     static_range = range
     float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float
@@ -159,19 +159,19 @@ class _ReducingLanguage(_PlainLanguage):
         return _TermRows()
 
     def read_once(self, term: _TermRows, mask: object) -> _TermRows:
-        """Return what is loaded of a term."""
+        """Return the loaded part of a term."""
         self._check(mask)
         return term
 
     def maximum(self, total: _TermRows, term: _TermRows, propagate_nan: None = None) -> _TermRows:
-        """Return what is reduced, with one term more."""
+        """Return the reduction with one more term."""
         del propagate_nan
         return total + term
 
     minimum = maximum
 
     def store(self, place: object, total: _TermRows, mask: object) -> None:
-        """Note what is reduced, and stored."""
+        """Record a stored reduction."""
         self._check(mask)
         if place is not _WRITE:
             raise ValueError("what is reduced is not stored where its block lies")

@@ -1,9 +1,8 @@
-"""How busy links are over time, by the order in which kernels copy tiles, against the plan's order.
+"""Load of links over time under the kernels' order of tiles, compared with the plan's.
 
-All devices begin at once, and copy their tiles turn by turn: a turn takes as long as the sender
-that gives most in it. The plan's order is derived here from the pieces that it sends: along each
-dimension a device begins with another of the source shards that its target shard meets, by the
-number of its own source shard, and ends with its own where that can be.
+All devices begin at once and copy their tiles turn by turn: a turn takes as long as its busiest
+sender. The plan's order is derived here from the plan's pieces: along each dimension a device
+begins with a source shard chosen by the number of its own, and ends with its own if possible.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ def extents(box: Box) -> Box:
 
 
 class Turns:
-    """Elements that each sender gives to other devices, turn by turn."""
+    """Elements that each sender sends to other devices, by turn."""
 
     def __init__(self) -> None:
         self._given: dict[int, Counter[int]] = {}
 
     def add(self, turn: int, sender: int, elements: int) -> None:
-        """Note what a sender gives in a turn."""
+        """Record a sender's elements in a turn."""
         self._given.setdefault(turn, Counter())[sender] += elements
 
     @property
     def longest(self) -> int:
-        """The elements of the busiest sender of each turn, in all."""
+        """The elements of each turn's busiest sender, summed."""
         return sum(max(given.values()) for given in self._given.values())
 
 
 def check_turns(host: Any, copied: Turns) -> bool:
     """Raise MismatchError if links are busy for longer than in the plan's order; return whether
-    that is known."""
+    that order is known."""
     if not _is_numbered(host.exchange):
         return False
     _check_longest(copied, planned_turns(host.exchange))
@@ -52,10 +51,10 @@ def check_turns(host: Any, copied: Turns) -> bool:
 
 
 def check_listed_turns(host: Any) -> None:
-    """Check in which order the kernel of a group reads the shards of each tensor: a device begins
-    with the shard after its own, or, if it has none, with that of its number, and goes round.
+    """Check the order in which a group's kernel reads each tensor's shards: a device begins with
+    the shard after its own or, without one, with that of its number, and continues round.
 
-    Raises MismatchError, with the tensor, where links are busy for longer than in that order.
+    Raises MismatchError, with the tensor, if links are busy for longer than in that order.
     """
     count = len(host.exchange.source.ids)
     tensors = range(len(host.names))
@@ -80,7 +79,7 @@ def check_listed_turns(host: Any) -> None:
 
 
 def _add_others(turns: Turns, order: Sequence[tuple[int, int]], own: int) -> None:
-    """Note what the senders of a device give it, one after another, but for its own shard."""
+    """Record the sends to a device in sequence, except from itself."""
     for turn, (sender, elements) in enumerate(order):
         if sender != own:
             turns.add(turn, sender, elements)
@@ -96,7 +95,7 @@ def _check_longest(copied: Turns, expected: Turns) -> None:
 
 def _is_numbered(exchange: Any) -> bool:
     """Return whether boxes number all source shards, which empty ones do not, and positions of
-    receivers are positions of the source mesh."""
+    receivers are source mesh positions."""
     positions = range(len(exchange.source.ids))
     held = (math.prod(extents(exchange.source.box(position))) for position in positions)
     return len(exchange.target.ids) <= len(positions) and all(held)
@@ -115,7 +114,7 @@ def planned_turns(exchange: Any) -> Turns:
 
 
 class _Order:
-    """In which turn a receiver reads a source shard."""
+    """The turn in which a receiver reads a source shard."""
 
     def __init__(self, exchange: Any) -> None:
         self._exchange = exchange
@@ -138,7 +137,7 @@ class _Order:
         return box[2 * len(self._exchange.hidden) :]
 
     def turn(self, receiver: int, sender: int) -> int:
-        """Return the turn in which a receiver reads its tile of a sender's shard."""
+        """Return the turn in which a receiver reads a sender's tile."""
         found = 0
         ends = self._numbers(sender), self._firsts[receiver], self._numbers(receiver)
         for number, first, own, shift, count in zip(*ends, self._shifts, self._counts, strict=True):
@@ -147,12 +146,12 @@ class _Order:
 
     def _met(self, receiver: int) -> list[list[int]]:
         """Return the numbers of the source shards that a target shard meets, along each dimension;
-        nothing for one that is empty."""
+        none for an empty one."""
         senders = [piece.sender for piece in self._exchange.incoming(receiver)]
         return [sorted({*each}) for each in zip(*map(self._numbers, senders), strict=True)]
 
     def _numbers(self, position: int) -> list[int]:
-        """Return the numbers of a source shard, by its position, along each dimension."""
+        """Return the numbers of the source shard at a position, along each dimension."""
         lows = self.seen(self._exchange.source.box(position))[::2]
         pairs = zip(self._starts, lows, strict=True)
         return [bisect.bisect_left(starts, low) for starts, low in pairs]

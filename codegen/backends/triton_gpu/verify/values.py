@@ -1,4 +1,4 @@
-"""What shards hold in calls that come one after another. In a worker only."""
+"""Contents of shards in successive calls. Used in workers only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANDOM = 3
 class Values:
     """The shards before and after each call of a case, by the number of the call.
 
-    Calls that follow one another move other values: what is left from before is wrong."""
+    Successive calls move different values, so leftovers are wrong."""
 
     def __init__(self, case: Case, planes: Sequence[Run]) -> None:
         self.case = case
@@ -31,7 +31,7 @@ class Values:
 
     @staticmethod
     def of(case: Case) -> Values:
-        """Return those of a case that is run on its own."""
+        """Return the values of a case that runs by itself."""
         return Values(case, list(runs(case, as_bits)))
 
     def whole(self, call: int) -> Bits:
@@ -47,8 +47,8 @@ class Values:
         return self._shards(call % len(self._runs))[1]
 
     def cotangents(self, call: int) -> tuple[Bits, dict[int, Bits]]:
-        """Return the cotangent of the source where that of the target is `whole`, and the shards
-        of it, by device."""
+        """Return the cotangent of the source when that of the target is `whole`, and its shards, by
+        device."""
         back = cotangent_back(self.case, self.whole(call))
         return back, own_terms(self.case.source, self.case.source_array, back)
 
