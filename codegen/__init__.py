@@ -1,14 +1,14 @@
 """The stages of a reshard, in order:
 
-spec        what a user says becomes a `Description`, and that a `Reshard`
+spec        user input becomes a `Description`, and that a `Reshard`
 planner     a `Reshard` becomes a `Plan`: one exchange, or collectives of the basis
-learn       what loaders hold, compared with a layout
+learn       the contents of loaders, compared with a layout
 emit        a `Plan` becomes contexts, and these, by `templates/`, the files of a bundle
-backends    the modules of one kind each; `registry` lists them, `base` says what one is
+backends    modules of one kind each; `registry` lists them, `base` has the interface
 verify      modules are run against the oracle, without an accelerator
-compile     and go through the real compilers
-show, cli   what people see of it
+compile     and are compiled by the real compilers
+show, cli   output for people
 
 trace, propagate, partition     programs: from a function to shardings of all its values
-hardware, workers               what the others stand on
+hardware, workers               foundations of the others
 """

@@ -1,7 +1,7 @@
 """Which devices hold the same value, computed forwards through a module.
 
-A value has a class for each device; devices of one class hold the same. What is not understood is
-different on every device.
+A value has a class for each device; devices of one class hold the same value. Values of unknown
+origin are assumed to differ on every device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Audit a compiled program from its HLO text: the bytes of each collective, and the redundant."""
+"""Audit a compiled program from its HLO text: the bytes of each collective, and the redundant
+part."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ HLO = "what compiled.as_text() gives, or XLA_FLAGS=--xla_dump_to=DIR writes afte
 
 
 def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
-    """Return what a program's devices move, and how much of that is redundant.
+    """Return the communication of a program, and how much of it is redundant.
 
-    `text` is the HLO of a program after partitioning. `mesh` gives names to groups of devices: the
-    program's devices are its, in its order. Raises InputError for a text that is no such HLO, and a
+    `text` is the HLO of a program after partitioning. `mesh` names groups of devices; its devices
+    are the program's, in order. Raises InputError for a text that is not partitioned HLO, and for a
     mesh of another size.
     """
     module = HloModule(text)
@@ -35,7 +36,7 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
     except ValueError as error:
         raise InputError("the groups of a collective cannot be read", got=str(error)) from None
     _check_mesh(mesh, devices)
-    # Where groups are wrong, who has what cannot be followed.
+    # With wrong groups, values cannot be followed.
     sound = not any(_fault(each, devices) for each in found)
     vain = findings(module, found, devices, mesh) if sound else ()
     saved = _savings(vain, found, devices)
@@ -72,7 +73,7 @@ def _check(module: HloModule, text: str) -> None:
 
 
 def _devices(module: HloModule, mesh: Mesh | None) -> int:
-    """Return how many devices a program is for."""
+    """Return the number of devices of a program."""
     if module.devices is not None:
         return module.devices
     if mesh is not None:
@@ -107,7 +108,8 @@ def _fault(each: HloCollective, devices: int) -> str:
 
 
 def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int) -> int:
-    """Return what the busiest device would receive if each finding brought what suffices."""
+    """Return the bytes that the busiest device would receive without the redundant part of each
+    finding."""
     of = {_key(each): each for each in found}
     received = [each.received(devices, padded=False)[:devices] for each in found]
     left = np.sum(received, axis=0, dtype=np.int64) if found else np.zeros(1, dtype=np.int64)
@@ -119,7 +121,7 @@ def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], device
         if each.kind == "rematerialization":
             taken = (of[key].received(devices, padded=False)[:devices] for key in each.collectives)
             left -= sum(taken, np.zeros(devices, dtype=np.int64))
-        else:  # of an all-reduce of several values this one
+        else:  # for an all-reduce of several values, only this one
             left -= each.moved * times
     return int(left.max())
 
@@ -127,7 +129,7 @@ def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], device
 def _savings(
     vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int
 ) -> dict[Key, int]:
-    """Return what each collective need not bring in one run, where that is known."""
+    """Return the redundant bytes of each collective in one run, where known."""
     brought = {_key(each): int(each.received(devices, padded=False).max()) for each in found}
     often = {_key(each): each.often.times for each in found}
     saved = dict.fromkeys(brought, 0)
@@ -180,7 +182,7 @@ def _name(each: HloCollective) -> str:
 
 
 def _over(each: HloCollective, mesh: Mesh | None) -> str:
-    """Return who takes part, as axes of the mesh where these say it."""
+    """Return the participants as axes of the mesh, if axes can express them."""
     count = len(each.members)
     if each.op == PERMUTE:
         axes = None if mesh is None else moved_along(each.members, mesh)

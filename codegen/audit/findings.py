@@ -1,8 +1,7 @@
 """Redundant communication: values that every device gathers, or sums, to keep a part.
 
-rematerialization  all of it is gathered on every device, which then keeps a part
-computed whole     all is gathered and computed with on every device, which keeps a part of
-                   what comes out
+rematerialization  a value is gathered on every device, which then keeps a part
+computed whole     a value is gathered and used on every device, which keeps a part of the result
 sum of which a part is kept   an all-reduce that could be a reduce-scatter
 """
 
@@ -37,10 +36,11 @@ _MOST_SEEN = 2000
 @dataclass(frozen=True)
 class HloFinding:
     """Redundant communication: the collectives by computation and name, the instruction that keeps
-    one of `parts` parts, tiled as `after`, and the bytes the busiest device receives each time.
+    one of `parts` parts, tiled as `after`, and the bytes that the busiest device receives each
+    time.
 
-    `suffices` are the bytes it would receive if devices exchanged only what they keep, None where
-    that is not known; `reshard` is that exchange, where axes of a mesh say it.
+    `suffices` are the bytes it would receive if devices exchanged only the kept parts, None if
+    unknown; `reshard` is that exchange, if axes of a mesh can express it.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ def findings(
     devices: int,
     mesh: Mesh | None,
 ) -> tuple[HloFinding, ...]:
-    """Return the redundant communication of a program, a finding for each value that begins it."""
+    """Return the redundant communication of a program, one finding for each original value."""
     values = HloValues(module, devices)
     known = {_key(each.instruction): each for each in collectives}
     seeker = _Seeker(values, known, alike(module, devices), mesh)
@@ -78,7 +78,7 @@ def findings(
 
 
 def _of_one_value(kept: tuple[HloFinding, ...]) -> HloFinding:
-    """Return the finding of a value of which devices keep several parts: they need all of them."""
+    """Return the finding for a value of which devices keep several parts: they need all of them."""
     if len(kept) == 1:
         return kept[0]
     needed = [each.suffices for each in kept if each.suffices is not None]
@@ -95,8 +95,7 @@ class _Seeker(NamedTuple):
     def finding(
         self, kept: HloInstruction, whole: HloInstruction, after: HloTiling
     ) -> tuple[Key, HloFinding | None]:
-        """Return what is wrong with keeping a part of a value, if anything is, and the value that
-        it begins with."""
+        """Return the redundancy of keeping part of a value, if any, and the original value."""
         values, way = self.values, trace(self.values, whole, _first(self.values, whole))
         gathers = [each for each in way.passed if each.op in _GATHERS]
         if gathers:
@@ -125,7 +124,7 @@ class _Seeker(NamedTuple):
     def _summed(
         self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
-        """Return what a reduce-scatter would bring, where every device of a group keeps a part."""
+        """Return the bytes of a reduce-scatter, if every device of a group keeps a part."""
         collective = self.known.get(_key(reduced))
         if (
             collective is None
@@ -151,7 +150,7 @@ class _Seeker(NamedTuple):
         return HloFinding("computed whole", keys, kept, parts, moved, None, after) if keys else None
 
     def _bytes(self, key: Key) -> int:
-        """Return what the busiest device receives in one collective, once."""
+        """Return the bytes that the busiest device receives in one collective, once."""
         each = self.known[key]
         received = each.received(self.values.devices, padded=False)
         return int(received.max()) // max(1, each.often.times)
@@ -164,7 +163,7 @@ def _first(values: HloValues, each: HloInstruction) -> Elements:
 
 
 def _only_kept(values: HloValues, each: HloInstruction) -> bool:
-    """Return whether all that becomes of a value is that devices keep their parts of it."""
+    """Return whether devices use only their parts of a value."""
     waiting, seen = [each], set()
     while waiting:
         here = waiting.pop()
@@ -184,13 +183,13 @@ def _only_kept(values: HloValues, each: HloInstruction) -> bool:
 
 
 def _behind(values: HloValues, whole: HloInstruction) -> Iterator[HloInstruction]:
-    """Yield the gathers that a value is computed from, nearest first."""
+    """Yield the gathers from which a value is computed, nearest first."""
     waiting, seen = [whole], {_key(whole)}
     while waiting and len(seen) < _MOST_SEEN:
         each = waiting.pop(0)
         if each.op in _GATHERS:
             yield each
-        if each.op in (*_GATHERS, "all-reduce"):  # what is summed is not computed everywhere
+        if each.op in (*_GATHERS, "all-reduce"):  # the summed value is not computed everywhere
             continue
         for number in range(len(each.operands)):
             made = values.operand(each, number)

@@ -1,7 +1,7 @@
-"""Where an element of a value comes from, through everything that only moves elements.
+"""The origin of a value's elements, through operations that only move elements.
 
-An element is a device and an index on it; arrays of elements are traced back together. What
-computes is where a trace ends.
+An element is a device and an index on it; arrays of elements are traced back together. A trace ends
+at an operation that computes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PERMUTES = ("collective-permute", "collective-permute-start", "collective-permu
 
 
 class Elements(NamedTuple):
-    """Elements of a value: the device of each, and its index, a row each."""
+    """Elements of a value: the device of each, and its index, one row each."""
 
     devices: Integers
     at: Integers
 
 
 class Trace(NamedTuple):
-    """What made the elements, the elements of it that they are, and what was passed on the way."""
+    """The producer of the elements, their places in it, and the operations in between."""
 
     source: HloInstruction
     elements: Elements
@@ -36,7 +36,7 @@ class Trace(NamedTuple):
 
 
 def trace(values: HloValues, each: HloInstruction, elements: Elements) -> Trace:
-    """Return where elements of a value come from."""
+    """Return the origin of a value's elements."""
     passed: list[HloInstruction] = []
     each = values.resolved(each)
     while True:
@@ -51,7 +51,8 @@ def trace(values: HloValues, each: HloInstruction, elements: Elements) -> Trace:
 def _back(
     values: HloValues, each: HloInstruction, before: HloInstruction, elements: Elements
 ) -> Elements | None:
-    """Return the elements of the operand that these are; None for what does not only move them."""
+    """Return the corresponding elements of the operand; None for an operation that does not only
+    move them."""
     devices, at = elements
     if len(each.arrays) != 1 and each.op not in ("copy-start", *_GATHERS, *_PERMUTES):
         return None
@@ -77,7 +78,7 @@ def _reshaped(each: HloInstruction, before: HloInstruction, elements: Elements) 
     ours, theirs = each.arrays[0], before.arrays[0]
     if ours.bits != theirs.bits:
         return None
-    physical = each.op == "bitcast"  # the same places in memory, whatever the layouts
+    physical = each.op == "bitcast"  # the same places in memory, for any layouts
     flat = np.zeros(len(elements.at), dtype=np.int64)
     for axis, extent in _major_to_minor(ours, physical):
         flat = flat * extent + elements.at[:, axis]
@@ -110,7 +111,7 @@ def _gathered(
 
 
 def _members(values: HloValues, each: HloInstruction) -> Integers | None:
-    """Return the members of the group that each device is in; None unless all are in one."""
+    """Return the members of each device's group; None unless every device is in one."""
     groups = ends(each.op.removesuffix("-start"), each.rest, values.devices)
     found = {device: group for group in groups for device in group}
     if sorted(found) != list(range(values.devices)) or len({*map(len, groups)}) != 1:
@@ -122,6 +123,6 @@ def _permuted(values: HloValues, each: HloInstruction, elements: Elements) -> El
     pairs = ends("collective-permute", each.rest, values.devices)
     sender = {target: source for source, target in pairs}
     if sorted(sender) != list(range(values.devices)):
-        return None  # a device that nobody sends to has zeros
+        return None  # a device without a sender has zeros
     table = np.array([sender[device] for device in range(values.devices)], dtype=np.int64)
     return Elements(table[elements.devices], elements.at)

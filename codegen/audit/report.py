@@ -1,4 +1,4 @@
-"""The report of an audit: a row for each collective, and the redundant communication."""
+"""The report of an audit: one row per collective, and the redundant communication."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardwright.ir.reshard import Reshard
 class AuditRow:
     """One collective of a program.
 
-    `over` has the axes of the mesh, or how many groups of how many devices. `received` is what the
-    busiest device receives in one run of the program, `padded` the same with the padding of arrays
-    in memory, `redundant` the bytes of it that a finding saves. `exact` is false where a loop's
-    turns are not known: it counts once for each. `fault` says what is wrong with its groups.
+    `over` has the axes of the mesh, or the number and size of groups. `received` are the bytes that
+    the busiest device receives in one run of the program, `padded` the same with the padding of
+    arrays in memory, `redundant` those that a finding saves. `exact` is false if a loop's iteration
+    count is unknown; the loop then counts once. `fault` describes wrong groups.
     """
 
     op: str
@@ -33,8 +33,8 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """Redundant communication, in words: the bytes that the busiest device receives, and the bytes
-    that suffice for what is kept, None if they are not known."""
+    """Redundant communication in words: the bytes that the busiest device receives, and those that
+    suffice for the kept parts, None if unknown."""
 
     kind: str
     line: str
@@ -48,11 +48,11 @@ class AuditFinding:
 
     @property
     def saved(self) -> int:
-        """Bytes that need not be received, as far as it is known."""
+        """Redundant bytes, as far as known."""
         return 0 if self.suffices is None else self.received - self.suffices
 
     def toml(self) -> str:
-        """Return the reshard as a table of a config; an empty text if there is none."""
+        """Return the reshard as a config table, or ""."""
         if self.reshard is None:
             return ""
         source, target = self.reshard.source, self.reshard.target
@@ -73,11 +73,11 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The findings of an audit in a program for this many devices.
+    """The findings of an audit of a program on this many devices.
 
-    `received` and `padded` are those of the busiest device, of all collectives together, and
-    `redundant` is how much less the busiest device would receive without what the findings save.
-    More may be redundant: nothing here bounds from below what the program needs.
+    `received` and `padded` are the busiest device's over all collectives, and `redundant` is the
+    total saving of the findings on it. More may be redundant: there is no lower bound on the
+    program's needs.
     """
 
     module: str
@@ -92,11 +92,11 @@ class AuditReport:
 
     @property
     def faults(self) -> tuple[AuditRow, ...]:
-        """The collectives whose groups are wrong."""
+        """The collectives with wrong groups."""
         return tuple(row for row in self.rows if row.fault)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the report for JSON."""
         plain = asdict(self)
         for said, finding in zip(plain["findings"], self.findings, strict=True):
             said.pop("reshard"), said.pop("reshard_name")

@@ -1,5 +1,4 @@
-"""The reshard that a program makes by gathering a whole and keeping a part, as one that `emit`
-takes."""
+"""The reshard equivalent to a gather followed by a slice, as input for `emit`."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def reshard_between(
 ) -> Reshard | None:
     """Return the reshard from one tiling of an array to another; None if no axes make them.
 
-    Where groups of devices each reshard what they have, it is the first group's.
+    If groups of devices reshard independently, it is the first group's.
     """
     devices = _within(before, after)
     places = list(range(len(before.tiles)))
@@ -48,7 +47,7 @@ def reshard_between(
 
 
 def _by_id(tiling: HloTiling, ids: list[int]) -> tuple[int, ...]:
-    """Return the tiles by device id, of which `ids` has one for each place."""
+    """Return the tiles by device id; `ids` has one for each place."""
     tiles = [0] * (1 + max(ids))
     for place, device in enumerate(ids):
         tiles[device] = tiling.tiles[place]
@@ -56,7 +55,7 @@ def _by_id(tiling: HloTiling, ids: list[int]) -> tuple[int, ...]:
 
 
 def _within(before: HloTiling, after: HloTiling) -> list[int]:
-    """Return the devices that a reshard is among: all, or the first of groups that do alike."""
+    """Return the devices of a reshard: all, or the first of several equal groups."""
     devices = range(len(before.tiles))
     kept: dict[int, set[int]] = {}
     for device in devices:
@@ -70,7 +69,7 @@ def _within(before: HloTiling, after: HloTiling) -> list[int]:
 
 
 def _renamed(source: Sharding, target: Sharding) -> tuple[Sharding, Sharding]:
-    """Return shardings on a mesh whose axes are the parts of the one axis that they use."""
+    """Return shardings on a mesh whose axes are the used parts of their single axis."""
     mesh = source.mesh
     try:
         pieces = mesh.refine((*source.used(), *target.used()))
@@ -106,10 +105,10 @@ def _hlo(sharding: Sharding) -> str:
 
 
 def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
-    """Return the axes of a mesh along which the members of every group differ, as `x, y`; None
-    where groups are no product of axes.
+    """Return the axes along which the members of every group differ, as `x, y`; None if groups are
+    not a product of axes.
 
-    Groups have devices by their place in the program's order, which is that of the mesh.
+    Devices in groups are numbered in program order, which is that of the mesh.
     """
     if any(len(group) == 1 for group in groups):
         return "" if all(len(group) == 1 for group in groups) else None
@@ -123,7 +122,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
 
 
 def faults_of(groups: list[list[int]], devices: int) -> str:
-    """Return what is wrong with groups of devices; an empty text if nothing is."""
+    """Return the fault in groups of devices, or ""."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"
@@ -149,7 +148,7 @@ def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
 
 
 def permute_faults_of(pairs: list[list[int]], devices: int) -> str:
-    """Return what is wrong with the senders and receivers of a permute."""
+    """Return the fault in the pairs of a permute, or ""."""
     members = [device for pair in pairs for device in pair]
     if beyond := sorted({device for device in members if not 0 <= device < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"

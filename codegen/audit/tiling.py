@@ -1,4 +1,4 @@
-"""How a value is split over devices, found by tracing its elements, and as a sharding.
+"""The split of a value over devices, found by tracing its elements, and as a sharding.
 
 A tiling is a grid of equal tiles and the tile of each device, or of none.
 """
@@ -28,7 +28,7 @@ class HloTiling:
     tiles: tuple[int, ...]
 
     def sharding(self, mesh: Mesh, devices: list[int]) -> Sharding | None:
-        """Return the sharding on a mesh of these devices; None if axes do not make it."""
+        """Return the sharding on a mesh of these devices; None if axes cannot express it."""
         by_tile: dict[int, list[int]] = {number: [] for number in range(math.prod(self.counts))}
         for device in devices:
             by_tile[self.tiles[device]].append(device)
@@ -45,9 +45,10 @@ class HloTiling:
 
 
 def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | None:
-    """Return how what was gathered was split before: None unless its tiles are equal and whole.
+    """Return the split of a gathered value before the gather: None unless its tiles are equal and
+    whole.
 
-    `gathered` is the value that each device has all of.
+    `gathered` is the value that is whole on each device.
     """
     shape = gathered.arrays[0].shape
     counts = [_count(values, gathered, axis) for axis in range(len(shape))]
@@ -66,8 +67,8 @@ def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | No
 
 
 def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | None:
-    """Return which tile of its operand each device keeps in a dynamic-slice; None if it is not
-    the device's number that says so."""
+    """Return the tile of its operand that each device keeps in a dynamic-slice; None unless the
+    device's number selects it."""
     whole, sizes = values.operand(slicing), slicing.numbers("dynamic_slice_sizes")
     if whole is None or len(whole.arrays) != 1:
         return None
@@ -89,7 +90,7 @@ def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | Non
 
 
 def _count(values: HloValues, gathered: HloInstruction, axis: int) -> int | None:
-    """Return into how many equal parts a dimension was cut, by the owners along a line."""
+    """Return the number of equal parts of a dimension, from the owners along a line."""
     shape, devices = gathered.arrays[0].shape, values.devices
     extent = shape[axis]
     at = np.zeros((devices * extent, len(shape)), dtype=np.int64)
@@ -106,7 +107,7 @@ def _count(values: HloValues, gathered: HloInstruction, axis: int) -> int | None
 def _owners(
     values: HloValues, gathered: HloInstruction, counts: tuple[int, ...], *, last: bool
 ) -> Integers:
-    """Return who has the first element of every tile, or the last, as each device sees it."""
+    """Return the owner of the first element of every tile, or the last, as each device sees it."""
     shape, devices = gathered.arrays[0].shape, values.devices
     sizes = np.array([extent // count for extent, count in zip(shape, counts, strict=True)])
     corners = np.indices(counts).reshape(len(counts), -1).T * sizes + (sizes - 1) * last

@@ -1,5 +1,5 @@
-"""Values of an HLO module seen through fusions: where a value comes from, who takes it, and what an
-index is on each device."""
+"""Values of an HLO module seen through fusions: their producers, their users, and indices on each
+device."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class HloValues:
         self.module, self.devices = module, devices
 
     def resolved(self, each: HloInstruction) -> HloInstruction:
-        """Return the instruction that makes a value: behind parameters of fusions, inside of
-        them."""
+        """Return the instruction that produces a value, resolving fusions and their parameters."""
         while True:
             found = self._behind(each)
             if found is None:
@@ -44,7 +43,7 @@ class HloValues:
             each = found
 
     def operand(self, each: HloInstruction, number: int = 0) -> HloInstruction | None:
-        """Return the instruction that makes an operand, or None if the text lacks it."""
+        """Return the instruction that produces an operand, or None if the text lacks it."""
         here = self.module.computations[each.computation]
         if number >= len(each.operands) or each.operands[number] not in here:
             return None
@@ -68,7 +67,7 @@ class HloValues:
         return None
 
     def users(self, each: HloInstruction) -> Iterator[HloInstruction]:
-        """Yield who takes a value, inside of fusions too."""
+        """Yield the users of a value, including those in fusions."""
         module = self.module
         for user in module.users.get((each.computation, each.name), []):
             if user.op not in _INSIDE:
@@ -85,8 +84,8 @@ class HloValues:
                     yield from self.users(caller)
 
     def index(self, each: HloInstruction | None) -> Integers | None:
-        """Return an integer, or a table of them, on each device; None for what is not computed from
-        the device's number and constants alone."""
+        """Return an integer, or a table of integers, on each device; None unless computed only from
+        the device's number and constants."""
         if each is None:
             return None
         match each.op:

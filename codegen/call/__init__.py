@@ -1,1 +1,1 @@
-"""One call: an array or a DTensor in, the same resharded out, by a module emitted for it."""
+"""One call: takes an array or a DTensor, returns it resharded by a module emitted for it."""

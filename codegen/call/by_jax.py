@@ -1,4 +1,5 @@
-"""What JAX reshards itself: where that is as good as a module, and what modules do not know."""
+"""Reshards that JAX does itself: where it is as good as a module, and those that modules do not
+support."""
 
 from __future__ import annotations
 
@@ -16,7 +17,6 @@ Move = Callable[[jax.Array], jax.Array]
 
 
 def by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
-    """Return XLA's own reshard."""
     if not traced:
         moved: Move = jax.jit(lambda x: x, out_shardings=target)
         return moved
@@ -32,8 +32,8 @@ def by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
 
 def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
     """Return whether `jax.device_put` is as good: nothing moves between shards, or to or from
-    another kind of memory, or one device has it all, or all devices are one process's on a CPU and
-    have one memory, where it is slower only at joining blocks of whole rows."""
+    another memory kind, or one device has everything, or all devices are CPU devices of one process
+    and share memory, where it is slower only at joining blocks of whole rows."""
     sides = source, target
     default = {device.default_memory().kind for device in target.device_set}
     if isinstance(source, SingleDeviceSharding) or len(target.device_set) == 1:
@@ -46,7 +46,7 @@ def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
 
 
 def _joins_rows(source: Any, target: NamedSharding, rank: int) -> bool:
-    """Return whether the first dimension is gathered, and nothing else happens."""
+    """Return whether the reshard only gathers the first dimension."""
     if not isinstance(source, NamedSharding) or source.mesh != target.mesh or not rank:
         return False
     before, after = (_by_dimension(each, rank) for each in (source, target))
@@ -60,8 +60,8 @@ def _by_dimension(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
 
 
 def has_terms(sharding: Any) -> bool:
-    """Return whether axes of a sharding are unreduced or reduced, which modules have no array of
-    JAX for."""
+    """Return whether a sharding has unreduced or reduced axes, for which modules have no JAX
+    array."""
     named = isinstance(sharding, NamedSharding)
     return named and bool(sharding.spec.unreduced or sharding.spec.reduced)
 
@@ -83,7 +83,7 @@ def of_terms(source: Any, target: NamedSharding) -> Move:
 
 
 def is_known(shape: tuple[int, ...], dtype: Any) -> bool:
-    """Return whether modules know a shape and an element type."""
+    """Return whether modules support a shape and element type."""
     try:
         check_shape(shape)
         dtype_of(dtype)
@@ -93,13 +93,13 @@ def is_known(shape: tuple[int, ...], dtype: Any) -> bool:
 
 
 def default_kind(target: NamedSharding) -> str:
-    """Return the kind of memory that devices compute in."""
+    """Return the default memory kind of the devices."""
     kind: str = next(iter(target.device_set)).default_memory().kind
     return kind
 
 
 def mapped_axes(mesh: Any) -> set[str]:
-    """Return the Explicit axes of a mesh that a `jax.vmap` around this trace maps: a shard_map
+    """Return the Explicit axes of a mesh mapped by a `jax.vmap` around this trace: a shard_map
     there is manual over all others."""
     manual: list[str] = []
 

@@ -1,7 +1,7 @@
-"""The cache of `sw.reshard`: a folder of its own for each description, emitted once.
+"""The cache of `sw.reshard`: one folder for each description, emitted once.
 
-The folder's name is a hash of the description and of what emits it, so that nothing in it is ever
-out of date; another version of Shardwright has other folders.
+The folder's name is a hash of the description and of the emitter, so nothing in it is ever out of
+date; another version of Shardwright uses other folders.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ _PACKAGES = ("shardwright", "shardwright.ir", "shardwright.codegen", "shardwrigh
 
 
 def load(bundle: Bundle, backend: str) -> ModuleType:
-    """Return the module of a bundle, emitted into the cache where it is not there yet.
+    """Return the module of a bundle, emitting it into the cache if it is not there yet.
 
-    A folder that is whole is only read. Processes that ask at once for another wait for the first,
-    which removes what is damaged. Raises InputError if the cache lacks the module and cannot be
-    written.
+    An intact folder is only read. Otherwise one process replaces damaged files while concurrent
+    ones wait for it. Raises InputError if the cache lacks the module and cannot be written.
     """
     root = root_of(bundle)
     if not _is_whole(root):
@@ -48,7 +47,7 @@ def load(bundle: Bundle, backend: str) -> ModuleType:
 
 
 def _write(bundle: Bundle, root: Path) -> None:
-    """Emit a bundle into a folder, in place of whatever is there."""
+    """Emit a bundle into a folder, replacing its contents."""
     try:
         if root.exists():
             shutil.rmtree(root)
@@ -60,14 +59,14 @@ def _write(bundle: Bundle, root: Path) -> None:
 
 
 def root_of(bundle: Bundle) -> Path:
-    """Return the folder for a bundle, whether it is there or not."""
+    """Return the folder for a bundle, which may not exist yet."""
     said = json.dumps(bundle.description(NAME).to_dict(), sort_keys=True)
     key = hashlib.sha256(f"{emitter()}\n{said}".encode()).hexdigest()[:20]
     return folder() / f"reshard_{key}"
 
 
 def folder() -> Path:
-    """Return the folder of the cache: `SHARDWRIGHT_CACHE`, else that of the user's caches."""
+    """Return the cache folder: `SHARDWRIGHT_CACHE`, else that of the user's caches."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(os.path.abspath(os.path.expanduser(given)))
@@ -77,7 +76,7 @@ def folder() -> Path:
 
 @functools.cache
 def emitter() -> str:
-    """Return a hash of all that decides what is emitted: the files of Shardwright."""
+    """Return a hash of everything that determines emission: the files of Shardwright."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         top = Path(str(files(package)))
@@ -89,7 +88,7 @@ def emitter() -> str:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Let one process at a time look into a folder and write it."""
+    """Lock a folder for one process."""
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(root.parent / f".{root.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -112,7 +111,7 @@ def _unwritable(path: Path, why: str | None) -> InputError:
 
 
 def _is_whole(root: Path) -> bool:
-    """Return whether a folder has all its files as they were emitted."""
+    """Return whether a folder has all its files as emitted."""
     try:
         manifest = read_manifest(root)
         return bool(manifest.entries) and all(
@@ -124,7 +123,7 @@ def _is_whole(root: Path) -> bool:
 
 
 def _recorded(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path of each file with the hash that the manifest has of it."""
+    """Yield the path of each file with its hash in the manifest."""
     yield from manifest.package
     yield from ((f"_support/{name}", recorded) for name, recorded in manifest.support.hashes)
     for entry in manifest.entries:
@@ -132,7 +131,8 @@ def _recorded(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _imported(root: Path, backend: str) -> ModuleType:
-    """Return the module of a folder, which is a package under its own name; `sys.path` stays."""
+    """Import a module from a folder, as a package under its own name, without changing
+    `sys.path`."""
     package = root.name
     if package not in sys.modules:
         places: dict[str, Any] = {"submodule_search_locations": [str(root)]}

@@ -1,4 +1,4 @@
-"""Who reshards an array of JAX: the module of a backend, or XLA itself where it is as good."""
+"""The choice of executor for a JAX array: a backend's module, or XLA itself if it is as good."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Way:
-    """A plan with the backend that carries it out, or None for XLA itself, and why in words."""
+    """A plan with the backend that executes it, or None for XLA itself, and the reason in words."""
 
     plan: Plan | None
     backend: str | None
@@ -40,12 +40,12 @@ class Way:
 
 
 def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollectives] | None) -> Way:
-    """Return who does a reshard on devices of JAX; `ask`: for what XLA does, None if it has no
-    plan of its own.
+    """Return the executor of a reshard on JAX devices; `ask`: returns XLA's own plan, None if it
+    has none.
 
-    XLA is asked where collectives do it that it finds by itself: elsewhere it warns of a
-    rematerialization and moves more. The fewest seconds of the model decide, those of the
-    platform; XLA does what no module does in fewer.
+    XLA's plan is considered if it consists of collectives that XLA finds itself: elsewhere it warns
+    of a rematerialization and moves more. The fewest predicted seconds on the platform decide; at a
+    tie XLA is used.
     """
     found = None if ask is None or not _is_xlas(reshard) else ask()
     where = topology_on(devices)
@@ -60,7 +60,7 @@ def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollective
 
 
 def _is_xlas(reshard: Reshard) -> bool:
-    """Return whether nothing moves, or all-gathers, slices, or one all-to-all alone do it."""
+    """Return whether nothing moves, or all-gathers, slices, or a single all-to-all suffice."""
     name = next(each.name for each in registry.every() if "basis" in each.executes)
     plan = plan_of(reshard, "basis", backends=(name,))
     ops = [step.op for step in plan.steps] if isinstance(plan, SteppedPlan) else []
@@ -69,7 +69,7 @@ def _is_xlas(reshard: Reshard) -> bool:
 
 
 def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Plan, Priced]]:
-    """Return the plan of a backend with its price, nothing if the backend has none."""
+    """Return a backend's plan with its price, or nothing without a plan."""
     try:
         plan = plan_of(reshard, topology=where, backends=(name,))
     except InputError:
@@ -78,13 +78,13 @@ def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Pla
 
 
 def _candidates() -> list[str]:
-    """Return the backends whose modules take arrays of JAX."""
+    """Return the backends whose modules take JAX arrays."""
     return [name for name in registry.NAMES if "jax" in registry.runtime(name).packages]
 
 
 def topology_on(devices: list[Any]) -> Topology:
-    """Return the topology that devices of JAX are in: the slice of TPUs, where its form is known;
-    GPUs of a preset, of one process; a processor. Elsewhere it is a switch.
+    """Return the topology of JAX devices: a slice of TPUs of known form; GPUs of a preset, in one
+    process; a CPU. Otherwise a switch.
 
     `devices`: all of the slice, each with `device_kind`, and `coords` on a TPU.
     """
@@ -98,7 +98,7 @@ def topology_on(devices: list[Any]) -> Topology:
 
 
 def _of_any_size(name: str) -> Switch:
-    """Return a switch of a preset for any ids of devices."""
+    """Return a switch preset for any device ids."""
     found = topology_of(name)
     assert isinstance(found, Switch)
     return replace(found, size=None)

@@ -14,21 +14,21 @@ _OF_JAX = JAX_SHARDING, PARTITION_SPEC
 
 
 def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
-    """Return `x` with another sharding, moved by a module that is emitted for it once.
+    """Return `x` with another sharding, moved by a module emitted once for this case.
 
-    `x`: a `jax.Array`, in a jit or not, or an array of numpy, with a sharding of JAX as `target`,
-    or a PartitionSpec on the mesh that is set or the array's own; or a DTensor, with placements, or
-    a pair of a DeviceMesh and placements. `source`: the sharding of an array that a
-    jit traces, as a NamedSharding or a PartitionSpec on the target's mesh. It is needed unless all
-    axes of the array's mesh are Explicit, because only then its type says how it is sharded. An
-    array with another sharding is first given this one.
+    `x`: a `jax.Array`, inside or outside a jit, or a numpy array, with a JAX sharding as `target`,
+    or a PartitionSpec on the current mesh or the array's own; or a DTensor, with placements, or a
+    pair of a DeviceMesh and placements. `source`: the sharding of a traced array, as a
+    NamedSharding or a PartitionSpec on the target's mesh. It is needed unless all axes of the
+    array's mesh are Explicit, because only then its type includes the sharding. A traced array is
+    first constrained to this sharding.
 
     The first call for a shape, dtype and pair of shardings plans, emits the module with its
     gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` among the user's caches)
-    and compiles it; later calls are the module's own. Where XLA's own reshard takes no longer by
-    the model, or torch's moves as little, it is called instead. The choice, its reason, and the
-    seconds of the first call go to the log `shardwright`, level INFO. JAX or torch reshards what
-    modules do not know: complex numbers, say.
+    and compiles it; later calls go straight to the module. If XLA's own reshard is predicted to be
+    as fast, or torch's moves as few bytes, it is used instead. The choice, its reason, and the
+    seconds of the first call go to the log `shardwright`, level INFO. JAX or torch handles cases
+    that modules do not support, such as complex numbers.
 
     `x` may also be a tree of arrays or of DTensors: dicts, lists and tuples, in JAX any pytree.
     `target` is then one for all, or a tree that has one for each leaf or for a whole branch. What
@@ -71,7 +71,7 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
 
 
 def _instead(x: Any) -> str:
-    """Return what to give in place of what has no sharding."""
+    """Return what to pass instead of a value without a sharding."""
     if type(x).__module__.split(".")[0] == "torch":
         return "a DTensor: distribute_tensor(x, device_mesh, placements)"
     return "an array with a sharding: jax.device_put(x, sharding)"

@@ -1,7 +1,7 @@
 """Compile emitted modules with the real compilers, here, without an accelerator.
 
-A worker process imports this package too, and is to know nothing of bundles: what needs them is
-imported when it is called.
+Worker processes import this package too and must not depend on bundles, so functions import those
+on demand.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ def compile_bundles(
 ) -> tuple[CompileReport, ...]:
     """Compile the modules of bundles for TPU topologies and GPU architectures.
 
-    `paths` are roots, folders with a manifest, or bundles in one. One report for each bundle and
-    target, in this order. A TPU topology takes the Pallas module, whose meshes are laid over its
-    first devices, and unless `xla` is false XLA's own reshard beside it; a GPU architecture takes
-    the Triton module. What no device of a topology can hold fails before its compiler is asked.
-    `save` names a folder for what was compiled: `save/bundle/target.*`. Raises InputError for a
-    path without bundles, an unknown target (argument "targets"), a compiler that is not installed
-    (the same), and a folder that cannot be written or has to take two bundles of one name (argument
-    "save").
+    `paths` are roots, folders with a manifest, or bundles in one. There is one report for each
+    bundle and target, in this order. For a TPU topology the Pallas module is compiled, with its
+    meshes on the first devices, and unless `xla` is false XLA's own reshard as well; for a GPU
+    architecture, the Triton module. A tensor too large for a device fails before compiling. `save`
+    names a folder for the results: `save/bundle/target.*`. Raises InputError for a path without
+    bundles, an unknown target or a missing compiler (argument "targets"), and a folder that cannot
+    be written or would get two bundles of one name (argument "save").
     """
     from shardwright.codegen.compile.run import compiled
 

@@ -1,6 +1,6 @@
-"""What a compiled program does, read from its HLO text: VMEM of its kernels, and its collectives.
+"""A compiled program's HLO text: the VMEM of its kernels, and its collectives.
 
-Sizes are those of arrays in memory: on a TPU padded to the tiles of their layout, as they travel.
+Sizes are those of arrays in memory and on the wire: on a TPU padded to the tiles of their layout.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SCATTER = "all-reduce-scatter"
 
 @dataclass(frozen=True)
 class HloCollective:
-    """One collective: what it does, the instruction that says so, where it is in the program.
+    """One collective: its kind, its instruction, its place in the program.
 
-    `arrays` are what it gives a device, `members` who takes part (`ends`), by position among the
-    program's devices, and `often` how many times one run of the program carries it out.
+    `arrays` are its results on a device, `members` its participants (`ends`), by position among the
+    program's devices, and `often` its count in one run of the program.
     """
 
     op: str
@@ -39,8 +39,9 @@ class HloCollective:
     often: Often
 
     def received(self, devices: int, *, padded: bool = True) -> Integers:
-        """Return bytes that each device receives, all times together: with the padding of arrays in
-        memory, which travels, or of elements alone. Of a ragged all-to-all they are the most."""
+        """Return the bytes that each device receives over all runs: with the padding of arrays
+        in memory, which travels, or of elements only. For a ragged all-to-all this is an upper
+        bound."""
         sizes = (each.padded_bytes if padded else each.nbytes for each in self.arrays)
         counted = "all-to-all" if self.op == RAGGED else self.op
         known = max((devices, *(1 + max(group) for group in self.members if group)))
@@ -49,8 +50,7 @@ class HloCollective:
 
 
 def vmem_bytes(text: str) -> int | None:
-    """Return the most VMEM that one of the program's Pallas kernels takes; None if it has
-    none."""
+    """Return the most VMEM of any Pallas kernel in the program; None if it has none."""
     taken = []
     for kernel in _KERNEL.finditer(text):
         scoped = _SCOPED.search(text, kernel.end())
@@ -59,8 +59,8 @@ def vmem_bytes(text: str) -> int | None:
 
 
 def received_bytes(text: str, devices: int) -> int | None:
-    """Return bytes that the program's collectives bring to the busiest of its devices; None where
-    one is a ragged all-to-all, whose text does not say. Loops count as often as they turn."""
+    """Return the bytes that the busiest device receives in the program's collectives; None if one
+    is a ragged all-to-all, whose text does not state them. Loops count once per iteration."""
     received = np.zeros(devices, dtype=np.int64)
     for collective in collectives_of(HloModule(text), devices):
         if collective.op == RAGGED:
@@ -70,8 +70,8 @@ def received_bytes(text: str, devices: int) -> int | None:
 
 
 def received_in_all(text: str, devices: int) -> list[int]:
-    """Return the bytes of elements, without padding, that all collectives of a program bring to
-    each of its devices."""
+    """Return the bytes of elements, without padding, that each device receives in all collectives
+    of a program."""
     received = np.zeros(devices, dtype=np.int64)
     for collective in collectives_of(HloModule(text), devices):
         received += collective.received(devices, padded=False)
@@ -79,12 +79,12 @@ def received_in_all(text: str, devices: int) -> list[int]:
 
 
 def collectives_of(module: HloModule, devices: int) -> tuple[HloCollective, ...]:
-    """Return what the program's devices do together, in the order of its text.
+    """Return the collectives of a program, in text order.
 
-    Each instruction counts, whatever its channel: JAX gives all collectives of a `shard_map` one.
-    What a TPU compiler cuts into several fusions has a chain of its own, and counts where it
-    starts; an all-reduce that a fusion keeps a part of is a reduce-scatter. Raises ValueError for
-    groups in a notation that is not known.
+    Each instruction counts, whatever its channel: JAX gives all collectives of a `shard_map` one. A
+    collective that a TPU compiler cuts into several fusions forms a chain, and counts at its start;
+    an all-reduce of which a fusion keeps a part is a reduce-scatter. Raises ValueError for groups
+    in an unknown notation.
     """
     often = executions(module)
     done = {
@@ -117,8 +117,7 @@ def _is_collective(each: HloInstruction) -> bool:
 def _once_a_chain(
     module: HloModule, instructions: Iterable[HloInstruction]
 ) -> Iterator[HloInstruction]:
-    """Yield collectives; of those that are parts of one, the part that starts it, else the
-    first."""
+    """Yield collectives; for parts of one collective, the part that starts it, else the first."""
     found = [each for each in instructions if _is_collective(each)]
     starts = {
         name for name, body in module.computations.items() if any(map(_starts, body.values()))
@@ -146,8 +145,8 @@ def _starts(each: HloInstruction) -> bool:
 
 
 def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray, ...]:
-    """Return what a collective gives. One in two parts gives it in the second; where that is not
-    there, the first one's tuple has operands before results, but of an all-reduce."""
+    """Return a collective's result. A two-part one returns it in the second part; without that, the
+    first part's tuple has operands before results, except for an all-reduce."""
     if each.op == "recv":
         return each.arrays[:1]
     if each.op in COLLECTIVES:
@@ -159,7 +158,7 @@ def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray,
 
 
 def _scattering(module: HloModule, each: HloInstruction) -> HloInstruction | None:
-    """Return the fusion that keeps a part of an all-reduce, if it is one."""
+    """Return the fusion that keeps a part of an all-reduce, if any."""
     callers = module.callers.get(each.computation, [])
     named = each.computation.startswith(_SCATTER) and len(callers) == 1
     return callers[0] if named and callers[0].op == "fusion" else None

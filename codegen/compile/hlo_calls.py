@@ -1,8 +1,8 @@
-"""How often each computation of an HLO module is carried out in one run of the program.
+"""How often each computation of an HLO module runs in one run of the program.
 
-A loop's body counts as often as the loop turns: as the compiler notes it, or as its condition says.
-A branch of a conditional that compares a loop's counter, as where the last turn moves nothing,
-counts in the turns in which it is taken; any other counts as if it were taken.
+A loop's body counts once per iteration, according to the compiler's annotation or the loop's
+condition. A branch that depends on a loop's counter, as if the last iteration moves nothing, counts
+in the iterations that take it; any other branch counts as taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _THROUGH = ("copy", "convert", "bitcast", "copy-done", "copy-start", "reshape")
 
 @dataclass(frozen=True)
 class Often:
-    """How many times, at least where a loop's turns are not known."""
+    """A count, or a lower bound if a loop's iterations are unknown."""
 
     times: int
     exact: bool = True
@@ -35,8 +35,8 @@ class Often:
 
 @dataclass(frozen=True)
 class Counter:
-    """What counts a loop's turns: its index in what the loop carries, where it starts, its step,
-    and how many turns there are."""
+    """A loop's counter: its index in the carry, its start, its step, and the number of
+    iterations."""
 
     index: int
     first: int
@@ -45,19 +45,19 @@ class Counter:
 
 
 def executions(module: HloModule) -> dict[str, Often]:
-    """Return how often each computation is carried out; those that never are, are left out."""
+    """Return how often each computation runs, without those that never do."""
     found: dict[str, Often] = {}
     seen: set[str] = set()
 
     def visit(computation: str, often: Often) -> None:
         before = found.get(computation, Often(0))
         found[computation] = Often(before.times + often.times, before.exact and often.exact)
-        if computation in seen:  # no computation calls itself
+        if computation in seen:  # computations are not recursive
             return
         seen.add(computation)
         for instruction in module.computations.get(computation, {}).values():
             for kind, name in instruction.called.items():
-                if instruction.op not in ("async-update", "async-done"):  # named again there
+                if instruction.op not in ("async-update", "async-done"):  # listed again there
                     visit(name, _within(module, instruction, kind, often))
         seen.discard(computation)
 
@@ -77,8 +77,8 @@ def _within(module: HloModule, caller: HloInstruction, kind: str, often: Often) 
 
 
 def _taken(module: HloModule, caller: HloInstruction, kind: str, often: Often) -> Often:
-    """Return how often a branch is taken: less often than there are turns of the loop around it
-    where a comparison with the loop's counter says so."""
+    """Return how often a branch is taken: fewer times than its loop iterates if it compares the
+    loop's counter."""
     around = module.callers.get(caller.computation, [])
     counter = _counter(module, around[0]) if len(around) == 1 else None
     test = _operand(module, caller, 0)
@@ -97,7 +97,7 @@ def _taken(module: HloModule, caller: HloInstruction, kind: str, often: Often) -
 
 
 def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
-    """Return how often a loop turns: None unless it counts an integer up to a constant."""
+    """Return a loop's iteration count: None unless it counts an integer up to a constant."""
     noted = _NOTED.search(loop.rest)
     if noted:
         return int(noted[1])
@@ -106,8 +106,7 @@ def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
 
 
 def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
-    """Return what counts the turns of a loop; None unless it is an integer that grows up to a
-    constant."""
+    """Return a loop's counter; None unless it is an integer that grows up to a constant."""
     test = module.root(loop.called.get("condition", ""))
     body = module.root(loop.called.get("body", ""))
     start = _operand(module, loop, 0)
@@ -120,7 +119,7 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
         return None
     index = int(counter.text("index") or 0)
     first, last = _constant(module, _element(module, start, index)), _constant(module, end)
-    if last is None and end.op == "get-tuple-element":  # what the loop carries and never changes
+    if last is None and end.op == "get-tuple-element":  # carried but never changed
         last = _constant(module, _element(module, start, int(end.text("index") or 0)))
     step = _step(module, _element(module, body, index), index)
     if first is None or last is None or not step:
@@ -132,7 +131,7 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
 def _step(
     module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
 ) -> int | None:
-    """Return what is added to a loop's counter; 0 if it may stand `alone` and does."""
+    """Return the increment of a loop's counter; 0 if it may stand `alone` and does."""
     if alone and _is_element(added, index):
         return 0
     if added is None or added.op != "add":
@@ -145,14 +144,14 @@ def _step(
 
 
 def _is_element(found: HloInstruction | None, index: int) -> bool:
-    """Return whether an instruction is an element of what a loop carries."""
+    """Return whether an instruction is an element of the carry."""
     return (
         found is not None and found.op == "get-tuple-element" and found.text("index") == str(index)
     )
 
 
 def _operand(module: HloModule, of: HloInstruction, number: int) -> HloInstruction | None:
-    """Return an operand, behind what only copies it."""
+    """Return an operand, skipping copies."""
     here = module.computations[of.computation]
     found = here.get(of.operands[number]) if number < len(of.operands) else None
     while found is not None and found.op in _THROUGH and found.operands:

@@ -1,10 +1,9 @@
-"""Passes over memory in a compiled program: what it copies, lays out anew, cuts and puts together.
+"""Passes over memory in a compiled program: copies, relayouts, slices and concatenations.
 
-A pass is an instruction that is carried out and is no collective, kernel, parameter or constant,
-nor moves an array between HBM and VMEM alone (`copy-start`). It reads what it takes and writes what
-it gives, whichever memory the compiler keeps that in; of a slice it reads no more than it gives,
-and of an array updated in place it writes the update alone. Bytes are those of arrays in memory,
-with the padding of their layout, as the program's text has them.
+A pass is an executed instruction other than a collective, kernel, parameter, constant, or a move
+between HBM and VMEM (`copy-start`). It reads its operands and writes its result, in any memory; a
+slice reads only its result's bytes, and an in-place update writes only the update. Bytes are those
+of arrays in memory, with the padding of their layout in the program's text.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _CUT = ("slice", "dynamic-slice")
 
 
 def copied_bytes(text: str) -> int:
-    """Return bytes that a device reads and writes in the passes of a program's HLO text; loops
-    count as often as they turn."""
+    """Return the bytes that a device reads and writes in the passes of a program's HLO text; loops
+    count once per iteration."""
     module = HloModule(text)
     often = executions(module)
     inner = {name for each in module.instructions() for name in _within(each)}
@@ -60,7 +59,7 @@ def copied_bytes(text: str) -> int:
 
 
 def _within(each: HloInstruction) -> Iterator[str]:
-    """Yield the computations that an instruction carries out element by element."""
+    """Yield the computations that an instruction applies element by element."""
     for kind, name in each.called.items():
         if (each.op, kind) == ("fusion", "calls") or (kind == "to_apply" and each.op != "call"):
             yield name
@@ -104,7 +103,7 @@ def _behind(body: Mapping[str, HloInstruction], each: HloInstruction) -> HloInst
 
 
 def _read(module: HloModule, given: HloInstruction) -> int:
-    """Return the bytes that a fusion reads of what it is given."""
+    """Return the bytes that a fusion reads of its operands."""
     read = 0
     for user in module.users.get((given.computation, given.name), []):
         if user.op == "bitcast":

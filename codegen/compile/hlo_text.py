@@ -1,8 +1,8 @@
-"""HLO text as instructions: computations, who calls them, and the lines of the user's program.
+"""HLO text as instructions: computations, their callers, and the lines of the user's program.
 
-Read is what `compiled.as_text()` gives, and what `--xla_dump_to` writes after optimizations, with
-or without `%` before names and with operands' types or without. Text without a computation around
-it is one.
+The text comes from `compiled.as_text()`, or from `--xla_dump_to` after optimizations, with or
+without `%` before names and operand types. Text without an enclosing computation is one
+computation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BITS = {"pred": 8, "bf16": 16, "token": 0}
 
 @dataclass(frozen=True)
 class HloArray:
-    """An array of a result: dtype, extents, the order of dimensions in memory from the minor one,
-    and the tiles of its layout as text."""
+    """An array of a result: dtype, extents, the dimension order in memory from the minor one, and
+    the tiles of its layout as text."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class HloArray:
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes of the array in memory, padded to the tiles of its layout, as it travels."""
+        """Bytes of the array in memory and on the wire, padded to the tiles of its layout."""
         extents = [self.shape[axis] for axis in reversed(self.order)]
         first = re.match(r"\(([\d,]+)\)", self.tiles)
         tile = [int(size) for size in first[1].split(",")] if first else []
@@ -58,7 +58,7 @@ class HloArray:
 
 @dataclass(frozen=True)
 class HloInstruction:
-    """One instruction: its result as text, what it does, its operands' names, and what follows."""
+    """One instruction: its result as text, its opcode, its operands' names, and its attributes."""
 
     name: str
     computation: str
@@ -70,7 +70,7 @@ class HloInstruction:
 
     @cached_property
     def arrays(self) -> tuple[HloArray, ...]:
-        """The arrays of the result, those of a tuple one after another."""
+        """The arrays of the result; those of a tuple in sequence."""
         return tuple(arrays_of(self.result))
 
     @cached_property
@@ -82,13 +82,12 @@ class HloInstruction:
         return found | {f"branch {number}": name for number, name in enumerate(names)}
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
-        """Return the integers of `attribute={0,1}`; none where it is not there."""
+        """Return the integers of `attribute={0,1}`; none if it is missing."""
         found = re.search(rf"\b{attribute}=\{{([\d,]*)\}}", self.rest)
         return tuple(int(number) for number in found[1].split(",") if number) if found else ()
 
     def text(self, attribute: str) -> str | None:
-        """Return the value of `attribute="value"` or `attribute=value`; None if it is not
-        there."""
+        """Return the value of `attribute="value"` or `attribute=value`; None if it is missing."""
         found = re.search(rf'\b{attribute}="?((?<=")[^"]*|[\w.\-]+)', self.rest)
         return found[1] if found else None
 
@@ -111,7 +110,7 @@ class HloModule:
 
     @property
     def devices(self) -> int | None:
-        """How many devices the module is for; None if it does not say."""
+        """The number of devices of the module; None if unstated."""
         counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", self.head)
         return math.prod(map(int, counts)) if counts else None
 
@@ -121,13 +120,13 @@ class HloModule:
             yield from each.values()
 
     def operands(self, of: HloInstruction) -> list[HloInstruction]:
-        """Return the operands that stand in the same computation."""
+        """Return the operands in the same computation."""
         here = self.computations[of.computation]
         return [here[name] for name in of.operands if name in here]
 
     @cached_property
     def users(self) -> dict[tuple[str, str], list[HloInstruction]]:
-        """Who takes each instruction, by computation and name, in the same computation."""
+        """The users of each instruction, by computation and name, in the same computation."""
         found: dict[tuple[str, str], list[HloInstruction]] = {}
         for each in self.instructions():
             for name in dict.fromkeys(each.operands):
@@ -135,7 +134,7 @@ class HloModule:
         return found
 
     def root(self, computation: str) -> HloInstruction | None:
-        """Return what a computation gives."""
+        """Return the result of a computation."""
         each = self.computations.get(computation, {}).values()
         return next((instruction for instruction in each if instruction.is_root), None)
 
@@ -149,7 +148,7 @@ class HloModule:
         return found
 
     def line(self, instruction: HloInstruction) -> str:
-        """Return `file.py:12` of the user's program; an empty text if it is not known."""
+        """Return `file.py:12` of the user's program, or "" if unknown."""
         frame = re.search(r"stack_frame_id=(\d+)", instruction.rest)
         if frame and frame[1] in self._frames:
             return self._frames[frame[1]]
@@ -166,7 +165,7 @@ def arrays_of(result: str) -> Iterator[HloArray]:
 
 
 def _instructions(text: str) -> Iterator[tuple[HloInstruction, bool]]:
-    """Yield each instruction, and whether it stands in the entry."""
+    """Yield each instruction, and whether it is in the entry computation."""
     computation, is_entry = "", True
     for line in _joined(text):
         head = None if " = " in line.split("(")[0] else _HEAD.match(line)
@@ -184,7 +183,7 @@ def _instructions(text: str) -> Iterator[tuple[HloInstruction, bool]]:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield lines, those that continue an instruction after it."""
+    """Yield lines with their continuations joined."""
     held = ""
     for line in text.splitlines():
         if held and not (
@@ -201,7 +200,7 @@ def _joined(text: str) -> Iterator[str]:
 
 
 def _split(rest: str) -> tuple[tuple[str, ...], str]:
-    """Return the names of operands, and what stands after them."""
+    """Return the names of operands, and the text after them."""
     end = _closed(rest)
     inside = re.sub(r"/\*.*?\*/", "", rest[:end])
     names, depth, start = [], 0, 0
@@ -210,13 +209,13 @@ def _split(rest: str) -> tuple[tuple[str, ...], str]:
         if character == "," and depth == 0:
             names.append(inside[start:at].strip())
             start = at + 1
-    # An array's numbers, as those of a constant, are one operand.
+    # An array literal, as in a constant, is one operand.
     bare = (name if name[0] == "{" else name.split()[-1].lstrip("%") for name in names if name)
     return tuple(bare), rest[end + 1 :]
 
 
 def _closed(rest: str) -> int:
-    """Return where the parenthesis ends that is open at the start of a text."""
+    """Return the end of the parenthesis that is open at the start of a text."""
     depth = 1
     for at, character in enumerate(rest):
         depth += (character in "([{") - (character in ")]}")
@@ -226,7 +225,7 @@ def _closed(rest: str) -> int:
 
 
 def _frames(text: str) -> dict[str, str]:
-    """Return file and line of each stack frame of the tables at the head of a module."""
+    """Return file and line of each stack frame in the tables at the head of a module."""
     files = dict(re.findall(r'^(\d+) "(.*)"$', _table(text, "FileNames"), re.MULTILINE))
     places = {
         number: f"{files.get(file, '?')}:{line}"

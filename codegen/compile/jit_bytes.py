@@ -1,5 +1,5 @@
-"""What XLA's own partitioner moves: the bytes that `jax.jit` of a function brings to the busiest
-device, with the shardings that the user gave."""
+"""Bytes of XLA's own partitioner: those that the busiest device receives in `jax.jit` of a function
+with the user's shardings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ NARROW = "bf16"
 
 @functools.cache
 def devices_of(target: str, count: int) -> tuple[Any, ...]:
-    """Return this many devices: CPUs of this process, or chips of a topology of TPUs by its
-    name."""
+    """Return this many devices: CPUs of this process, or chips of a named TPU topology."""
     if target == "cpu":
         return tuple(jax.devices("cpu")[:count])
     listed = topologies.get_topology_desc(platform="tpu", topology_name=target).devices
@@ -34,14 +33,14 @@ def devices_of(target: str, count: int) -> tuple[Any, ...]:
 def jit_received(
     fn: Callable[..., Any], avals: tuple[Any, ...], program: Partitioned, devices: Sequence[Any]
 ) -> int:
-    """Return the bytes that the busiest device receives with XLA's own partitioner. What
-    `sw.constrain` says, `jax.jit` does not hear."""
+    """Return the bytes that the busiest device receives with XLA's own partitioner, which ignores
+    `sw.constrain`."""
     sides = named_sides(program, devices)
     return received_by_hlo(jax.jit(fn, **sides).lower(*avals), len(devices))
 
 
 def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
-    """Return the shardings that the user gave, as `jax.jit` takes them."""
+    """Return the user's shardings for `jax.jit`."""
     given = program.given
     inputs = [given.values[number].sharding for number in given.body.arguments]
     return {
@@ -51,11 +50,11 @@ def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
 
 
 def received_by_hlo(lowered: Any, devices: int) -> int:
-    """Return the bytes that the busiest device receives by the HLO of a program that is lowered,
-    loops counted.
+    """Return the bytes that the busiest device receives according to the HLO of a lowered program,
+    with loops counted.
 
-    On TPUs XLA gathers float32 as bfloat16 where it then multiplies: in a program without bfloat16
-    of its own such elements count as float32.
+    On TPUs XLA gathers float32 as bfloat16 before a multiplication: in a program without its own
+    bfloat16 such elements count as float32.
     """
     narrowed = NARROW not in lowered.as_text()
     module = HloModule(lowered.compile().as_text())
@@ -67,11 +66,11 @@ def received_by_hlo(lowered: Any, devices: int) -> int:
 
 
 def _named(sharding: Sharding | None, devices: Sequence[Any]) -> Any:
-    """Return a sharding for `jax.jit`: None where nothing was said."""
+    """Return a sharding for `jax.jit`: None if unstated."""
     return None if sharding is None else to_named_sharding(sharding, devices)
 
 
 def _widened(each: HloCollective) -> HloCollective:
-    """Return a collective whose bfloat16 are float32."""
+    """Return a collective with bfloat16 widened to float32."""
     arrays = (replace(a, dtype="f32") if a.dtype == NARROW else a for a in each.arrays)
     return replace(each, arrays=tuple(arrays))

@@ -1,4 +1,4 @@
-"""What a worker process is asked: one program to compile for one target."""
+"""A worker process's task: one program to compile for one target."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Job:
 
     `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise;
     XLA's own reshard of the same arrays; the module of a group; that of a matmul, that with
-    `jax_enable_x64` on, or jit's own matmul of the same arrays. `backend` is the one whose compiler
-    is asked, `emitted` the one that the module is of. `module` is the file; `files` the path below
-    which to save the results, without its ending, or None; `nested` whether a side is split as
-    torch does; `aside` whether the topology's last device takes the place of the last of the first
-    devices, which the program is for otherwise.
+    `jax_enable_x64` on, or jit's own matmul of the same arrays. `backend` has the compiler,
+    `emitted` is the module's backend. `module` is the file; `files` the path for the results,
+    without suffix, or None; `nested` whether a side has torch's split; `aside` whether the
+    topology's last device replaces the last of the first devices, on which the program runs
+    otherwise.
     """
 
     what: What
@@ -37,5 +37,5 @@ class Job:
 
     @staticmethod
     def from_json(line: str) -> Job:
-        """Return the job of a line that `to_json` wrote."""
+        """Parse a line written by `to_json`."""
         return Job(**json.loads(line))

@@ -1,5 +1,5 @@
-"""What compilers said before: a file for each program, which is asked for again while nothing of
-what decides it has changed."""
+"""Cached compiler answers: a file for each program, reused while nothing that determines it has
+changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "SHARDWRIGHT_FAR_SE
 
 
 def recall(job: Job) -> dict[str, Any] | None:
-    """Return the worker's answer to a job that compiled before, or None."""
+    """Return the cached answer to a successful job, or None."""
     path = _path(job)
     try:
         return None if path is None else dict(json.loads(path.read_text("utf-8")))
@@ -38,7 +38,7 @@ def recall(job: Job) -> dict[str, Any] | None:
 
 
 def keep(job: Job, answer: dict[str, Any]) -> None:
-    """Keep the answer to a job that compiled, if it can be written; a failure is tried again."""
+    """Cache the answer to a successful job, if it can be written; failures are tried again."""
     path = _path(job)
     if path is None or "error" in answer:
         return
@@ -49,7 +49,7 @@ def keep(job: Job, answer: dict[str, Any]) -> None:
 
 
 def _path(job: Job) -> Path | None:
-    """Return where the answer to a job stands; None for one that also saves files."""
+    """Return the path of a job's answer; None for one that also saves files."""
     folder = os.environ.get(VARIABLE)
     if not folder or job.files is not None:
         return None
@@ -61,7 +61,7 @@ def _path(job: Job) -> Path | None:
 
 
 def _texts(module: Path) -> list[Path]:
-    """Return the files of a module: itself, those beside it, and what modules have in common."""
+    """Return the files of a module: itself, its siblings, and the support modules."""
     support = module.parent.parent / "_support"
     found = [*module.parent.glob("*.py"), *support.glob("*.py")]
     return sorted({module, *found} if module.exists() else found)
@@ -69,7 +69,7 @@ def _texts(module: Path) -> list[Path]:
 
 @cache
 def _surroundings() -> str:
-    """Return what else decides: versions, variables, and the files that ask the compilers."""
+    """Return the other determinants: versions, variables, and the files that run compilers."""
     found = [sys.version, *(f"{name}={os.environ.get(name)}" for name in _FLAGS)]
     found += (f"{name} {_version(name)}" for name in _COMPILERS)
     top = Path(str(files("shardwright.codegen")))

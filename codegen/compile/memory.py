@@ -1,4 +1,4 @@
-"""Whether a device's memory holds what a reshard needs at once, before a compiler is asked."""
+"""A check that a device's memory can hold a reshard, before compiling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError
 def check(module: ModuleType, topology: str, staging: int) -> None:
     """Raise InputError if both shards and `staging` bytes are more than a device's HBM.
 
-    Padding comes on top of it, so a reshard that passes may still be too large: the compiler says.
+    Padding is not included, so a reshard that passes may still be too large for the compiler.
     """
     shards = {"source shard": module.LOCAL_SOURCE_SHAPE, "target shard": module.LOCAL_TARGET_SHAPE}
     parts = {what: math.prod(shape) * DTYPES[module.DTYPE] for what, shape in shards.items()}

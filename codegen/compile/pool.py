@@ -17,7 +17,7 @@ _CODES = {code.__name__: code for code in (TpuCode, GpuCode)}
 
 
 def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
-    """Yield what came of jobs of one backend, in order, as they end.
+    """Yield the outcomes of one backend's jobs, in order, as they end.
 
     All run in one process. A job that kills it, or takes longer than `time_limit` seconds, has
     failed, and a new process takes the rest.

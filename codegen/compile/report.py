@@ -1,4 +1,4 @@
-"""What a compilation says: one report for each bundle and target."""
+"""The report of a compilation: one for each bundle and target."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Verdict = Literal["ok", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class TpuCode:
-    """What the TPU compiler made of a program; bytes are a device's.
+    """The TPU compiler's figures for a program; bytes are per device.
 
     `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler. `vmem_bytes`:
-    the most that one Pallas kernel takes, None for a program without. `wire_bytes`: what the
-    busiest device receives, padding included; None for a module that does not state it. `warning`:
-    what the module says of the devices when it is traced. `moves`: the collectives of XLA's own
-    program. `copied_bytes`: what XLA reads and writes beside collectives and kernels.
+    the most of one Pallas kernel, None without kernels. `wire_bytes`: received by the busiest
+    device, padding included; None for a module that does not state it. `warning`: the module's
+    warning about the devices during tracing. `moves`: the collectives of XLA's own program.
+    `copied_bytes`: XLA's reads and writes besides collectives and kernels.
     """
 
     lower_seconds: float
@@ -36,11 +36,11 @@ class TpuCode:
 
 @dataclass(frozen=True)
 class GpuCode:
-    """What Triton made of a kernel. Registers and stack are a thread's; None if the binary
-    does not tell. Registers that do not suffice are spilled to the stack, so 0 means no spills.
+    """Triton's figures for a kernel. Registers and stack are per thread; None if the binary does
+    not state them. Registers spill to the stack, so 0 means no spills.
 
-    `loads` and `stores` count the instructions that load from and store to global memory, the
-    `wide_` ones those of 16 bytes; `divisions` those of integers, `looped_` ones those in loops.
+    `loads` and `stores` count instructions on global memory, the `wide_` ones those of 16 bytes;
+    `divisions` counts integer divisions, `looped_` ones those in loops.
     """
 
     seconds: float
@@ -61,7 +61,7 @@ Code = TpuCode | GpuCode
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one program: its code, or what the compiler said."""
+    """The outcome of one program: its figures, or the compiler's error."""
 
     code: Code | None = None
     error: str = ""
@@ -71,10 +71,10 @@ class Outcome:
 class CompileReport:
     """The verdict on one module for one target.
 
-    `skipped` means that the bundle has no module for such a target. `detail` says in one line why
-    a module failed or was skipped. `xla` is what XLA makes of the same reshard, where it was asked:
-    its outcome does not bear on the verdict. `bound_bytes`: what the busiest device of a TPU
-    topology has to receive at least. `best`: which of the two is best there, and by how much.
+    `skipped` means that the bundle has no module for such a target. `detail` has the reason of a
+    failure or skip in one line. `xla` is the outcome of XLA's own reshard, if requested; it does
+    not affect the verdict. `bound_bytes`: lower bound for the busiest device of a TPU topology.
+    `best`: the faster of the two there, with its margin.
     """
 
     name: str

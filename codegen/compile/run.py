@@ -36,7 +36,7 @@ Outcomes = Mapping[What, Outcome]
 
 @dataclass(frozen=True)
 class _BundleTask:
-    """One bundle for one target: what a report is about."""
+    """One bundle for one target: the subject of a report."""
 
     root: Path
     description: Description
@@ -49,8 +49,8 @@ class _BundleTask:
 
     @property
     def backend(self) -> str | None:
-        """The backend of the bundle whose module is compiled: plain JAX where it has no kernel for
-        the target; None if it has neither."""
+        """The backend whose module is compiled: plain JAX if the bundle has no kernel for the
+        target; None if it has neither."""
         given = self.description.backends
         return next((backend for backend in self.target.takes if backend in given), None)
 
@@ -60,15 +60,15 @@ class _BundleTask:
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return what to ask a worker: the module, with 64-bit types in JAX and without, and
-        XLA's reshard where that is wanted."""
+        """Return the worker's jobs: the module, with and without 64-bit types in JAX, and XLA's
+        reshard if requested."""
         name, backend = self.name, self.target.backend
         module = self.root / name / f"{self.backend}.py"
         files = None if save is None else str(save / name / self.target.stem)
         asked = Job("module", backend, module.stem, str(module), self.target.name)
         jobs: tuple[Job, ...] = (replace(asked, files=files),)
         is_xla = self.target.compiler.is_xla
-        # A tensor of 64-bit elements is there with 64-bit types only.
+        # A tensor of 64-bit elements exists with 64-bit types only.
         if is_xla and DTYPES[self.description.dtype] < 8:
             jobs += (replace(asked, what="x64"),)
         # XLA's own reshard is the identity, which adds nothing.
@@ -79,7 +79,7 @@ class _BundleTask:
         return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report, once the jobs are done."""
+        """Return the report after the jobs are done."""
         outcome, wide, xla = outcomes["module"], outcomes.get("x64"), outcomes.get("xla")
         if outcome.code is None:
             return self._report("failed", outcome.error, None, xla)
@@ -88,7 +88,7 @@ class _BundleTask:
         return self._report("ok", _warned(outcome), outcome.code, xla)
 
     def skipped(self) -> CompileReport:
-        """Return the report on a bundle that has no module for the target."""
+        """Return the report on a bundle without a module for the target."""
         return self._report("skipped", f"the bundle has no {self.target.backend}.py", None, None)
 
     def _report(
@@ -105,7 +105,7 @@ class _BundleTask:
         return plan(self.description.reshard()).traffic.bound_received_max
 
     def _best(self, xla: Outcome | None) -> str:
-        """Return in a line which is best on a TPU topology, the module or XLA's own reshard."""
+        """Return in a line which is faster on a TPU topology, the module or XLA's own reshard."""
         if xla is None or not isinstance(xla.code, TpuCode) or self.backend is None:
             return ""
         moves, made = list(xla.code.moves), planned(self.description)
@@ -116,21 +116,21 @@ class _BundleTask:
 
 @dataclass(frozen=True)
 class _GroupTask:
-    """One group for one GPU: what a report is about."""
+    """One group for one GPU: the subject of a report."""
 
     root: Path
     name: str
     target: Target
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return what to ask a worker: the module. XLA has nothing like it."""
+        """Return the worker's job: the module. XLA has no equivalent."""
         backend = self.target.backend
         module = str(self.root / self.name / f"{backend}.py")
         files = None if save is None else str(save / self.name / self.target.stem)
         return (Job("group", backend, backend, module, self.target.name, files),)
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report, once the job is done."""
+        """Return the report after the job is done."""
         outcome = outcomes["group"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
@@ -140,7 +140,7 @@ class _GroupTask:
 
 @dataclass(frozen=True)
 class _MatmulTask:
-    """One matmul for one TPU topology: what a report is about."""
+    """One matmul for one TPU topology: the subject of a report."""
 
     root: Path
     description: MatmulDescription
@@ -152,8 +152,8 @@ class _MatmulTask:
         return self.description.name
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return what to ask a worker: the module, one with a kernel with 64-bit types in JAX too,
-        and jit's own matmul where there is one."""
+        """Return the worker's jobs: the module, if it has a kernel also with 64-bit types in JAX,
+        and jit's own matmul if there is one."""
         name, given = self.name, self.description.backends
         (emitted,) = (backend for backend in self.target.takes if backend in given)
         module = str(self.root / name / f"{emitted}.py")
@@ -161,7 +161,7 @@ class _MatmulTask:
         asked = Job("matmul", self.target.backend, emitted, module, self.target.name, files)
         jobs: tuple[Job, ...] = (asked,)
         is_xla = self.target.compiler.is_xla
-        # No kernel multiplies 64-bit elements: these types are off where none asks for them.
+        # Kernels do not multiply 64-bit elements: these types are off unless requested.
         if is_xla and emitted == self.target.backend:
             jobs += (replace(asked, what="x64_matmul", files=None),)
         matmul = self.description.matmul()
@@ -170,7 +170,7 @@ class _MatmulTask:
         return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report, once the jobs are done. The bound is what the plan moves."""
+        """Return the report after the jobs are done. The bound is the plan's traffic."""
         outcome, target = outcomes["matmul"], self.target
         wide = outcomes.get("x64_matmul", outcome)
         verdict: Verdict = "ok" if outcome.code and wide.code else "failed"
@@ -198,7 +198,7 @@ class _MatmulTask:
 
 
 def _warned(outcome: Outcome) -> str:
-    """Return what a module warns of, or the empty string."""
+    """Return a module's warning, or ""."""
     warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
     return warning and f"warns: {warning}"
 
@@ -214,7 +214,7 @@ def compiled(
     progress: Progress | None,
     time_limit: float,
 ) -> tuple[CompileReport, ...]:
-    """Return `compile_bundles`, whose docstring says what it does."""
+    """Implement `compile_bundles`, which has the documentation."""
     chosen = parse_targets(targets)
     tasks = _tasks(paths, chosen)
     require(chosen, save is not None)
@@ -285,8 +285,8 @@ def _check_folder(save: Path, tasks: Sequence[Task]) -> None:
 def _run(
     tasks: Sequence[Task], save: Path | None, xla: bool, time_limit: float
 ) -> Iterator[tuple[Task, CompileReport]]:
-    """Yield the tasks of one backend with their reports, as they end. One after another:
-    compilers use several cores, and seconds are to be comparable."""
+    """Yield the tasks of one backend with their reports, as they end. They run in sequence:
+    compilers use several cores, and seconds must be comparable."""
     jobs = {task: task.jobs(save, xla) for task in tasks}
     done = outcomes([job for listed in jobs.values() for job in listed], time_limit)
     for task, listed in jobs.items():

@@ -1,4 +1,4 @@
-"""Saving what was compiled. Runs in a worker process."""
+"""Saves compiled programs. Runs in a worker process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def save(files: str, contents: Mapping[str, bytes]) -> None:
-    """Write a file for each ending of a name; no file is ever there in part."""
+    """Write one file for each suffix of a name, atomically."""
     for ending, content in contents.items():
         path = Path(f"{files}.{ending}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,8 +20,7 @@ def save(files: str, contents: Mapping[str, bytes]) -> None:
 
 
 def lines_of(fields: Mapping[str, Any]) -> str:
-    """Return a JSON object with a field a line, and of a list of objects each on a line of its
-    own."""
+    """Return a JSON object with one field a line, and each object of a list on its own line."""
     return (
         "{\n" + ",\n".join(f"  {json.dumps(k)}: {_value(v)}" for k, v in fields.items()) + "\n}\n"
     )

@@ -1,8 +1,8 @@
-"""What Shardy's own partitioner moves: the collectives of its passes, as they are in jaxlib.
+"""Bytes of Shardy's own partitioner: the collectives of its passes in jaxlib.
 
-The bytes are those of the busiest device around rings, as everywhere. A pass may abort the process,
-so this is used in one of its own. What a compiler would choose for ops that the passes leave alone,
-as a shift, is not in them.
+Bytes are the busiest device's with ring algorithms, as everywhere. A pass may abort the process, so
+this runs in a separate one. Communication that a compiler would add for ops that the passes leave
+alone, such as a shift, is not included.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def shardy_received(
     sizes: Mapping[str, int],
     **shardings: Any,
 ) -> int | None:
-    """Return the bytes of a function with shardings as for `jax.jit`; `sizes` of the mesh's axes.
-    None where something is moved in a loop of which it is not known how often it turns."""
+    """Return the bytes of a function with shardings as for `jax.jit`; `sizes`: of the mesh's axes.
+    None if a loop of unknown length communicates."""
     lowered = jax.jit(fn, keep_unused=True, **shardings).lower(*avals)
     module = lowered.compiler_ir("stablehlo")
     total = 0
@@ -53,7 +53,7 @@ def shardy_received(
 
 
 def inline(module: Any) -> None:
-    """Replace every call by the ops of what it calls."""
+    """Replace every call by the ops of its callee."""
     functions = {
         ir.StringAttr(op.attributes["sym_name"]).value: op
         for op in module.body.operations
@@ -83,12 +83,11 @@ def _inline(call: Any, function: Any) -> None:
 
 
 def _ops(op: Any) -> Iterator[Any]:
-    """Yield what is inside an operation."""
     return (inner for inner, _ in _repeated(op, 1))
 
 
 def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
-    """Yield what is inside an operation, with how often it is run."""
+    """Yield an operation's inner ops, each with its count."""
     for region in op.regions:
         for block in region:
             for inner in block:
@@ -100,7 +99,7 @@ def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
 
 
 def _turns_of(loop: Any) -> int | None:
-    """Return how often a loop turns that counts from zero up to a constant, as scans do."""
+    """Return the iteration count of a loop from zero up to a constant, as in scans."""
     *_, last = loop.regions[0].blocks[0]
     test = last.operation.operands[0].owner
     if not isinstance(test, ir.Operation | ir.OpView):
@@ -116,7 +115,7 @@ def _turns_of(loop: Any) -> int | None:
 
 
 def _number(value: Any) -> int | None:
-    """Return the number that a constant is; None for other values."""
+    """Return the value of a constant; None for other values."""
     owner = value.owner
     owner = owner.operation if isinstance(owner, ir.OpView) else owner
     if isinstance(owner, ir.Block) or not owner.name.endswith(".constant"):
@@ -138,7 +137,7 @@ def _received(op: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _parts(text: str, sizes: Mapping[str, int]) -> int:
-    """Return into how many parts the axes in a text cut."""
+    """Return the number of parts made by the axes in a text."""
     return math.prod(int(size or sizes[name]) for name, _, size in AXIS.findall(text))
 
 

@@ -1,4 +1,4 @@
-"""What can be compiled for: the targets of the backends' compilers, by the names users give."""
+"""Compilation targets: those of the backends' compilers, by name."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Target:
 
     @property
     def compiler(self) -> Compiler:
-        """What compiles for it."""
+        """The compiler for it."""
         return compilers()[self.backend]
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The backends whose modules it takes, kernels before plain ones."""
+        """The backends whose modules it accepts, kernels before plain ones."""
         plain = (each.name for each in registry.every() if each.portable)
         return (self.backend, *(plain if self.compiler.is_xla else ()))
 
 
 def compilers() -> dict[str, Compiler]:
-    """Return the compilers by the name of their backend."""
+    """Return the compilers by backend name."""
     return {each.name: each.compiler for each in registry.every() if each.compiler is not None}
 
 
 def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """Return the targets of these names, each once. Raises InputError, argument "targets", for
-    none and for a name that does not exist; it lists those that do."""
+    """Return the targets of these names, without duplicates. Raises InputError, argument "targets",
+    for none and for an unknown name, listing the known ones."""
     targets = tuple(dict.fromkeys(map(_target, names)))
     if not targets:
         kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())
@@ -55,7 +55,7 @@ def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
 def _target(name: str) -> Target:
     every = compilers()
     for backend, compiler in every.items():
-        # A topology of GPUs, as h100:2x8, is compiled for the GPU.
+        # A topology of GPUs, such as h100:2x8, compiles for the GPU.
         architecture = compiler.chips.get(name.partition(":")[0].lower(), name)
         if architecture in compiler.targets:
             return Target(architecture, backend)
@@ -69,7 +69,7 @@ def _target(name: str) -> Target:
 
 
 def require(targets: Iterable[Target], saving: bool) -> None:
-    """Raise InputError, which says how to install it, where a compiler is not installed."""
+    """Raise InputError, with the installation command, if a compiler is missing."""
     for backend, compiler in compilers().items():
         wanted = [target.name for target in targets if target.backend == backend]
         modules = compiler.packages + (compiler.saving if saving else ())

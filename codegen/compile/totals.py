@@ -1,4 +1,4 @@
-"""A program's bytes in all, beside what XLA's and Shardy's own partitioners take."""
+"""A program's total bytes, compared with XLA's and Shardy's partitioners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class TotalRow:
-    """The bytes that the busiest device receives by one way; None, and why it is not known."""
+    """Bytes that the busiest device receives under one partitioner; None with the reason if
+    unknown."""
 
     name: str
     received: int | None
@@ -40,7 +41,7 @@ class TotalRow:
 
 
 def totals(program: Partitioned, description: ProgramDescription) -> tuple[TotalRow, ...]:
-    """Return the totals of a program, ours first; the others' in processes of their own."""
+    """Return the totals of a program, ours first; the others' in separate processes."""
     rows = [TotalRow(f"{program.mode}, as emitted", program.bytes_received)]
     for mode, name in (
         ("as_shardy", "as_shardy: Shardy's shardings"),
@@ -68,7 +69,7 @@ def _of_mode(program: Partitioned, mode: str, name: str) -> TotalRow:
 def _others(
     description: ProgramDescription, devices: int, targets: Mapping[str, str]
 ) -> Iterator[TotalRow]:
-    """Yield a row for each target, by its name, from one process."""
+    """Yield a row for each target, by name, from one process."""
     question = {
         "description": description.to_dict(),
         "home": os.path.abspath(description.home),

@@ -1,5 +1,5 @@
-"""Compiles a program of a config as `jax.jit` does, or runs Shardy's passes over it, in a process
-of its own: prints the bytes for each target, or why there are none."""
+"""Compiles a program of a config like `jax.jit`, or runs Shardy's passes on it, in a separate
+process: prints the bytes for each target, or why there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.codegen.spec.program import describe_program
 
 
 def main() -> None:
-    """Read a question from standard input; print an object with a total a target."""
+    """Read a question from standard input; print an object with one total per target."""
     question = json.loads(sys.stdin.read())
     description = describe_program(question["description"], question["home"])
     program = traced_described(description)
@@ -30,13 +30,13 @@ def main() -> None:
                     continue
                 devices = devices_of(target, program.mesh.size)
                 found[target] = jit_received(given.function, given.avals, program, devices)
-            except Exception as error:  # whatever the function or the compiler raises
+            except Exception as error:  # the function or the compiler may raise anything
                 found[target] = f"{type(error).__name__}: {error}".splitlines()[0]
     print(json.dumps(found))
 
 
 def _of_passes(given: GivenProgram, program: Partitioned) -> int | str:
-    """Return the bytes by Shardy's passes, or why they are not known."""
+    """Return the bytes of Shardy's passes, or why they are unknown."""
     sides = named_sides(program, devices_of("cpu", program.mesh.size))
     total = shardy_received(given.function, given.avals, program.mesh.sizes, **sides)
     return "the passes do not say how often a loop turns" if total is None else total

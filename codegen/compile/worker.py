@@ -1,4 +1,5 @@
-"""The process that runs a backend's compiler on emitted modules: a job a line, what came of it.
+"""The process that runs a backend's compiler on emitted modules: one job a line in, its outcome
+out.
 
 Started with the argument BACKEND and the environment that the compiler needs.
 """
@@ -22,8 +23,8 @@ from shardwright.codegen.verify.load import load
 from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir.errors import InputError
 
-LONGEST = 200  # characters of a compiler's message that are shown
-# Text that compilers print before the error itself.
+LONGEST = 200  # characters of a compiler's message to show
+# Text that compilers print before the error.
 _PREAMBLE = re.compile(
     "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
     r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
@@ -69,8 +70,8 @@ def _compiling(backend: str) -> Answer:
 
 
 def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
-    """Return the compiler's result for a job. Where XLA refuses a module's collectives on the
-    first devices of a topology, another device takes the place of the last one.
+    """Return the compiler's result for a job. If XLA refuses a module's collectives on the first
+    devices of a topology, another device replaces the last one.
 
     Raises InputError if it refuses its own program.
     """
@@ -93,7 +94,7 @@ def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
 
 
 def _check_names(module: ModuleType, job: Job) -> None:
-    """Raise InputError for a module without what its contract asks for."""
+    """Raise InputError for a module without the names in its contract."""
     contract = registry.contract(job.emitted)
     names = (*NAMES, *contract.compiled)
     if job.what in ("group", "matmul", "x64_matmul", "xla_matmul"):
@@ -109,11 +110,12 @@ def _module(path: str) -> ModuleType:
 
 
 def brief(error: Exception) -> str:
-    """Return what a compiler says is wrong, in one line."""
+    """Return a compiler's error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    if re.fullmatch(r"at \d+:\d+:", lines[0]):  # Triton: the place, the code, and at last why
+    # Triton: the location, the code, and finally the reason
+    if re.fullmatch(r"at \d+:\d+:", lines[0]):
         return f"{lines[-1].removesuffix('.')}, {lines[0].removesuffix(':')} of the kernel"
     said = _PREAMBLE.sub("", lines[0], count=1)
     return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"

@@ -1,1 +1,1 @@
-"""What tensors move on: topologies, the figures of chips and hosts, the texts that name them."""
+"""Hardware: topologies, the figures of chips and hosts, and their names as text."""

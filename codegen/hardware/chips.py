@@ -1,6 +1,6 @@
-"""TPU generations: what a device has, and how the chips of a slice are linked.
+"""TPU generations: a device's resources, and how the chips of a slice are linked.
 
-Where the figures come from:
+Sources of the figures:
 
 [compiler]  the TPU compiler of libtpu 0.0.42, asked for too much: how much HBM it says there is,
             and what it cuts `vmem_limit_bytes` down to. `test_compile_tpu.py` asks it again.
@@ -21,13 +21,13 @@ from shardwright.ir.errors import InputError, one_of
 
 GIB = 2**30
 _FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-# Without 4x4x8 and its like: Google Cloud twists their tori.
+# Excludes 4x4x8 and similar ones, whose tori Google Cloud twists.
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8")
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One generation. Bytes and bandwidths are a JAX device's, which is a core on v4 and tpu7x.
+    """One generation. Bytes and bandwidths are per JAX device, which is a core on v4 and tpu7x.
 
     `devices`: JAX devices a chip. `vmem_bytes`: what one kernel may take at most.
     `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the
@@ -74,19 +74,18 @@ class SliceTorus:
 
     @property
     def chips(self) -> int:
-        """How many there are."""
+        """The number of chips."""
         return math.prod(self.sizes)
 
 
 def chip_of(topology: str) -> Chip:
-    """Return the generation of a topology's chips. Raises InputError for a name not in
-    TOPOLOGIES."""
+    """Return the generation of a topology's chips. Raises InputError for an unknown name."""
     generation, _ = _split(topology)
     return next(chip for chip in CHIPS if chip.generation == generation)
 
 
 def torus_of(topology: str) -> SliceTorus:
-    """Return how a topology's chips are linked. Raises InputError for a name not in TOPOLOGIES.
+    """Return how a topology's chips are linked. Raises InputError for an unknown name.
 
     >>> torus_of("v5e:8x16")
     SliceTorus(sizes=(8, 16), wraps=(False, True))
@@ -96,8 +95,8 @@ def torus_of(topology: str) -> SliceTorus:
 
 
 def slice_of(sizes: tuple[int, ...]) -> SliceTorus:
-    """Return how chips in two or three dimensions are linked [book], also where the compiler
-    knows no slice of these sizes."""
+    """Return how chips in two or three dimensions are linked [book], even if the compiler has no
+    slice of these sizes."""
     if len(sizes) == 2:
         return SliceTorus(sizes, tuple(size == 16 for size in sizes))
     cubes = all(size % 4 == 0 for size in sizes)

@@ -1,10 +1,10 @@
-"""What a collective of NCCL takes, by the table that NCCL itself chooses algorithms by.
+"""The cost of NCCL collectives, by the table with which NCCL chooses algorithms.
 
 Source: github.com/NVIDIA/nccl, src/graph/tuning.cc (2.28), microseconds and GB/s of rings on a host
 of Hopper GPUs: `baseLatencies` for each collective, `hwLatencies` for each hop. The protocols LL
 and LL128 send flags along with data: LL reaches `llMaxBws`, LL128 0.92 of what Simple does.
 
-What Simple reaches is measured: 362 GB/s on eight H100 (github.com/NVIDIA/nccl/issues/1047: a ring
+Simple's bandwidth is measured: 362 GB/s on eight H100 (github.com/NVIDIA/nccl/issues/1047: a ring
 of 8 GiB), "around 370" of the 450 that data sheets have (issues/1374). Between hosts an adapter of
 400 Gb/s reaches 48 GB/s (github.com/NVIDIA/nccl-tests/issues/267).
 """
@@ -23,8 +23,8 @@ _LL_BANDWIDTH = 141e9  # llMaxBws: Hopper, one node
 
 @dataclass(frozen=True)
 class Protocol:
-    """A way in which all collectives may go: how many times what a collective, a message and a byte
-    take in a topology's figures."""
+    """A protocol for all collectives: factors on a collective's, a message's and a byte's cost in a
+    topology's figures."""
 
     collective: float
     message: float

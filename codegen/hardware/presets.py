@@ -240,7 +240,6 @@ _GENERIC: dict[str, Callable[[tuple[int, ...]], Topology]] = {
 
 
 def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
-    """Return the topology with other figures."""
     kind = type(base).__name__.lower()
     for key in figures:
         if key not in _FIGURES[kind]:
@@ -262,13 +261,13 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
 
 
 def with_figures(topology: Topology, figures: Mapping[str, object]) -> Topology:
-    """Return a topology with other figures, which are right."""
+    """Return a topology with other, validated figures."""
     values: dict[str, Any] = {**vars(topology), **figures}
     return type(topology)(**values)
 
 
 def _flags(value: object, count: int) -> tuple[bool, ...]:
-    """Read yes or no for each axis: `1x0`, or a list of booleans."""
+    """Parse yes or no for each axis: `1x0`, or a list of booleans."""
     if isinstance(value, bool):
         value = [value]
     if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):
@@ -290,7 +289,7 @@ def _count(key: str, value: object) -> int:
 
 
 def _device(value: object) -> str:
-    """Read the name of a preset's devices."""
+    """Parse the name of a preset's devices."""
     if value not in _DEVICES:
         _wrong("no such device", value, one_of(_DEVICES))
     return str(value)

@@ -1,4 +1,4 @@
-"""How fast a device multiplies matrices: multiplications and additions a second, by element type.
+"""Matrix multiplication rates: multiplications and additions per second, by element type.
 
 Peak rates of dense products as the vendors state them: TPUs docs.cloud.google.com/tpu/docs/{v4,
 v5e, v5p, v6e, tpu7x}, a chip's over its devices; GPUs the data sheets of
@@ -21,7 +21,7 @@ OTHER = 1e14
 _DEVICES = {chip.generation: chip.devices for chip in CHIPS}
 _SHORT = ("bfloat16", "float16")
 _BYTES = ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-# Of a chip or a GPU: 16-bit floats, 8-bit types, float32.
+# Per chip or GPU: 16-bit floats, 8-bit types, float32.
 _PEAKS = {
     "v4": (275e12, 275e12, 275e12),
     "v5e": (197e12, 394e12, 197e12),
@@ -41,7 +41,7 @@ _CACHES = {chip.generation: chip.vmem_bytes for chip in CHIPS} | {
 
 
 def multiply_rate(topology: Topology, dtype: str) -> float:
-    """Return multiplications and additions a second of a device of a topology."""
+    """Return multiplications and additions per second of a topology's device."""
     name = device_of(topology)
     if name not in _PEAKS:
         return topology.multiplies or OTHER
@@ -59,14 +59,14 @@ def _peak(name: str, dtype: str) -> float:
 
 
 def cache_bytes(topology: Topology) -> int:
-    """Return bytes that a device keeps beside its arithmetic from one product to the next: the VMEM
-    of a TPU, the L2 cache of a GPU, 0 if the device is not known."""
+    """Return the bytes that a device keeps close to its arithmetic between products: the VMEM of a
+    TPU, the L2 cache of a GPU, 0 for an unknown device."""
     return _CACHES.get(device_of(topology), 0)
 
 
 def check_multiplies(topology: Topology, dtype: str) -> None:
-    """Raise InputError for an element type that devices of a topology cannot multiply: of all of
-    them the TPU compiler lacks one, which `test_compile_matmul.py` asks it for."""
+    """Raise InputError for an element type that a topology's devices cannot multiply: the TPU
+    compiler lacks one, as `test_compile_matmul.py` checks."""
     if dtype == "int64" and device_of(topology) in _DEVICES:
         raise InputError(
             "TPUs multiply no integers of 64 bits: their compiler has no such product",

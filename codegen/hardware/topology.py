@@ -1,8 +1,8 @@
-"""Topologies: the links between devices and the way a transfer takes over them.
+"""Topologies: the links between devices and the routes of transfers.
 
-A link goes one way and carries its messages one after another: each costs a latency, each byte
-1/bandwidth seconds. `load` routes any number of transfers at once and says what every link carries;
-it is linear in the weights, so the same call counts bytes and messages.
+A link is one-way and carries its messages in sequence: each costs a latency, each byte 1/bandwidth
+seconds. `load` routes any number of transfers at once and returns the load of every link; it is
+linear in the weights, so the same call counts bytes and messages.
 
     switch        a link out of and a link into every device; full bisection between (NVSwitch)
     torus         devices in a grid of up to four axes, links to the neighbours along each, with or
@@ -10,25 +10,23 @@ it is linear in the weights, so the same call counts bytes and messages.
                   way where both are as long
     hierarchical  hosts of equal size; a switch within each, a link out of and into every host
 
-Devices are numbered 0 to size - 1: those of a host one after another, those of a grid along its
-first axis first, as JAX numbers a TPU's. A mesh whose devices are in another order says so by its
-`device_ids`.
+Devices are numbered 0 to size - 1: those of a host consecutively, those of a grid along its first
+axis first, like JAX's TPU devices. A mesh with another device order states its `device_ids`.
 
-What is known of routers: on v5e a device sends directly only to a power-of-two offset (JAX's guide
-to distributed Pallas, "Routing"). What is assumed: transfers take the axes of a torus in order, the
-first first, and the shorter way along each, half each way where both are as long; links that a
-transfer passes are all taken for as long as it takes (no header, no contention but for the links
-themselves); a switch has full bisection; nothing of one step overlaps with the next.
+Known about routers: on v5e a device sends directly only to a power-of-two offset (JAX's guide to
+distributed Pallas, "Routing"). Assumed: transfers traverse the axes of a torus in order and the
+shorter way along each, half each way if both are equal; all links of a route are busy for the whole
+transfer (no header, no contention except for links); a switch has full bisection; steps do not
+overlap.
 
 `memory`: bytes a second that a device's HBM reads and writes, 0 if copies are not counted.
-`launch`: seconds that a call takes besides all that it does; `kernel`: that each kernel of it takes
-to begin; `collective`: that each collective of a library takes besides its messages (`nccl.py`),
-0 where it goes as messages do. `multiplies`: multiplications and
-additions of float32 a second, other types in proportion to the peaks of the device; 0 if these
-peaks hold (`rates.py`). `device`: the preset whose devices these are, where other figures of it are
-its own.
-`ragged` says whether XLA has a ragged all-to-all there: it moves rows in whole multiples of this
-many bytes; 0 if it has none, or where a text does not name the platform.
+`launch`: fixed seconds of a call; `kernel`: fixed seconds of each of its kernels; `collective`:
+fixed seconds of each library collective besides its messages (`nccl.py`), 0 if there are none.
+`multiplies`: multiplications and
+additions of float32 a second, other types in proportion to the peaks of the device; 0 to use these
+peaks (`rates.py`). `device`: the preset of the devices, if other figures differ from it. `ragged`:
+the row granularity in bytes of XLA's ragged all-to-all; 0 if there is none, or the text does not
+name the platform.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 
 @dataclass(frozen=True)
 class Switch:
-    """`bandwidth`: bytes a second out of a device, and into it; `latency`: seconds a message.
+    """`bandwidth`: bytes per second out of a device, and into it; `latency`: seconds per message.
 
     `size` None is a switch for any number of devices.
     """
@@ -72,57 +70,57 @@ class Switch:
 
     @property
     def ingest(self) -> float:
-        """The most bytes a second that reach a device."""
+        """The most bytes per second into a device."""
         return self.bandwidth
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes a second that reach each device."""
+        """Return the most bytes per second into each device."""
         return np.full(device.shape, self.bandwidth)
 
     @property
     def fastest(self) -> float:
-        """The most bytes a second of one transfer."""
+        """The most bytes per second of one transfer."""
         return self.bandwidth
 
     @property
     def least_latency(self) -> float:
-        """Of any link."""
+        """The latency of a link."""
         return self.latency
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """Return what every link carries: `weight` [k, n], k weights of each transfer, summed
-        over the transfers that take the link: [k, links]."""
+        """Return the load of every link: `weight` [k, n], k weights of each transfer, summed over
+        the transfers on the link: [k, links]."""
         size = self.size or devices
         ends = [_count(end, weight, size) for end in (sender, receiver)]
         return np.concatenate(ends, axis=1)
 
     def all_pairs(self, groups: Integers, devices: int) -> Floats:
-        """Return what every link carries if each device sends one to every other of its group, a
-        row of `groups` [groups, n]."""
+        """Return the load of every link if each device sends one unit to every other of its group,
+        a row of `groups` [groups, n]."""
         busy = np.bincount(groups.ravel(), minlength=self.size or devices) * (groups.shape[1] - 1.0)
         return np.concatenate([busy, busy])
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return how many messages each transfer takes."""
+        """Return the number of messages of each transfer."""
         return np.ones(sender.shape)
 
     def routes(self, devices: int) -> Floats:
-        """Return the share of a transfer from device i to device j that each link carries: [i, j,
-        links].
+        """Return the share of a transfer from device i to device j on each link: [i, j, links].
 
-        For few devices, where `load` would take longer than it has to route.
+        For few devices, where a table is faster than `load`.
         """
         size = self.size or devices
         return _ends(size)
 
     def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
-        """Return this many of these side by side, devices numbered on, and which one each link is
-        of."""
+        """Return this many copies side by side, with devices numbered on, and the copy of each
+        link."""
         size = self.size or devices
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
 
     def coordinates(self, device: Integers) -> Integers:
-        """Return where devices stand, [n, axes]: devices with one coordinate are reached alike."""
+        """Return the coordinates of devices, [n, axes]: devices with equal coordinates are reached
+        alike."""
         return device[:, None]
 
     def __str__(self) -> str:
@@ -166,25 +164,25 @@ class Hierarchical:
 
     @property
     def ingest(self) -> float:
-        """The most bytes a second that reach a device."""
+        """The most bytes per second into a device."""
         return self.bandwidth
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes a second that reach each device."""
+        """Return the most bytes per second into each device."""
         return np.full(device.shape, self.bandwidth)
 
     @property
     def fastest(self) -> float:
-        """The most bytes a second of one transfer."""
+        """The most bytes per second of one transfer."""
         return self.bandwidth
 
     @property
     def least_latency(self) -> float:
-        """Of any link."""
+        """The smallest latency of a link."""
         return min(self.latency, self.between_latency)
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """Return what every link carries: devices out, devices in, hosts out, hosts in."""
+        """Return the load of every link: devices out, devices in, hosts out, hosts in."""
         out, into = sender // self.host_size, receiver // self.host_size
         far = np.where(out != into, weight, 0.0)
         return np.concatenate(
@@ -198,8 +196,8 @@ class Hierarchical:
         )
 
     def all_pairs(self, groups: Integers, devices: int) -> Floats:
-        """Return what every link carries if each device sends one to every other of its group, a
-        row of `groups` [groups, n]."""
+        """Return the load of every link if each device sends one unit to every other of its group,
+        a row of `groups` [groups, n]."""
         count, members = groups.shape
         busy = np.bincount(groups.ravel(), minlength=self.size) * (members - 1.0)
         row = np.arange(count)[:, None] * self.hosts
@@ -208,14 +206,13 @@ class Hierarchical:
         return np.concatenate([busy, busy, far, far])
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return how many messages each transfer takes."""
+        """Return the number of messages of each transfer."""
         return np.ones(sender.shape)
 
     def routes(self, devices: int) -> Floats:
-        """Return the share of a transfer from device i to device j that each link carries: [i, j,
-        links].
+        """Return the share of a transfer from device i to device j on each link: [i, j, links].
 
-        For few devices, where `load` would take longer than it has to route.
+        For few devices, where a table is faster than `load`.
         """
         host = np.arange(self.size) // self.host_size
         far = host[:, None] != host[None, :]
@@ -223,8 +220,8 @@ class Hierarchical:
         return np.concatenate([_ends(self.size), between], axis=2)
 
     def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
-        """Return this many of these side by side, devices numbered on, and which one each link is
-        of."""
+        """Return this many copies side by side, with devices numbered on, and the copy of each
+        link."""
         ends = (self.size, self.size, self.hosts, self.hosts)
         links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])
         return replace(self, hosts=self.hosts * count), links
@@ -252,7 +249,7 @@ def _count(links: Integers, weight: Floats, size: int) -> Floats:
 
 
 def _ends(size: int) -> Floats:
-    """Return the links out of and into what a switch connects: [sender, receiver, links]."""
+    """Return the links out of and into the ports of a switch: [sender, receiver, links]."""
     own = np.eye(size)
     shape = (size, size, size)
     out, into = np.broadcast_to(own[:, None], shape), np.broadcast_to(own[None], shape)

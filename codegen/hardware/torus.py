@@ -1,6 +1,6 @@
-"""A torus: devices in a grid with links to their neighbours (`topology.py` says how it routes).
+"""A torus: devices in a grid with links to their neighbours (routing: see `topology.py`).
 
-Devices are numbered along the first axis first, as JAX numbers those of a TPU: of a 2x4 grid device
+Devices are numbered along the first axis first, like JAX's TPU devices: of a 2x4 grid device
 1 is at (1, 0), device 2 at (0, 1).
 """
 
@@ -21,12 +21,13 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Torus:
-    """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap` says an axis.
+    """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap` holds for each
+    axis.
 
     `powers_of_two`: a device sends directly only over 1, 2, 4, ... hops along an axis (v5e), so
-    that other distances are relayed: as many messages as the distance has binary ones. `ragged`:
-    `topology.py` says. `core_bandwidth`: above 0, the first axis is that of the cores of a chip,
-    whose links have this bandwidth; of the links between chips a core has its share.
+    other distances are relayed, with as many messages as the distance has binary ones. `ragged`:
+    see `topology.py`. `core_bandwidth`: if above 0, the first axis is that of a chip's cores, whose
+    links have this bandwidth; a core has its share of the links between chips.
     """
 
     dims: tuple[int, ...]
@@ -62,18 +63,18 @@ class Torus:
 
     @property
     def ingest(self) -> float:
-        """The most bytes a second that reach a device: over all its links."""
+        """The most bytes per second into a device, over all its links."""
         each = (self._most_links(axis) * self._bandwidth(axis) for axis in range(len(self.dims)))
         return max(self.bandwidth, sum(each))
 
     def _most_links(self, axis: int) -> int:
-        """Return the links along an axis that reach one device: both of two devices that wrap."""
+        """Return the number of links along an axis into one device: both, for two devices that
+        wrap."""
         size = self.dims[axis]
         return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes a second that reach each device: those at an end have fewer
-        links."""
+        """Return the most bytes per second into each device: those at an end have fewer links."""
         rates = np.zeros(device.shape)
         place = self.coordinates(device)
         for axis, size in enumerate(self.dims):
@@ -85,8 +86,8 @@ class Torus:
 
     @property
     def fastest(self) -> float:
-        """The most bytes a second of one transfer, which ends along one axis: over one link, or
-        over two where it goes half around."""
+        """The most bytes per second of one transfer along one axis: over one link, or over two for
+        half a turn."""
         each = (
             self._bandwidth(axis) * (2 if self._halves(axis) else 1)
             for axis, size in enumerate(self.dims)
@@ -96,12 +97,12 @@ class Torus:
 
     @property
     def least_latency(self) -> float:
-        """Of any message: one that goes half around an axis goes both ways, half of it each."""
+        """The smallest latency of a message: half a turn goes both ways at once."""
         halved = any(map(self._halves, range(len(self.dims))))
         return self.latency / 2 if halved else self.latency
 
     def _halves(self, axis: int) -> bool:
-        """Return whether half around an axis is as long both ways."""
+        """Return whether half a turn around an axis is possible."""
         return self.wrap[axis] and self.dims[axis] % 2 == 0
 
     def coordinates(self, device: Integers) -> Integers:
@@ -116,8 +117,8 @@ class Torus:
         devices: int,
         order: Sequence[int] = (),
     ) -> Floats:
-        """Return what every link carries; the first axis is travelled first, or that of an
-        order."""
+        """Return the load of every link; axes are traversed in order, by default the first one
+        first."""
         loads: dict[int, tuple[Floats, Floats]] = {}
         grid = self.coordinates(np.arange(self.size))
         place = sender
@@ -126,7 +127,7 @@ class Torus:
             stride = math.prod(self.dims[:axis])
             stop = grid[:, axis][receiver]
             at, to, carried = place, stop, weight
-            if place.size > self.size * size:  # many go the same way: add them up first
+            if place.size > self.size * size:  # many share a route: add them up first
                 key = place * size + stop
                 carried = np.stack([np.bincount(key, row, self.size * size) for row in weight])
                 at, to = np.divmod(np.arange(self.size * size), size)
@@ -135,10 +136,9 @@ class Torus:
         return np.concatenate([each for axis in sorted(loads) for each in loads[axis]], axis=1)
 
     def routes(self, devices: int) -> Floats:
-        """Return the share of a transfer from device i to device j that each link carries: [i, j,
-        links].
+        """Return the share of a transfer from device i to device j on each link: [i, j, links].
 
-        For few devices, where `load` would take longer than it has to route.
+        For few devices, where a table is faster than `load`.
         """
         size, count = self.size, len(self.dims)
         routes = np.zeros((size, size, count, 2, size))
@@ -152,7 +152,7 @@ class Torus:
             share = np.where(up > 0, 1.0, 0.0)
             if self.wrap[axis]:
                 share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
-            # Axes before this one are travelled, those after it not yet.
+            # Axes before this one are already traversed, those after it not yet.
             line = sender // (stride * extent) * (stride * extent) + receiver % stride
             at = line + link * stride
             upwards = ((link - start) % extent < up) * share
@@ -162,21 +162,20 @@ class Torus:
         return routes.reshape(size, size, -1)
 
     def hops(self, axis: int, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
-        """Return the hops along an axis upwards and downwards, of which the shorter way is
-        taken."""
+        """Return the upward and downward hops along an axis on the shorter way."""
         size = self.dims[axis]
         up = (stop - start) % size if self.wrap[axis] else np.maximum(stop - start, 0)
         down = (start - stop) % size if self.wrap[axis] else np.maximum(start - stop, 0)
         return up, down
 
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
-        """Return this many of these side by side, devices numbered on, and which one each link is
-        of."""
+        """Return this many copies side by side, with devices numbered on, and the copy of each
+        link."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return how many messages each transfer takes."""
+        """Return the number of messages of each transfer."""
         if not self.powers_of_two:
             return np.ones(sender.shape)
         start, stop = self.coordinates(sender), self.coordinates(receiver)
@@ -190,8 +189,8 @@ class Torus:
     def _axis_load(
         self, axis: int, stride: int, place: Integers, stop: Integers, weight: Floats
     ) -> tuple[Floats, Floats]:
-        """Return loads of the links upwards and downwards along an axis, by the device they
-        start at."""
+        """Return the loads of upward and downward links along an axis, by the device they start
+        at."""
         size = self.dims[axis]
         start = place // stride % size
         line = place // (size * stride) * stride + place % stride
@@ -237,17 +236,17 @@ class Torus:
 
 
 def figures(**values: float) -> str:
-    """Return figures of a topology as its text has them."""
+    """Return the figures in a topology's text."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
 def optional(**values: float) -> str:
-    """Return what a topology's text says only where it is not 0."""
+    """Return the figures in a topology's text only if nonzero."""
     return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
 
 
 class Device(Protocol):
-    """What topologies of all kinds have of their devices (`topology.py` says what)."""
+    """The device figures of all kinds of topologies (see `topology.py`)."""
 
     @property
     def memory(self) -> float: ...
@@ -264,13 +263,13 @@ class Device(Protocol):
 
 
 def of_device(topology: Device) -> str:
-    """Return what a topology's text says of its devices."""
+    """Return the device figures of a topology's text."""
     names = ("memory", "launch", "kernel", "collective", "multiplies")
     said = optional(**{name: getattr(topology, name) for name in names})
     return said + (f",device={topology.device}" if topology.device else "")
 
 
 def _number(value: float) -> str:
-    """Return a number as short as reads back to the same one."""
+    """Return the shortest text that parses to the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

@@ -1,17 +1,17 @@
-"""The figures of a topology that measured seconds tell.
+"""Fits a topology's figures to measured seconds.
 
-A price grows in proportion to what each figure costs: seconds a message, seconds a byte. It is thus
-the sum of these costs, each times what a module does of it: messages, bytes, calls. Where a stage
-takes the longer of two times, or an algorithm is chosen, the sum holds until another one takes
-over. What a module does of each is how its price grows with that cost. A fit solves the sums of all
-modules for the costs. It takes prices apart anew with what it has found, until nothing changes.
+A price is linear in the costs of figures, such as seconds per message and seconds per byte, with a
+module's counts of messages, bytes and calls as coefficients. Where a stage takes the longer of two
+times, or an algorithm is chosen, it is piecewise linear. The coefficients are the derivatives of
+the price. A fit solves the equations of all modules for the costs, and repeats with new
+coefficients until nothing changes.
 
-A figure is told by modules whose prices depend on it before the fit: that of the shorter of two
-times, which no price shows, is kept.
+A figure is fitted if some price depends on it before the fit: that of the shorter of two times,
+which no price shows, is kept.
 
-Least is the sum of squared differences, each divided by measured and by predicted seconds: half of
-a time counts as much as twice of it. No cost is below LEAST of what it was, so that every figure
-stays a number.
+The fit minimises the sum of squared differences, each divided by measured and by predicted seconds,
+so that half a time counts as much as twice. No cost falls below LEAST of its old value, so that
+every figure stays finite.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Sample:
 @dataclass(frozen=True)
 class Figure:
     """One figure before and after a fit, 0 if it is not counted; `note`: why it was kept, or how
-    far it is told, "" where it was fitted."""
+    well it is determined, "" if it was fitted."""
 
     name: str
     before: float
@@ -88,7 +88,7 @@ class Fit:
 
 
 def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
-    """Return the topology with the figures that samples tell, all other ones kept. Raises
+    """Return the topology with the figures determined by samples, keeping the others. Raises
     InputError if a module needs more devices than the topology has."""
     model = _Model.of(topology, samples)
     told, notes = _told(model)
@@ -114,8 +114,8 @@ def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
 
 @dataclass(frozen=True)
 class _Model:
-    """Samples, the topology as it is given, and one that counts every figure of its kind, of which
-    these are the names."""
+    """Samples, the given topology, and one that counts every figure of its kind, with their
+    names."""
 
     given: Topology
     counted: Topology
@@ -135,23 +135,23 @@ class _Model:
 
     @cached_property
     def start(self) -> Floats:
-        """What each figure costs before."""
+        """The cost of each figure before the fit."""
         return np.array([_turned(name, getattr(self.counted, name)) for name in self.names])
 
     @cached_property
     def seconds(self) -> Floats:
-        """What was measured."""
+        """The measured seconds."""
         return np.array([sample.seconds for sample in self.samples])
 
     def fitted(self, costs: Floats, told: Sequence[str]) -> Topology:
-        """Return the topology as it is given with some figures of these costs."""
+        """Return the given topology with some figures set to these costs."""
         values = zip(self.names, costs.tolist(), strict=True)
         found = {name: float(f"{_turned(name, cost):.4g}") for name, cost in values if name in told}
         device = self.counted.device if found else self.given.device
         return with_figures(self.given, {**found, "device": device})
 
     def apart(self, costs: Floats) -> tuple[Floats, Floats]:
-        """Return the price of each sample, and how it grows with each cost: [samples, costs]."""
+        """Return the price of each sample, and its derivatives by each cost: [samples, costs]."""
         prices, steps = self._prices(costs), np.where(costs > 0, costs * STEP, STEP)
         more = [self._prices(costs + step) for step in np.diag(steps)]
         return prices, (np.stack(more, axis=1) - prices[:, None]) / steps
@@ -163,12 +163,12 @@ class _Model:
 
 
 def _turned(name: str, value: float) -> float:
-    """Return what a figure costs, or the figure of a cost."""
+    """Convert a figure to its cost, or a cost to its figure."""
     return 1.0 / value if name in RATES else value
 
 
 def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
-    """Return the numbers of the figures that samples tell, and of the other ones why not."""
+    """Return the indices of the figures that samples determine, and for the others why not."""
     _, grows = model.apart(model.start)
     columns = (grows / model.seconds[:, None]).T
     taken: list[int] = []
@@ -190,8 +190,7 @@ def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
 
 
 def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
-    """Return costs of which those told are the best ones by prices that are taken apart at
-    `costs`."""
+    """Return costs of which those in `told` are optimal for prices linearised at `costs`."""
     prices, grows = model.apart(costs)
     weights = 1.0 / np.sqrt(model.seconds * np.maximum(prices, model.seconds / FARTHEST))
     found = costs.copy()
@@ -202,8 +201,8 @@ def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
 
 
 def _positive(columns: Floats, wanted: Floats) -> Floats:
-    """Return the numbers, none below zero, by which columns add up to what is nearest to what is
-    wanted: of the best ones for some of the columns those without a number below zero."""
+    """Return the non-negative coefficients with which columns best approximate the target: the best
+    solution over subsets of columns without negative coefficients."""
     best, least = np.zeros(columns.shape[1]), float(wanted @ wanted)
     every = range(columns.shape[1])
     for some in itertools.chain.from_iterable(

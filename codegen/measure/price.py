@@ -1,4 +1,4 @@
-"""What the module of a bundle takes on a topology, by the model that plans are chosen by."""
+"""The predicted cost of a bundle's module on a topology, by the planner's model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Price = Callable[[Topology], float]
 
 
 def price_of(description: Description | MatmulDescription, backend: str) -> Price:
-    """Return what prices a backend's module of a bundle. What it returns raises InputError for a
+    """Return the price function of a backend's module of a bundle. It raises InputError for a
     topology with too few devices."""
     if isinstance(description, MatmulDescription):
         return _matmul(description, backend)
@@ -39,8 +39,8 @@ def _reshard(description: Description, backend: str) -> Price:
 
 
 def _matmul(description: MatmulDescription, backend: str) -> Price:
-    """Return what prices a matmul: its product, and what moves as modules of plain JAX move it; as
-    the planner does where parts move while devices multiply."""
+    """Return the price function of a matmul: its product, and movements as in plain JAX modules;
+    like the planner if parts move during the product."""
     matmul = description.matmul()
     chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
     if chosen.loop or chosen.pulled or not registry.backend(backend).portable:

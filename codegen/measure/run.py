@@ -1,4 +1,4 @@
-"""Measure bundles on disk: the seconds of each module here, and what the model says of it."""
+"""Measure bundles on disk: the seconds of each module here, and the model's prediction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIME_LIMIT = 300.0
 @dataclass(frozen=True)
 class Measured:
     """The seconds of one module, the median of its calls, beside its price. `skipped`: `detail`
-    says why it cannot run here; `failed`: what is wrong with it."""
+    says why it cannot run here; `failed`: it has the fault."""
 
     name: str
     backend: str
@@ -44,14 +44,14 @@ class Measured:
 
     @property
     def sample(self) -> Sample:
-        """What a fit takes of a module that was measured."""
+        """The fit's sample of a measured module."""
         assert self.price is not None
         return Sample(self.price, self.seconds)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Modules, the topology that they were priced on before, and the one that is fitted to them."""
+    """Modules, the topology on which they were priced before, and the fitted one."""
 
     modules: tuple[Measured, ...]
     topology: Topology
@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def measured(self) -> tuple[Measured, ...]:
-        """The modules that have been measured."""
+        """The measured modules."""
         return tuple(each for each in self.modules if each.verdict == "ok")
 
 
@@ -73,13 +73,12 @@ def measure(
     topology: str | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
-    """Return the seconds of the modules of bundles on the devices of this machine, and the topology
-    that is fitted to those whose results are right.
+    """Return the seconds of bundles' modules on this machine's devices, and the topology fitted to
+    those with correct results.
 
-    `topology`: whose prices they are compared with, and whose figures are kept where no module
-    tells them; by default that of a processor, of H100s or of H200s, where it is known to be one.
-    Raises InputError for a path without bundles, an unknown backend or topology, for devices of
-    which no topology is known, and where nothing can be measured.
+    `topology`: the source of prices, and of figures that no module determines; by default that of a
+    CPU, of H100s or of H200s, if recognised. Raises InputError for a path without bundles, an
+    unknown backend or topology, devices without a known topology, and if nothing can be measured.
     """
     given = None if topology is None else topology_of(topology)
     modules = _modules(paths, backends, progress or (lambda done, total, module: None))
@@ -123,7 +122,7 @@ def _modules(
 def _module(
     description: Description | MatmulDescription, module: Path, backend: str, worker: Worker
 ) -> Measured:
-    """Return what a worker says of one module."""
+    """Return a worker's result for one module."""
     name = description.name
     case: Case | MatmulCase
     if isinstance(description, MatmulDescription):
@@ -150,7 +149,7 @@ def _answer(worker: Worker, line: str) -> dict[str, Any]:
 
 
 def _topology(found: Sequence[Hardware]) -> Topology:
-    """Return the topology of the devices here. Raises InputError if none is known."""
+    """Return the topology of the devices here. Raises InputError if it is unknown."""
     here = max(found, key=lambda each: each.count)
     known = {"H100": "h100", "H200": "h200"}
     names = [name for part, name in known.items() if part in here.kind]

@@ -1,4 +1,5 @@
-"""The process that times emitted modules: a case a line, its seconds or why there are none.
+"""The process that times emitted modules: one case a line in, its seconds or the reason for none
+out.
 
 Started with the argument BACKEND, on whatever devices there are.
 """

@@ -1,7 +1,7 @@
-"""Constraints that say how their input is sharded, not only their result.
+"""Applies constraints to their input, not only their result.
 
-What is closed does not propagate, so a constraint that alone says how a value is sharded is copied
-to the value; and what uses a value after a chain of constraints uses the end of the chain.
+Closed shardings do not propagate, so the only constraint of a value is copied to the value; and
+users of a value after a chain of constraints use the end of the chain.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LOOPS = frozenset({"scan", "while", "cond"})
 
 
 def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
-    """Return the program with its constraints applied to what they constrain, and what was copied.
+    """Return the program with its constraints applied to their operands, and the copies made.
 
-    A second time, nothing is.
+    A second application changes nothing.
     """
     applied = _Applied(program)
     body = applied.body(program.body, program.body.arguments)
@@ -34,12 +34,13 @@ class _Applied:
     def __init__(self, program: Program) -> None:
         self.values = list(program.values)
         self.copies: list[ShardingCopy] = []
-        self.edges: set[int] = set()  # values that an edge of a loop holds
-        self.outside: dict[int, int] = {}  # what arguments of what is computed again are
+        self.edges: set[int] = set()  # values on an edge of a loop
+        self.outside: dict[int, int] = {}  # sources of the arguments of recomputed bodies
 
     def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
         users, made = _users(body), {r: op for op in body.ops for r in op.results}
-        renamed: dict[int, tuple[int, int]] = {}  # value -> (its name from here on, from which op)
+        # value -> (its new name, the op from which on it holds)
+        renamed: dict[int, tuple[int, int]] = {}
         for number, op in enumerate(body.ops):
             if op.kind == "constrain":
                 self._copy(op, users, made)
@@ -95,9 +96,9 @@ class _Applied:
         made: dict[int, Op],
         renamed: dict[int, tuple[int, int]],
     ) -> None:
-        """Let later uses of the head of a chain of two constraints or more be uses of its end.
+        """Replace later uses of the head of a chain of at least two constraints by its end.
 
-        What is returned is no such use.
+        Being returned is not such a use.
         """
         op = body.ops[number]
         (head,) = op.operands

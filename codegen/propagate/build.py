@@ -1,4 +1,4 @@
-"""How a rule is put together: factor by factor, each with the dimensions it runs through."""
+"""Builds a rule factor by factor, each with its dimensions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS = ("pass", "reduction", "need_replication", "permutation", "blocked")
 
 
 class Builder:
-    """A rule in the making; tensors are counted through operands, then results."""
+    """A rule under construction; tensors are counted through operands, then results."""
 
     def __init__(self, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> None:
         self.operands = len(operands)
@@ -20,7 +20,7 @@ class Builder:
         self.dims: list[list[list[int]]] = [[[] for _ in shape] for shape in operands + results]
 
     def factor(self, size: int, places: Mapping[int, int | None], kind: str = "pass") -> None:
-        """Add a factor minor to those its dimensions have; `places` is tensor -> dimension."""
+        """Add a factor as the minor-most of its dimensions; `places` is tensor -> dimension."""
         number = len(self.sizes)
         self.sizes.append(size)
         self.kinds[kind].append(number)
@@ -29,7 +29,7 @@ class Builder:
                 self.dims[tensor][dim].append(number)
 
     def rule(self) -> Rule:
-        """Return the finished rule; a factor that is blocked also needs replication."""
+        """Return the finished rule; a blocked factor also needs replication."""
         tensors = tuple(tuple(map(tuple, dims)) for dims in self.dims)
         blocked = tuple(self.kinds["blocked"])
         return Rule(
@@ -46,8 +46,8 @@ class Builder:
 def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
     """Return tensors of one shape, dimension by dimension; those of another shape have no factors.
 
-    Where operand i has the shape of result i and not that of the first, each pair is aligned by
-    itself (an optimization barrier over several tensors).
+    If operand i has the shape of result i but not that of the first, each pair is aligned
+    separately (an optimization barrier over several tensors).
     """
     build = Builder(operands, results)
     shapes = operands + results

@@ -1,5 +1,5 @@
-"""The rules of collectives that a user writes in a `shard_map`: what they do along axes that are
-manual there says nothing of the others, along which tensors are split as they are."""
+"""The rules of collectives that a user writes in a `shard_map`: along the other, non-manual axes,
+tensors keep their splits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all", "ragged_all_to_
 
 
 def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a collective: of a gather, a scatter and an exchange, the dimensions that
-    it changes are whole."""
+    """Return the rule of a collective: dimensions changed by a gather, scatter or exchange are
+    whole."""
     if op.kind in ALIKE:
         return aligned(operands, results)
     if op.kind == "ragged_all_to_all":
@@ -24,7 +24,7 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
     changed = _changed(op)
     if len(source) == len(target):
         pairs = [(dim, dim) for dim in range(len(source)) if dim not in changed]
-    else:  # of the longer side one dimension is of devices
+    else:  # the longer side has an extra dimension of devices
         (new,) = changed
         longer = max(len(source), len(target))
         kept = [dim for dim in range(longer) if dim != new]

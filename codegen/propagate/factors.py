@@ -1,10 +1,10 @@
 """One visit of one op: from the shardings of its tensors to the shardings it gives them.
 
-A sharding is projected onto the factors of the op's rule, axes are moved along factors, and what
-came out is written back. This is the aggressive strategy of Shardy's propagation: axes are
-compatible with a factor if no two tensors disagree on it, and where two factors want one axis in
-one tensor, the factor wins whose axes come from the larger tensor, from the earlier at a tie. Where
-nothing is in conflict it does what the basic strategy does.
+A sharding is projected onto the factors of the op's rule, axes are moved along factors, and the
+result is written back. This is the aggressive strategy of Shardy's propagation: axes are compatible
+with a factor if no two tensors disagree on it; if two factors compete for one axis in one tensor,
+the factor wins whose axes come from the larger tensor, or the earlier one at a tie. Without
+conflicts it equals the basic strategy.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from shardwright.codegen.propagate.parts import (
 )
 from shardwright.ir.program import Dims, Rule
 
-NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3  # from operands, from results, from either
+NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3  # from operands, from results, from both
 
 
 class Dim(NamedTuple):
-    """How a dimension is split for now, and whether it may be split further."""
+    """A dimension's current split, and whether it may be split further."""
 
     axes: Parts
     open: bool
 
 
 class TensorState(NamedTuple):
-    """The sharding of a tensor for now; no axis of `fixed` may split it."""
+    """A tensor's current sharding; no axis of `fixed` may split it."""
 
     dims: tuple[Dim, ...]
-    fixed: Parts = ()  # explicitly replicated, unreduced, or kept for a later priority
+    fixed: Parts = ()  # explicitly replicated, unreduced, or reserved for a later priority
 
 
 class Conflict(NamedTuple):
-    """Axes that a factor could not have in a tensor, and what has them."""
+    """Axes that a factor could not get in a tensor, and their owner."""
 
     tensor: int
     factor: int
@@ -51,7 +51,7 @@ class Conflict(NamedTuple):
 
 
 class AxisMove(NamedTuple):
-    """Axes that a tensor got along a factor, and the tensor they came from: the first with them."""
+    """Axes that a tensor got along a factor, and the first tensor that had them."""
 
     tensor: int
     factor: int
@@ -60,7 +60,7 @@ class AxisMove(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What a visit made of the tensors: `states[i]` is that of operand or result i."""
+    """The result of a visit: `states[i]` is that of operand or result i."""
 
     states: tuple[TensorState, ...]
     moves: tuple[AxisMove, ...]
@@ -68,7 +68,7 @@ class Visit(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """What is to be moved along a factor, the largest tensor that has it, and the first."""
+    """The axes to move along a factor, the largest tensor that has them, and the first."""
 
     factor: int
     axes: Parts
@@ -83,9 +83,9 @@ class _Tensor:
         self.dims, self.state = dims, state
         self.axes: dict[int, Parts] = {}
         self.overflow: dict[int, Parts] = {}  # axes of a dimension that do not divide its factor
-        self.before: dict[int, tuple[int, ...]] = {}  # the factors before one in its dimension
+        self.before: dict[int, tuple[int, ...]] = {}  # earlier factors of the dimension
         self.open: dict[int, bool] = {}
-        self.last: set[int] = set()  # the minor-most factors, that axes need not divide
+        self.last: set[int] = set()  # minor-most factors, which axes need not divide
         self.size = math.prod(sizes[factor] for dim in dims for factor in dim)
         for factors, dim in zip(dims, state.dims, strict=True):
             self._project(factors, dim, sizes)
@@ -105,7 +105,7 @@ class _Tensor:
                 self.last.add(factor)
 
     def extended(self, along: _Along, sizes: tuple[int, ...]) -> tuple[Parts, list[Conflict]]:
-        """Return what this tensor can have more of the axes along a factor, and what it cannot."""
+        """Return the axes along a factor that this tensor can add, and those it cannot."""
         factor = along.factor
         if not self.open[factor] or self.overflow[factor]:
             return (), []
@@ -120,7 +120,7 @@ class _Tensor:
         return got, lost
 
     def within(self, along: _Along) -> _Along:
-        """Return a copy with only the axes that this tensor could have."""
+        """Return a copy restricted to the axes that this tensor can have."""
         has = self.axes[along.factor]
         _, _, wanted = common(has, along.axes)
         if not wanted:
@@ -129,7 +129,7 @@ class _Tensor:
         return along._replace(axes=merged((*has, *more)))
 
     def _held(self, factor: int) -> list[AxisPart]:
-        """Return what the tensor is split along already, or may not be."""
+        """Return the axes that split the tensor already, or must not."""
         held = [part for axes in self.axes.values() for part in axes]
         held += [part for axes in self.overflow.values() for part in axes]
         return [*held, *self.state.fixed]
@@ -144,8 +144,7 @@ class _Tensor:
         return [Conflict(-1, along.factor, lost, winner)]
 
     def written(self, sizes: tuple[int, ...]) -> TensorState:
-        """Return the state again; a factor can split a dimension only if those before it do so
-        fully."""
+        """Return the state; a factor can split a dimension only if earlier ones are fully split."""
         dims = []
         for factors, dim in zip(self.dims, self.state.dims, strict=True):
             axes: list[AxisPart] = []
@@ -158,7 +157,7 @@ class _Tensor:
 
 
 def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
-    """Take the axes off `left` that split a factor of this size; the last may be cut."""
+    """Remove the axes from `left` that split a factor of this size; the last may be cut."""
     mine: list[AxisPart] = []
     while left and size > 1:
         part = left[0]
@@ -179,10 +178,10 @@ def visit(
     directions: tuple[int, ...],
     elementwise: bool = False,
 ) -> Visit:
-    """Move axes along the factors of a rule; `directions` says from where, for each factor.
+    """Move axes along the factors of a rule; `directions` gives the sources for each factor.
 
     In an elementwise op the result decides: a factor gets the axes that the result can have, and
-    the one with the most shards comes first.
+    the factor with the most shards comes first.
     """
     sizes = rule.sizes
     tensors = [_Tensor(d, s, sizes) for d, s in zip(rule.tensors, states, strict=True)]
@@ -206,7 +205,7 @@ def visit(
 def _in_order(
     rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
 ) -> list[_Along]:
-    """Return what to move along each factor: first what comes from the largest tensor, then the
+    """Return the axes to move along each factor: those from the largest tensor first, then the
     first."""
     found = [
         along
@@ -219,7 +218,7 @@ def _in_order(
 
 
 def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
-    """Return the longest axes that no tensor disagrees with, and the tensors that have them."""
+    """Return the longest axes on which no tensor disagrees, and the tensors that have them."""
     if direction == NONE:
         return None
     having = [
@@ -239,8 +238,8 @@ def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -
 
 
 def _compatible(sequences: list[Parts]) -> Parts:
-    """Return the longest sequence that begins with each of these, or that each of these begins
-    with."""
+    """Return the longest sequence of which all others are prefixes, or the longest common
+    prefix."""
     best: Parts = ()
     for axes in sequences:
         shared, mine, others = common(best, axes)

@@ -1,7 +1,7 @@
 """The graph that propagation walks: nodes with a rule over slots, each slot with a state.
 
-A slot is a tensor whose sharding is one: a value, a result of the program, or all the values of one
-edge of a loop (what carries it, inside and after it).
+A slot is a tensor with one sharding: a value, a result of the program, or all values of one edge of
+a loop (its carry, inside and after it).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class ShardingCopy:
-    """A sharding that a value has from another from the start; both are numbers in the program."""
+    """A sharding copied from one value to another before propagation; both are numbers in the
+    program."""
 
     source: int
     target: int
@@ -26,11 +27,11 @@ class ShardingCopy:
 
 
 class Role(Enum):
-    """What the priority of an op is decided by."""
+    """What determines the priority of an op."""
 
     PASS = "pass"  # elementwise ops, reshapes, transposes, …: first
     BROADCAST = "broadcast"  # only from its result until the very end
-    OTHER = "other"  # along factors that are passed through, then along all
+    OTHER = "other"  # along pass-through factors, then along all
     EDGE = "edge"  # values that are one tensor: always
 
 
@@ -42,8 +43,8 @@ class Node:
     rule: Rule
     tensors: tuple[int, ...]
     role: Role
-    once: bool  # is no operand that has factors used elsewhere?
-    op: Op | None = None  # None: an edge, or a slice that a loop makes
+    once: bool  # whether no operand with factors is used elsewhere
+    op: Op | None = None  # None: an edge, or a slice made by a loop
     kind: str = ""
 
     @property
@@ -53,20 +54,21 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order, and what a change of a slot makes worth another visit.
+    """Nodes in order, and the nodes to visit again after a change of a slot.
 
-    A slot is on the mesh of the sharding it was given, or of the first axes that it gets.
+    A slot is on the mesh of its given sharding, or of the first axes that it gets.
     """
 
     states: list[TensorState] = field(default_factory=list)
     meshes: list[int | None] = field(default_factory=list)  # slot -> mesh of the program
-    given: list[Sharding | None] = field(default_factory=list)  # slot -> what was said of it
-    names: dict[int, str] = field(default_factory=dict)  # of slots that no value or result has
+    given: list[Sharding | None] = field(default_factory=list)  # slot -> its given sharding
+    names: dict[int, str] = field(default_factory=dict)  # names of slots without a value or result
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
     owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
     users: dict[int, list[int]] = field(default_factory=dict)  # slot -> nodes that read it
-    alike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> its group's others
+    # slot -> the others in its group
+    alike: dict[int, tuple[int, ...]] = field(default_factory=dict)
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
 
@@ -79,13 +81,13 @@ class Graph:
         return len(self.states) - 1
 
     def copy(self, source: int, target: int) -> None:
-        """Give the sharding of one slot to another, all of it."""
+        """Copy the whole sharding of one slot to another."""
         self.states[target] = self.states[source]
         self.meshes[target] = self.meshes[source]
         self.given[target] = self.given[source]
 
     def meshes_of(self, node: Node) -> set[int]:
-        """Return the meshes that the tensors of a node are on; those on none yet fit any."""
+        """Return the meshes of a node's tensors; tensors without a mesh fit any."""
         return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:
@@ -96,6 +98,6 @@ class Graph:
             self.users.setdefault(slot, []).append(node.index)
 
     def touching(self, slot: int) -> list[int]:
-        """Return the nodes that a change of a slot concerns: who defines it, then who reads it."""
+        """Return the nodes affected by a change of a slot: its definition, then its readers."""
         defining = [self.owner[slot]] if slot in self.owner else []
         return [*defining, *reversed(self.users.get(slot, []))]

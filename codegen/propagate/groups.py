@@ -1,8 +1,8 @@
 """Groups of values that are sharded alike, made ready for propagation.
 
-Groups that share a value are one. Where one sharding is given in a group, all its members have it.
-Where several are given, none can hold for all: each member is followed by an open constraint, which
-takes its place in the group and in what uses it, and whichever changes first decides.
+Groups that share a value are merged. If one sharding is given in a group, all its members get it.
+If several are given, none can hold for all: each member is followed by an open constraint, which
+replaces it in the group and for its users, and the first one to change decides.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Group = tuple[int, ...]
 
 
 def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
-    """Return the program with at most one sharding given in each group, and what was copied.
+    """Return the program with at most one given sharding in each group, and the copies made.
 
-    A second time, nothing is changed.
+    A second application changes nothing.
     """
     agreed = _Agreed(program)
     return agreed.run(), tuple(agreed.copies)
 
 
 def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Return the groups, those that share a value as one."""
+    """Return the groups, merging those that share a value."""
     found: list[Group] = []
     for group in groups:
         touching = [other for other in found if not set(other).isdisjoint(group)]
@@ -43,7 +43,8 @@ def says_nothing(sharding: Sharding) -> bool:
 
 
 class _Agreed:
-    """One pass over the groups, then one walk over the bodies; `open` are values by member."""
+    """One pass over the groups, then one walk over the bodies; `open` has the constrained value of
+    each member."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, list(program.values)
@@ -69,7 +70,7 @@ class _Agreed:
         return group
 
     def _opened(self, member: int, said: Sharding) -> int:
-        """Return the value of the open constraint that stands for a member."""
+        """Return the value of the open constraint that replaces a member."""
         old = self.values[member]
         sharding = Sharding(said.mesh, (DimSharding(open=True),) * len(old.shape))
         self.values.append(Value(self._name(), old.shape, old.dtype, sharding, old.line))
@@ -84,8 +85,8 @@ class _Agreed:
         return f"alike_{number}"
 
     def _body(self, body: Body) -> Body:
-        """Return the body with a constraint after each member; those of arguments come first, that
-        of the last argument before the others."""
+        """Return the body with a constraint after each member; those of arguments come first, the
+        last argument's before the others."""
         ops = list(self._constraints(reversed(body.arguments)))
         for op in body.ops:
             bodies = tuple(map(self._body, op.bodies))
@@ -105,7 +106,7 @@ class _Agreed:
 
 
 def by_member(groups: Iterable[Group]) -> dict[int, Group]:
-    """Return for every member of a group the others, the last one first."""
+    """Return the other members of the group for every member, the last one first."""
     return {
         member: tuple(other for other in reversed(group) if other != member)
         for group in groups

@@ -1,4 +1,4 @@
-"""The kinds of ops, by how their rule is made and in which operands they are linear."""
+"""The kinds of ops, by the construction of their rule and the operands in which they are linear."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ MATRICES: dict[str, int] = {
 """Ops that treat each matrix of a batch by itself, and the dimensions of the first operand that
 belong to one; all dimensions before these are of the batch."""
 
-# In which operands an op is linear: a partial sum may pass through these. None: any one at a time
-# of which the others are whole; "all": all of them at once.
+# Operands in which an op is linear, so that partial sums may pass through. None: any single one
+# while the others are whole; "all": all of them at once.
 LINEAR: dict[str, tuple[int, ...] | str] = {
     **dict.fromkeys(("add", "add_any", "sub", "concatenate", "select_and_gather_add"), "all"),
     **dict.fromkeys(

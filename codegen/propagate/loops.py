@@ -1,4 +1,4 @@
-"""The nodes of control flow: one slot for each edge, as it runs around a loop and out of it."""
+"""The nodes of control flow: one slot for each edge through a loop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Shape = tuple[int, ...]
 
 
 def open_state(rank: int) -> TensorState:
-    """Return the state in which nothing is known and everything may come."""
+    """Return the state of an unknown, fully open sharding."""
     return TensorState((Dim((), True),) * rank)
 
 
 def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
-    """Return tensors that are one, dimension by dimension."""
+    """Return the rule of tensors that are one, dimension by dimension."""
     build = Builder((shape,) * operands, (shape,) * results)
     for dim, extent in enumerate(shape):
         build.factor(extent, dict.fromkeys(range(operands + results), dim))
@@ -26,7 +26,7 @@ def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
 
 
 class Loops:
-    """Adds nodes that no op of the program has."""
+    """Adds nodes without a corresponding op in the program."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -40,21 +40,21 @@ class Loops:
         self.graph.add(node, slots[len(rule.operands) :])
 
     def edge(self, sources: Iterable[int], target: int, shape: Shape) -> None:
-        """Join what `sources` hold and what the slot `target` holds to one tensor."""
+        """Join the slots `sources` and the slot `target` into one tensor."""
         given = tuple(dict.fromkeys(s for s in sources if s != target))
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
     def sliced(self, whole: int, part: int, shape: Shape) -> None:
-        """Add nodes that take one element of the first dimension of `whole` each time around: a
-        slice, a reshape."""
+        """Add nodes that take one element of the first dimension of `whole` per iteration: a slice,
+        a reshape."""
         one = (1, *shape[1:])
         cut = self.graph.slot(open_state(len(shape)))
         self.node(_first_cut(shape, one), (whole, cut), Role.PASS, "dynamic_slice")
         self.node(_first_gone(one), (cut, part), Role.PASS, "reshape", once=True)
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
-        """Add nodes that write one element of the first dimension of `whole` each time around;
-        return the whole after it."""
+        """Add nodes that write one element of the first dimension of `whole` per iteration; return
+        the whole after it."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

@@ -1,8 +1,7 @@
-"""The nodes of a manual computation: what is outside and inside of a `shard_map`.
+"""The nodes of a manual computation: outside and inside a `shard_map`.
 
-Outside, an operand is constrained to the sharding that the computation asks for. Inside, tensors
-are local to the manual axes, which are therefore fixed; along the other axes, shardings go in and
-out.
+Outside, an operand is constrained to the specified sharding. Inside, tensors are local to the
+manual axes, which are therefore fixed; along the other axes, shardings propagate in and out.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class _Crossing:
         self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def add(self, outside: int, inside: int, *, inward: bool) -> None:
-        """Hold the manual axes on both sides, and let the others through."""
+        """Fix the manual axes on both sides, and let the others through."""
         state = self.graph.states[inside]
         self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
         self.graph.meshes[inside] = self.mesh
@@ -88,15 +87,14 @@ class _Crossing:
             self.graph.add(node, tensors[1:])
 
     def _asked(self) -> TensorState:
-        """Return the sharding outside: the manual axes where they are asked for, the others
-        free."""
+        """Return the sharding outside: the manual axes as specified, the others free."""
         used = {part for axes in self.axes for part in axes}
         fixed = tuple(part for part in self.manual if part not in used)
         return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
 
     def _rule(self, inward: bool) -> Rule:
-        """Return the rule of a manual computation: outside, the manual axes are a factor of
-        their own, major to the local one."""
+        """Return the rule of a manual computation: outside, the manual axes are a separate factor,
+        major to the local one."""
         shapes = (self.outer, self.inner) if inward else (self.inner, self.outer)
         build = Builder((shapes[0],), (shapes[1],))
         outer = 0 if inward else 1

@@ -1,7 +1,7 @@
-"""In what order nodes are visited, and how far each may move shardings at each op priority.
+"""The order of visits, and how far each may move shardings at each op priority.
 
-The order is part of the contract, since what an op visited early decides can be in the way of a
-later one. For each op priority in turn:
+The order is part of the contract, since an early visit can block a later one. For each op priority
+in turn:
 
 1. from each result of the program to the value that is returned there, and back;
 2. every node once in the order of the program, from a stack: when a visit changes a tensor, the
@@ -10,7 +10,7 @@ later one. For each op priority in turn:
 3. results again.
 
 When a visit changes a member of a group, its sharding is copied to the other members at once, the
-last one first, whatever they had; what defines and reads these goes on the stack too.
+last one first, overwriting theirs; the nodes that define and read these go on the stack too.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from shardwright.ir.program import Rule
 
 
 class Level(enum.IntEnum):
-    """The op priorities, the highest first; each allows what those before it do, and more."""
+    """The op priorities, highest first; each allows everything that earlier ones do, and more."""
 
-    PASS_ONCE = 0  # ops that are passed through, whose operands nothing else uses
-    PASS = 1  # ops that are passed through
-    FACTORS = 2  # every factor that is passed through; broadcasts only backward
+    PASS_ONCE = 0  # pass-through ops whose operands have no other users
+    PASS = 1  # pass-through ops
+    FACTORS = 2  # every pass-through factor; broadcasts only backward
     ANY = 3  # every factor; broadcasts only backward
     ALL = 4
 
 
 def directions(node: Node, level: Level) -> tuple[int, ...]:
-    """Return from where axes move along each factor of a node."""
+    """Return the sources of axes along each factor of a node."""
     return _directions(node.rule, node.role, node.once, level)
 
 
@@ -57,7 +57,7 @@ def _directions(rule: Rule, role: Role, once: bool, level: Level) -> tuple[int, 
 
 
 def sweep(graph: Graph, visit: Callable[[Node], Iterable[int]]) -> None:
-    """Visit until nothing is left to do; `visit` returns the slots that it changed."""
+    """Visit until nothing is left to do; `visit` returns the changed slots."""
     for node in graph.returns:
         visit(node)
     _drain(graph, visit)

@@ -1,7 +1,8 @@
 """Axes as parts: the stretch of an axis between two borders.
 
 The sub-axis `"x":(m)k` lies between its pre-size m and m*k, a full axis of size n between 1 and n.
-In this form a full axis is no special case, and splitting, merging and comparing are one line each.
+In this form a full axis is not a special case, and splitting, merging and comparing take one line
+each.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class AxisPart(NamedTuple):
 
 
 def part_of(ref: AxisRef, sizes: Mapping[str, int]) -> AxisPart:
-    """Return the part that an axis reference names."""
+    """Return the part for an axis reference."""
     return AxisPart(ref.name, *borders(ref, sizes[ref.name]))
 
 
@@ -38,17 +39,17 @@ def ref_of(part: AxisPart, sizes: Mapping[str, int]) -> AxisRef:
 
 
 def size_of(parts: Iterable[AxisPart]) -> int:
-    """Return into how many shards parts cut together."""
+    """Return the number of shards that parts make together."""
     return math.prod(part.size for part in parts)
 
 
 def overlap(a: AxisPart, b: AxisPart) -> bool:
-    """Return whether two parts share a stretch of one axis; one of size 1 overlaps itself."""
+    """Return whether two parts share a stretch of one axis; a part of size 1 overlaps itself."""
     return a.axis == b.axis and (a == b or (a.low < b.high and b.low < a.high))
 
 
 def merged(parts: Iterable[AxisPart]) -> Parts:
-    """Return neighbours as one: `"x":(1)2, "x":(2)2` is `"x":(1)4`."""
+    """Merge neighbours: `"x":(1)2, "x":(2)2` is `"x":(1)4`."""
     out: list[AxisPart] = []
     for part in parts:
         if out and out[-1].axis == part.axis and out[-1].high == part.low:
@@ -58,7 +59,7 @@ def merged(parts: Iterable[AxisPart]) -> Parts:
 
 
 def common(a: Sequence[AxisPart], b: Sequence[AxisPart]) -> tuple[Parts, Parts, Parts]:
-    """Return the longest common beginning of two sequences, and what is left of each after it."""
+    """Return the longest common prefix of two sequences, and the rest of each."""
     first, second, shared = list(a), list(b), []
     while first and second:
         p, q = first[0], second[0]
@@ -72,7 +73,7 @@ def common(a: Sequence[AxisPart], b: Sequence[AxisPart]) -> tuple[Parts, Parts, 
 
 
 def without(parts: Sequence[AxisPart], taken: Sequence[AxisPart]) -> Parts:
-    """Return the longest beginning of `parts` that overlaps nothing of `taken`."""
+    """Return the longest prefix of `parts` that overlaps nothing in `taken`."""
     out: list[AxisPart] = []
     for part in parts:
         hit = [other.low for other in taken if overlap(part, other)]
@@ -87,8 +88,7 @@ def without(parts: Sequence[AxisPart], taken: Sequence[AxisPart]) -> Parts:
 
 
 def dividing(parts: Sequence[AxisPart], size: int) -> Parts:
-    """Return the longest beginning of `parts` whose size divides `size`; the last part may be
-    cut."""
+    """Return the longest prefix of `parts` whose size divides `size`; the last part may be cut."""
     out: list[AxisPart] = []
     for part in parts:
         fitting = math.gcd(size, part.size)
@@ -101,7 +101,7 @@ def dividing(parts: Sequence[AxisPart], size: int) -> Parts:
 
 
 def minus(parts: Iterable[AxisPart], taken: Iterable[AxisPart]) -> Parts:
-    """Return what is left of `parts` outside `taken`, cut at the borders of `taken`."""
+    """Return `parts` without `taken`, cut at the borders of `taken`."""
     left = list(parts)
     for other in taken:
         left = [piece for part in left for piece in _outside(part, other)]

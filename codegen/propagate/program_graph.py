@@ -17,7 +17,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def state_of(sharding: Sharding | None, rank: int) -> TensorState:
-    """Return a sharding as propagation sees it; priorities are the caller's."""
+    """Return a sharding as a state; the caller handles priorities."""
     if sharding is None:
         return open_state(rank)
     sizes = sharding.mesh.sizes
@@ -29,7 +29,7 @@ def state_of(sharding: Sharding | None, rank: int) -> TensorState:
 
 
 def graph_of(program: Program) -> Graph:
-    """Return the nodes of a program in its order, and the slot of every value and result."""
+    """Return the nodes of a program in order, and the slot of every value and result."""
     return _Make(program).run()
 
 
@@ -41,7 +41,7 @@ class _Make:
         self.graph = Graph()
         self.loops = Loops(self.graph)
         self.slot: dict[int, int] = {}
-        self.alias: dict[int, int] = {}  # arguments of branches: the operand they are
+        self.alias: dict[int, int] = {}  # arguments of branches -> their operand
         self.uses: Counter[int] = Counter()
 
     def run(self) -> Graph:
@@ -63,7 +63,7 @@ class _Make:
         return self.slot[value]
 
     def _new(self, sharding: Sharding | None, shape: tuple[int, ...]) -> int:
-        """Return a new slot for a tensor that was given a sharding, or none."""
+        """Return a new slot for a tensor with or without a given sharding."""
         mesh = None if sharding is None else self.program.meshes.index(sharding.mesh)
         return self.graph.slot(state_of(sharding, len(shape)), mesh, sharding)
 
@@ -71,8 +71,8 @@ class _Make:
         return self.values[value].shape
 
     def _count(self, body: Body) -> None:
-        """Count the uses of every value, where the arguments of a branch are its operands; so are
-        those of what is computed again, whose results are the op's."""
+        """Count the uses of every value, treating the arguments of a branch as its operands;
+        likewise for recomputed bodies, whose results are the op's."""
         for op in body.ops:
             shared = {"cond": op.operands[1:], "remat": op.operands}.get(op.kind, ())
             own = [self.alias.get(v, v) for v in op.operands]
@@ -88,14 +88,13 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _share_results(self, op: Op) -> None:
-        """Let the results of what is computed again be those of its body, which this is no use
-        of."""
+        """Share the slots of a recomputation's results with its body's, without counting a use."""
         for result, inner in zip(op.results, op.bodies[0].results, strict=True):
             self.alias[result] = self.alias.get(inner, inner)
             self.uses[self.alias[result]] -= 1
 
     def _once(self, op: Op) -> bool:
-        """Return whether nothing but this op is made of its operands. (Scalars do not count.)"""
+        """Return whether the op's operands have no other users. Scalars do not count."""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 
@@ -135,7 +134,7 @@ class _Make:
         self.graph.alike = by_member(slots)
 
     def _share(self, *values: int) -> None:
-        """Make values one slot, that of the first."""
+        """Give values the slot of the first."""
         slot = self.of(values[0])
         for value in values[1:]:
             self.slot[value] = slot
@@ -148,7 +147,7 @@ class _Make:
         for result, argument in zip(op.results, body.arguments[consts:last], strict=False):
             self._share(argument, result)
         for argument in body.arguments[: consts + xs]:
-            self.uses[argument] += 1  # it is handed on to the next time around
+            self.uses[argument] += 1  # it is passed to the next iteration
         for stack, operand, argument in zip(
             stacks, op.operands[last:], body.arguments[last:], strict=True
         ):

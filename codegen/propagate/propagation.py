@@ -25,16 +25,16 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 @dataclass(frozen=True)
 class Propagated:
-    """A program whose values have the shardings that propagation gave them."""
+    """A program whose values have propagated shardings."""
 
     program: Program
     trail: Trail
 
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
-    """Give every value of a program its sharding; only of user priorities up to `until`.
+    """Give every value of a program its sharding, using user priorities up to `until` only.
 
-    First the constraints are applied to what they constrain, and groups are made to agree.
+    First constraints are applied to their operands, and groups are made consistent.
     """
     program, constrained = apply_constraints(program)
     program, alike = with_agreed_groups(program)
@@ -42,7 +42,7 @@ def propagate(program: Program, until: int | None = None) -> Propagated:
 
 
 class _Propagation:
-    """One run. Visits are remembered by rule, states and directions: layers repeat."""
+    """One run. Visits are cached by rule, states and directions, because layers repeat."""
 
     def __init__(self, program: Program, until: int | None) -> None:
         self.program, self.until = program, until
@@ -67,7 +67,7 @@ class _Propagation:
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
 
     def _noted(self, copy: ShardingCopy) -> None:
-        """Note in the trail what was copied from the start, at the priority of each dimension."""
+        """Record a copied sharding in the trail, at the priority of each dimension."""
         source, target = (self.graph.slots[value] for value in (copy.source, copy.target))
         op = Op(copy.kind, (copy.source,), (copy.target,), line=copy.line)
         dims = self.graph.states[target].dims
@@ -78,7 +78,7 @@ class _Propagation:
             self.entries.append(entry)
 
     def _hidden(self) -> list[tuple[int, int, int, Dim]]:
-        """Take away the dimensions of lower priorities: (slot, dimension, priority, what it is)."""
+        """Remove the dimensions of lower priorities: (slot, dimension, priority, contents)."""
         kept: list[tuple[int, int, int, Dim]] = []
         for slot, sharding in enumerate(self.graph.given):
             for index, dim in enumerate(sharding.dims if sharding is not None else ()):
@@ -91,7 +91,7 @@ class _Propagation:
         return kept
 
     def _shown(self, slot: int, index: int, dim: Dim) -> None:
-        """Put a dimension back when its priority has come."""
+        """Restore a dimension when its priority has come."""
         state = self.graph.states[slot]
         fixed = minus(state.fixed, dim.axes)
         self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
@@ -99,7 +99,7 @@ class _Propagation:
     def _visit(self, node: Node, level: Level) -> list[int]:
         meshes = self.graph.meshes_of(node)
         along = directions(node, level)
-        if len(meshes) != 1 or not any(along):  # between two meshes, nothing is propagated
+        if len(meshes) != 1 or not any(along):  # nothing propagates between two meshes
             return []
         states = tuple(self.graph.states[slot] for slot in node.tensors)
         key = (id(node.rule), along, node.kind in ELEMENTWISE, states)
@@ -121,7 +121,7 @@ class _Propagation:
         return [*changed, *alike]
 
     def _copied(self, slot: int, level: Level) -> Iterator[int]:
-        """Give the sharding of a slot that has changed to the others of its group; yield those."""
+        """Copy the sharding of a changed slot to the others of its group, and yield those."""
         state = self.graph.states[slot]
         for other in self.graph.alike.get(slot, ()):
             if self.graph.states[other] != state:
@@ -140,7 +140,7 @@ class _Propagation:
         return replace(self.program, values=tuple(values), results=results)
 
     def _sharding(self, slot: int) -> Sharding | None:
-        """Return the sharding of a slot; what is on no mesh is replicated on the first."""
+        """Return the sharding of a slot; one without a mesh is replicated on the first."""
         if not self.program.meshes:
             return None
         state = self.graph.states[slot]

@@ -1,4 +1,4 @@
-"""The rule of a reshape: what two factorings of the same extent have in common."""
+"""The rule of a reshape: the common part of two factorings of the same extent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from shardwright.ir.program import Rule
 
 
 def reshape_rule(source: Shape, target: Shape) -> Rule:
-    """Return factors that both shapes share, from the major end and from the minor end.
+    """Return the factors shared by both shapes, from the major end and from the minor end.
 
-    Between, where extents have no common divisor, each side has factors of its own. `(8,)` to
+    In between, where extents have no common divisor, each side has its own factors. `(8,)` to
     `(2, 4)` is `([ij])->([i, j])`; `(4, 5, 8)` to `(5, 4, 8)` is `([i, k, m])->([j, l, m])`.
     """
     shared = _Shared(source, target)
@@ -34,7 +34,7 @@ def reshape_rule(source: Shape, target: Shape) -> Rule:
 
 
 class _Shared:
-    """Shared factors by side and dimension, as (size, mark), those of a mark being the same."""
+    """Shared factors by side and dimension, as (size, mark); equal marks are the same factor."""
 
     def __init__(self, source: Shape, target: Shape) -> None:
         self.shapes = (source, target)

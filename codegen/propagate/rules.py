@@ -1,7 +1,7 @@
-"""One table: from the kind of an op to its rule, and to how it is treated by priorities.
+"""The table from the kind of an op to its rule, and to its role in priorities.
 
-Kinds are the primitives of jaxprs. What has no entry is not propagated through: its tensors stay
-as they are, and the front end warns.
+Kinds are the primitives of jaxprs. Ops without an entry stop propagation: their tensors stay
+unchanged, and the front end warns.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def is_known(kind: str) -> bool:
 
 
 def rule_of(op: Op, values: Sequence[Value]) -> Rule | None:
-    """Return the rule of an op: its own, or that of its kind; None if nothing is moved through
-    it."""
+    """Return the rule of an op: its own, or its kind's; None if nothing moves through it."""
     if op.rule is not None:
         return op.rule
     make = _RULES.get(op.kind)
@@ -52,7 +51,7 @@ def _made(
     operands: Shapes,
     results: Shapes,
 ) -> Rule:
-    """Return one rule object for all ops that are alike, so that visits can be remembered."""
+    """Return one rule object for all equal ops, so that visits can be cached."""
     return make(Op(kind, (), (), params), operands, results)  # type: ignore[arg-type]
 
 
@@ -60,14 +59,14 @@ Shapes = tuple[Shape, ...]
 
 
 def _elementwise(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return every dimension one factor; operands of rank 0 (a predicate, the bounds of a clamp)
-    none."""
+    """Return a rule with one factor per dimension; operands of rank 0 (a predicate, the bounds of a
+    clamp) have none."""
     return aligned(operands, results)
 
 
 def _bitcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of an elementwise op; where widths differ, the last dimension of one side
-    has the parts."""
+    """Return the rule of an elementwise op; if widths differ, one side has an extra last dimension
+    for the parts."""
     build = Builder(operands, results)
     (source,), (target,) = operands, results
     for dim in range(min(len(source), len(target))):
@@ -93,7 +92,7 @@ def _broadcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _tile(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of copies put together: the number of the copy is the major factor."""
+    """Return the rule of concatenated copies: the number of the copy is the major factor."""
     build = Builder(operands, results)
     for dim, count in enumerate(op.integers("reps")):
         build.factor(count, {1: dim})
@@ -138,12 +137,12 @@ def _dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a matmul of which each group of rows has a matrix of its own, or gives
-    one. Rows and groups must be whole, since sizes of groups count the rows of the whole tensor."""
+    """Return the rule of a matmul in which each group of rows has, or produces, its own matrix.
+    Rows and groups must be whole, since group sizes count the rows of the whole tensor."""
     build = Builder(operands, results)
     contract, batch = _pair(op, "contract"), _pair(op, "batch")
     (ragged,), grouped = op.integers("ragged_lhs"), op.integers("group_rhs")
-    shared = ragged in batch[0] or len(operands[2]) > 1  # sizes of groups for each of a batch
+    shared = ragged in batch[0] or len(operands[2]) > 1  # group sizes for each element of a batch
     to = 0
     if ragged in contract[0]:
         build.factor(results[0][0], {len(operands): 0}, kind="need_replication")
@@ -196,8 +195,8 @@ def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a slice: a dimension that is cut is permuted, since its elements move
-    between shards."""
+    """Return the rule of a slice: a cut dimension is permuted, since its elements move between
+    shards."""
     build = Builder(operands, results)
     for dim, extent in enumerate(operands[0]):
         cut = any(extent != result[dim] for result in results)
@@ -215,7 +214,7 @@ def _pad(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _shift(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of operands of which stretches are put together along a dimension."""
+    """Return the rule of operands whose stretches are concatenated along a dimension."""
     build = Builder(operands, results)
     (dimension,) = op.integers("dimension")
     for dim, extent in enumerate(results[0]):
@@ -239,7 +238,7 @@ def _rev(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _along_one(op: Op, operands: Shapes, results: Shapes, name: str, kind: str) -> Rule:
-    """Return all tensors alike but for one dimension, whose factor is of this kind."""
+    """Return a rule of equal tensors except for one dimension, whose factor has this kind."""
     build = Builder(operands, results)
     dimension = op.integers(name)[0]
     for dim, extent in enumerate(results[0]):
@@ -305,8 +304,7 @@ def _window(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of operands that are the cotangent of the windows and what they were
-    chosen from."""
+    """Return the rule for the cotangents of windows and the operand they were selected from."""
     build = Builder(operands, results)
     size = op.integers("window_dimensions")
     for dim, extent in enumerate(results[0]):
@@ -319,8 +317,8 @@ def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a transform of the last dimensions, which must be whole. Nothing is
-    propagated along those of which real numbers have more than their transform."""
+    """Return the rule of a transform of the last dimensions, which must be whole. Dimensions with
+    different extents for real numbers and their transform do not propagate."""
     build = Builder(operands, results)
     source, target = operands[0], results[0]
     moved = len(source) - len(op.integers("fft_lengths"))
@@ -334,8 +332,8 @@ def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _matrices(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of linear algebra: dimensions of the batch are alike in every tensor, and
-    those of matrices must be whole."""
+    """Return the rule of linear algebra: batch dimensions correspond in every tensor, and matrix
+    dimensions must be whole."""
     build = Builder(operands, results)
     batch = len(operands[0]) - MATRICES[op.kind]
     every = (*operands, *results)
@@ -348,7 +346,7 @@ def _matrices(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a triangular solve: every right-hand side is solved by itself."""
+    """Return the rule of a triangular solve: right-hand sides are independent."""
     build = Builder(operands, results)
     rank, is_left = len(operands[1]), bool(op.param("left_side"))
     alone = rank - 1 if is_left else rank - 2  # the dimension that numbers right-hand sides
@@ -362,7 +360,7 @@ def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _whole(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of what is not known: every tensor must be whole."""
+    """Return the rule of an unknown op: every tensor must be whole."""
     build = Builder(operands, results)
     for place, shape in enumerate((*operands, *results)):
         for dim, extent in enumerate(shape):
@@ -387,7 +385,8 @@ def _reshape(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _made_per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of what is computed for each position by itself, from a key: random bits."""
+    """Return the rule of values computed independently for each position from a key: random
+    bits."""
     build = Builder(operands, results)
     for dim, extent in enumerate(results[0]):
         build.factor(extent, {len(operands): dim})

@@ -1,4 +1,4 @@
-"""Why a value has its sharding: every change that propagation made, and what it won or lost."""
+"""Why a value has its sharding: every change by propagation, with the conflicts won or lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.ir.program import Op, Program, Value
 
 @dataclass(frozen=True)
 class TrailEntry:
-    """A visit that changed something, and the priorities it was made at."""
+    """A visit that changed something, and its priorities."""
 
     node: Node
     visit: Visit
@@ -27,7 +27,7 @@ class TrailEntry:
 def copy_entry(
     slots: tuple[int, int], axes: tuple[Parts, ...], op: Op, user: int, level: Level
 ) -> TrailEntry:
-    """Return the entry of a sharding that was copied from one slot to another, not propagated."""
+    """Return the entry of a sharding copied from one slot to another."""
     rule = identity((1,) * len(axes), 1)
     node = Node(-1, rule, slots, Role.EDGE, False, op, op.kind)
     moves = (AxisMove(1, dim, parts, 0) for dim, parts in enumerate(axes) if parts)
@@ -36,15 +36,15 @@ def copy_entry(
 
 @dataclass(frozen=True)
 class Change:
-    """One axis or more that a tensor got: from which tensor, through which op, when."""
+    """Axes that a tensor got: the source tensor, the op, and the time."""
 
-    value: str  # what got it
+    value: str  # the tensor that got them
     dim: int
     axes: str
-    kind: str  # of the op
+    kind: str  # line of the op
     line: str
     factor: int
-    source: str  # what it came from
+    source: str  # the source tensor
     user_priority: int
     op_priority: Level
     conflicts: tuple[str, ...]
@@ -61,14 +61,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Trail:
-    """All that happened, in order."""
+    """All events, in order."""
 
     program: Program
     graph: Graph
     entries: tuple[TrailEntry, ...]
 
     def why(self, name: str) -> tuple[Change, ...]:
-        """Return the steps by which a value came to its sharding, the last one first.
+        """Return the steps by which a value got its sharding, the last one first.
 
         They lead from the value back to arguments, constraints or results whose sharding was given.
         """
@@ -84,7 +84,7 @@ class Trail:
         return tuple(found.values())
 
     def origins(self, name: str) -> dict[str, str]:
-        """Return, for each axis of a value's sharding, the value or result that it came from."""
+        """Return, for each axis of a value's sharding, the value or result it came from."""
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         return {
             self._said(slot, part): self._origin(slot, part)
@@ -119,7 +119,7 @@ class Trail:
         )
 
     def _conflict(self, entry: TrailEntry, move: AxisMove, conflict: Conflict) -> str:
-        """Return what a change won against in its tensor, or lost."""
+        """Return the conflict that a change won or lost in its tensor."""
         if conflict.tensor != move.tensor:
             return ""
         axes = self._listed(entry.node.tensors[move.tensor], conflict.axes)
@@ -148,7 +148,7 @@ class Trail:
 
 
 def _named(name: str) -> str:
-    """Return a name as it stands in a sentence: that of a value with its `%`."""
+    """Return a name for a sentence: a value's with its `%`."""
     return f"%{name}" if re.fullmatch(r"[\w.]+", name) else name
 
 

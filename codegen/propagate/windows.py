@@ -8,15 +8,15 @@ from shardwright.codegen.propagate.build import Builder, Shape
 from shardwright.ir.program import Op, Rule
 
 Shapes = tuple[Shape, ...]
-Extents = tuple[int, int, int]  # of the input, the kernel and the output
+Extents = tuple[int, int, int]  # dimensions of the input, the kernel and the output
 Spatial = Callable[[Builder, Extents, tuple[int, int, int]], None]
 
 
 def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> None:
     """Add the factors of one spatial dimension of input, kernel and output.
 
-    Where a stride leaves `ratio` positions of the input for each of the output, these are summed
-    over with the kernel's; else the kernel's dimension is held whole.
+    If a stride leaves `ratio` positions of the input for each of the output, these are summed over
+    with the kernel's; else the kernel's dimension is whole.
     """
     (source, kernel, target), (left, right, to) = extents, dims
     ratio = min(source // target, kernel)
@@ -34,15 +34,15 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
     """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is
     permuted (a halo).
 
-    With strides a spatial dimension of the input is the output's times what a stride leaves;
-    `spatial` adds the factors of one.
+    With strides a spatial dimension of the input is the output's times the stride's remainder;
+    `spatial` adds its factors.
     """
     build = Builder(operands, results)
     (lhs, rhs), (out,) = operands, results
     lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
     groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
     n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
-    if batches > 1:  # the batch is groups times what is left, and so is the output's feature
+    if batches > 1:  # the batch is groups times the rest, and so is the output's feature
         build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
     build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
     if groups > 1:
@@ -55,11 +55,11 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a gather: a dimension that is indexed and collapsed is a reduction, since
-    one shard has each row.
+    """Return the rule of a gather: an indexed and collapsed dimension is a reduction, since one
+    shard has each row.
 
-    A dimension that is taken whole is passed through, and so are the dimensions of the indices;
-    batching dimensions run through all three. The vectors of indices are needed whole.
+    A dimension taken whole passes through, and so do the dimensions of the indices; batching
+    dimensions run through all three. Index vectors must be whole.
     """
     build = Builder(operands, results)
     (table, indices), (out,) = operands, results
@@ -82,7 +82,7 @@ def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def scatter(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a gather read backward; where updates are added, their rows are a
+    """Return the rule of a gather read backward; if updates are added, their rows are a
     reduction."""
     build = Builder(operands, results)
     table, indices, updates = operands
@@ -109,7 +109,7 @@ def _rest(rank: int, without: tuple[int, ...]) -> list[int]:
 
 
 def _batching(op: Op, table: str, indices: str) -> dict[int, int]:
-    """Return those of the indices' dimensions that run along with one of the table."""
+    """Return the indices' dimensions that correspond to one of the table."""
     left, right = (op.integers(f"{name}_batching_dims") for name in (indices, table))
     return dict(zip(left, right, strict=True))
 

@@ -1,4 +1,4 @@
-"""What a constraint in a function asks for, and branches of which platforms choose one."""
+"""Constraints requested inside a function, and branches by platform."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
 
 
 def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
-    """Return a sharding of jax; dimensions that are unconstrained are open."""
+    """Return a jax sharding with unconstrained dimensions open."""
     dims = tuple(
         DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
     )
@@ -33,8 +33,7 @@ def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
 
 
 def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) -> None:
-    """Raise an InputError if a constraint splits along an axis that is manual here, or is on
-    another mesh."""
+    """Raise InputError if a constraint splits along a manual axis, or is on another mesh."""
     if mesh is not None and sharding.mesh != mesh:
         raise InputError(
             "a constraint in a manual computation must be on its mesh",
@@ -51,7 +50,7 @@ def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) 
 
 
 def check_places(places: Sequence[Any], line: Line | None) -> None:
-    """Raise an InputError if a function puts a value somewhere itself."""
+    """Raise InputError if a function places a value on devices itself."""
     said = [str(place) for place in places if place is not None]
     if said:
         raise InputError(
@@ -63,7 +62,7 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
 
 
 def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
-    """Return the branch that every platform takes.
+    """Return the branch taken on every platform.
 
     Raises InputError if platforms take different ones: a module is for all of them.
     """

@@ -1,4 +1,4 @@
-"""Types and numbers of jaxprs as a program has them."""
+"""Types and numbers of jaxprs in a program's form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}
 
 @functools.cache
 def dtype_of(dtype: Any) -> str:
-    """Return a dtype as jaxprs print it: f32, bf16, i32, bool, key<fry>."""
+    """Return a dtype in jaxpr notation: f32, bf16, i32, bool, key<fry>."""
     name = str(dtype)
     match = re.fullmatch(r"(uint|int|float|complex)(\d+)", name)
     return SHORT.get(name) or (f"{SHORT[match[1]]}{match[2]}" if match else name)
 
 
 def plain(value: Any) -> bool | int | float | str:
-    """Return a scalar as Python's own; what is neither boolean nor a real number as text."""
+    """Return a scalar as a Python value; as text unless boolean or real."""
     item = getattr(value, "item", lambda: value)()
     for kind in (bool, int, float):
         if isinstance(item, kind):

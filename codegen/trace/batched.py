@@ -1,4 +1,4 @@
-"""Loops of several tests: of a `while_loop` under `vmap` each example has its own end."""
+"""Loops with several tests: in a `while_loop` under `vmap` each example ends separately."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jax.extend import core, source_info_util
 
 
 def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return the parameters and operands of a `while` that goes on as long as one of its tests is
-    true, as jax lowers it: what a test is false of stays as it is."""
+    """Return the parameters and operands of a `while` that continues while any of its tests is
+    true, as jax lowers it: examples with a false test stay unchanged."""
     params, operands = equation.params, list(equation.invars)
     test, turn, count = params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"]
     if not test.out_avals[0].shape:
@@ -39,12 +39,12 @@ def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def traced_at(equation: Any, fn: Callable[..., Any], avals: Any) -> Any:
-    """Return the jaxpr of a function, as if it stood where an equation does."""
+    """Return the jaxpr of a function, traced with an equation's context."""
     with source_info_util.user_context(equation.source_info.traceback):
         return jax.make_jaxpr(fn)(*avals)
 
 
 def _chosen(more: Any, new: Any, old: Any) -> Any:
-    """Return a value after a turn, of each example for which there was one."""
+    """Return a value after an iteration: the new one for examples that continue."""
     wide = lax.broadcast_in_dim(more, new.shape, range(more.ndim))
     return lax.select_n(wide, old, new)

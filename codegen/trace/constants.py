@@ -1,7 +1,8 @@
-"""Leave out dead ops, and give each use of a constant its own, so that uses do not shard another.
+"""Removes dead ops, and gives each use of a constant its own copy, so that one use does not shard
+another.
 
-Constant is what has no operands but constants: constants and iotas, and broadcasts, slices and
-elementwise ops of them. A broadcast of a scalar is treated like one, whatever the scalar is.
+An op is constant if all its operands are: constants and iotas, and broadcasts, slices and
+elementwise ops of them. A broadcast of any scalar is treated as constant.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ SOURCES = frozenset({"constant", "iota"})
 
 
 def split_constants(program: Program) -> Program:
-    """Return the program with every constant sub-computation used by one op, and dead ops left
-    out."""
+    """Return the program with every constant sub-computation used by one op, and without dead
+    ops."""
     split = _Split(list(program.values))
     body = split.body(without_dead(program.body, frozenset().union(*program.groups)))
     return _compacted(replace(program, values=tuple(split.values), body=body))
 
 
 def without_dead(body: Body, kept: frozenset[int]) -> Body:
-    """Return the body without ops that nothing comes of; ops that make one of `kept` stay."""
+    """Return the body without ops whose results are unused; ops that make one of `kept` stay."""
     needed = {*body.results, *kept}
     ops: list[Op] = []
     for op in reversed(body.ops):
@@ -66,13 +67,13 @@ class _Split:
     def _used(
         self, operands: tuple[int, ...], constant: dict[int, Op], ops: list[Op]
     ) -> tuple[int, ...]:
-        copied: dict[int, int] = {}  # one op takes a constant once, however often it reads it
+        copied: dict[int, int] = {}  # an op takes a constant once, however often it reads it
         return tuple(self._copy(v, constant, ops, copied) for v in operands)
 
     def _copy(
         self, value: int, constant: dict[int, Op], ops: list[Op], copied: dict[int, int]
     ) -> int:
-        """Return a value of one's own; what makes it is appended to the ops."""
+        """Return a private copy of a value; its ops are appended."""
         op = constant.get(value)
         if op is None:
             return value
@@ -83,7 +84,7 @@ class _Split:
         return copied[value]
 
     def _fresh(self, value: int) -> int:
-        """Return the value itself for its first use, a copy under another name for the others."""
+        """Return the value itself for its first use, a renamed copy for the others."""
         count = self.copies[value] = self.copies.get(value, 0) + 1
         if count == 1:
             return value
@@ -93,7 +94,7 @@ class _Split:
 
 
 def _compacted(program: Program) -> Program:
-    """Return the program without the values that nothing defines any more."""
+    """Return the program without values that are no longer defined."""
     alive: set[int] = set()
     _collect(program.body, alive)
     number = {old: new for new, old in enumerate(sorted(alive))}

@@ -1,7 +1,6 @@
 """From a jaxpr to a program: calls inlined, control flow kept, broadcasts made explicit.
 
-Literals become ops too, one for each use, so that what one use makes of a constant's sharding says
-nothing of another's.
+Literals become ops too, one for each use, so that uses of a constant are sharded independently.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ class Tracer:
         self.warnings: dict[str, None] = {}
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
-        self.manual: frozenset[str] = frozenset()  # axes of the manual computations around here
+        self.manual: frozenset[str] = frozenset()  # axes of the enclosing manual computations
         self.manual_mesh: Mesh | None = None  # and their mesh
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
-        self.scope: tuple[str, ...] = ()  # of the equation that is read
+        self.scope: tuple[str, ...] = ()  # of the current equation
         self.counts: dict[str, int] = {}
-        self.named: dict[int, str] = {}  # arguments of bodies, as they were to be called
+        self.named: dict[int, str] = {}  # names for the arguments of bodies
 
     def body(
         self,
@@ -68,8 +67,8 @@ class Tracer:
         names: Sequence[str],
         literals: Mapping[Any, Any] = MappingProxyType({}),
     ) -> Body:
-        """Return a jaxpr as a body of its own; constants become its first ops, and `literals` the
-        variables that are numbers, which have no name."""
+        """Return a jaxpr as a separate body; constants become its first ops, and `literals` are the
+        variables that are numbers, without a name."""
         block = _Block(self)
         taken = [variable for variable in jaxpr.invars if variable not in literals]
         arguments = tuple(
@@ -90,7 +89,7 @@ class Tracer:
         sharding: Sharding | None = None,
         numbered: bool = True,
     ) -> int:
-        """Return a new value; its name gets a number if `numbered`, or where it is taken."""
+        """Return a new value; its name gets a number if `numbered`, or if it is taken."""
         name = scoped_name(name, self.scope) if numbered else name
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
@@ -100,11 +99,11 @@ class Tracer:
         return len(self.values) - 1
 
     def names_of(self, operands: Sequence[int], other: str) -> list[str]:
-        """Return names for arguments of a body: those of the user's arguments, else `other`."""
+        """Return names for the arguments of a body: the user's, else `other`."""
         return [self.named.get(operand, other) for operand in operands]
 
     def warn(self, primitive: str, line: Line | None) -> None:
-        """Say that a primitive is not propagated through; with `strict` an InputError."""
+        """Warn that a primitive stops propagation; raise InputError if `strict`."""
         where = f"{line}: " if line else ""
         if self.strict:
             raise InputError(
@@ -131,7 +130,7 @@ class _Block:
         return value
 
     def array(self, const: Any) -> int:
-        """Return a closed-over array; its number is that in the tracer's list."""
+        """Return a closed-over array; its number is its index in the tracer's list."""
         self.tracer.constants.append(const)
         number = len(self.tracer.constants) - 1
         return self.add("constant", (), jax.typeof(const), None, (("array", number),))
@@ -174,7 +173,7 @@ class _Block:
     def _inlined(
         self, equation: Any, jaxpr: Any, consts: Sequence[Any], atoms: Sequence[Any]
     ) -> Sequence[int]:
-        """Return what a jaxpr gives, its ops among those of this body."""
+        """Return the results of a jaxpr whose ops are inlined into this body."""
         operands = [self.read(atom) for atom in atoms]
         block = _Block(self.tracer)
         block.ops = self.ops
@@ -202,7 +201,7 @@ class _Block:
             operands = self._broadcasts(kind, operands, equation.outvars[0].aval, line)
         results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
         params = params_of(kind, equation.params)
-        if kind in COLLECTIVES and len(results) > 1:  # several at once, each by itself
+        if kind in COLLECTIVES and len(results) > 1:  # several at once, each separately
             pairs = zip(operands, results, strict=True)
             self.ops += (Op(kind, (one,), (made,), params, line=line) for one, made in pairs)
             return results
@@ -212,7 +211,7 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Return operands of the result's shape; a predicate may stay a scalar."""
+        """Return operands with the result's shape; a predicate may stay a scalar."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -241,8 +240,8 @@ class _Block:
         return (result,)
 
     def _remat(self, equation: Any) -> Sequence[int]:
-        """Return what `jax.checkpoint` gives. Where it was differentiated, this is what is computed
-        again; nothing marks that where it may as well be taken from the forward pass."""
+        """Return the results of `jax.checkpoint`. In its derivative this is the recomputed part;
+        nothing is marked if the forward pass may be reused."""
         params = equation.params
         prevented = params["prevent_cse"]
         if params["differentiated"] and not np.any(prevented):
@@ -270,8 +269,8 @@ class _Block:
         return results
 
     def _solved(self, equation: Any) -> Sequence[int]:
-        """Return what `lax.custom_linear_solve` gives: what its `solve` does. Its other functions
-        are there for its derivative."""
+        """Return the results of `lax.custom_linear_solve`: those of its `solve`. Its other
+        functions are for its derivative."""
         lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
         first = lengths.matvec + lengths.vecmat
         consts = equation.invars[first : first + lengths.solve]
@@ -280,12 +279,12 @@ class _Block:
         return self._inlined(equation, solve.jaxpr, solve.consts, [*consts, *given])
 
     def _reduced(self, equation: Any) -> Sequence[int]:
-        """Return what `lax.reduce` gives by a function of its own."""
+        """Return the results of `lax.reduce` with a user function."""
         closed = traced_at(equation, halved(equation), [v.aval for v in equation.invars])
         return self._inlined(equation, closed.jaxpr, closed.consts, equation.invars)
 
     def _empty(self, equation: Any) -> Sequence[int]:
-        """Return zero for what is never read, as where a branch gives nothing to its gradient."""
+        """Return zero for a value that is never read, as for a branch without a gradient."""
         aval = equation.outvars[0].aval
         return [self.add("constant", (), aval, None, (("value", plain(np.zeros((), aval.dtype))),))]
 
@@ -310,8 +309,7 @@ class _Block:
         return self._inlined(equation, call.jaxpr, call.consts, equation.invars)
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """Return the operand itself: what changes the type of a value for shard_map alone is the
-        value."""
+        """Return the operand itself: a change of type only for shard_map keeps the value."""
         return [self.read(atom) for atom in equation.invars]
 
     def _placed(self, equation: Any) -> Sequence[int]:
@@ -365,7 +363,7 @@ class _Block:
         return results
 
     def _names(self, op: Op) -> Iterator[Sequence[str]]:
-        """Yield the names of the arguments of each body in turn."""
+        """Yield names for the arguments of each body in turn."""
         names = self.tracer.names_of(op.operands, f"{op.kind}_arg")
         if op.kind == "cond":
             yield from itertools.repeat(names[1:])

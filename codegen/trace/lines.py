@@ -1,4 +1,4 @@
-"""The user's line that an equation comes from: not that of a library which the user calls."""
+"""The user's line of an equation, as opposed to a library's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
-_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints stand there too
+_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints are there too
 _JAX = str(Path(jax.__file__).resolve().parent)
 _FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # frames around it call us
 INSTALLED = "-packages"
@@ -23,16 +23,16 @@ _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 class Lines:
     """Finds the innermost frame outside jax, this front end and installed packages, or else of one
-    of these packages; answers are remembered."""
+    of these packages; cached."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None]] = {}
-        self.around: Line | None = None  # the line of the call that is inlined
+        self.around: Line | None = None  # the line of the inlined call
 
     def of(self, equation: Any) -> Line | None:
-        """Return the line of an equation, or of the call that it comes from; None if unknown.
+        """Return the line of an equation, or of the call that contains it; None if unknown.
 
-        What jax has traced before, for another caller, does not have the user's line.
+        Traces that jax cached for another caller lack the user's line.
         """
         traceback = getattr(equation.source_info, "traceback", None)
         if traceback is None:
@@ -54,7 +54,7 @@ def _line(traceback: Any) -> Line | None:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return a line of source, if it is not jax's, ours or Python's own."""
+    """Return a source line, unless it is jax's, ours or Python's own."""
     if file.startswith((_JAX, *_OURS, "<")):
         return None
     if file.startswith(_PYTHON) and INSTALLED not in file:
@@ -63,6 +63,6 @@ def user_line(file: str, number: int) -> Line | None:
 
 
 def _shown(file: str) -> str:
-    """Return the path from the current folder if it is in there, else the name of the file."""
+    """Return the path relative to the current folder if it is inside, else the file name."""
     relative = os.path.relpath(file)
     return Path(file).name if relative.startswith("..") else relative

@@ -11,15 +11,15 @@ from shardwright.ir.sharding import Sharding
 
 
 class ProgramMeshes:
-    """Reads shardings and notes the meshes they are on; the first is the one texts are read on."""
+    """Reads shardings and records their meshes; texts refer to the first one."""
 
     def __init__(self, first: Mesh) -> None:
         self.first = first
         self.known: dict[Mesh, None] = {first: None}
 
     def read(self, given: Sharding | str, rank: int | None = None) -> Sharding:
-        """Return a sharding that is given as one or as a text; `rank`: of the value, which a
-        specification may leave to be replicated at its end.
+        """Return a sharding given as one or as text; `rank`: of the value; missing trailing
+        dimensions are replicated.
 
         Raises an InputError for a mesh of other devices than the program's.
         """
@@ -34,7 +34,7 @@ class ProgramMeshes:
         return sharding
 
     def of_jax(self, named: NamedSharding, rank: int) -> Sharding:
-        """Return a sharding of jax; an abstract mesh is the first known one with its axes.
+        """Return a jax sharding; an abstract mesh means the first known one with its axes.
 
         Raises an InputError as `read` does, or if the specification is longer than the rank.
         """
@@ -47,5 +47,5 @@ class ProgramMeshes:
 
 
 def _said(mesh: Mesh) -> str:
-    """Return a mesh with its devices: the text of those that are 0, 1, 2, … does not say them."""
+    """Return a mesh with its devices, which the text omits if they are 0, 1, 2, …"""
     return f"{mesh} of {mesh.size} devices" if mesh.is_iota else str(mesh)

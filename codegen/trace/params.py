@@ -1,4 +1,4 @@
-"""The parameters of jaxpr equations as literals, with the names that the rules know them by."""
+"""The parameters of jaxpr equations as literals, under the rules' names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ SCATTER = (
 
 
 def params_of(kind: str, params: Mapping[str, Any]) -> Params:
-    """Return the parameters that are literals, sorted by name; dimension numbers one by one."""
+    """Return the literal parameters, sorted by name; dimension numbers are split into separate
+    ones."""
     found = dict(params)
     numbers = found.pop("dimension_numbers", None)
     if numbers is not None:
@@ -57,8 +58,8 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
 
 
 def _reference(callback: Any) -> str:
-    """Return the module and name of a function that runs on the host, the empty string where it
-    cannot be imported by these or takes something else than arrays."""
+    """Return the module and name of a function that runs on the host, or "" if it cannot be
+    imported or does not take arrays."""
     fn, tree = callback.callback_func, callback.in_tree
     module, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
     of_arrays = tree == jax.tree.structure(((0,) * tree.num_leaves, {}))
@@ -84,18 +85,19 @@ _NO = _Nothing.NO
 
 
 def _literal(value: Any) -> Param | _Nothing:
-    """Return a value as a literal; NO if it is none (a jaxpr, a function)."""
+    """Return a value as a literal; NO if it is not one (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, jax.extend.core.Primitive):  # by which the best of a window is chosen
         return str(value.name)
-    if isinstance(value, enum.Enum):  # some of which are integers too
+    if isinstance(value, enum.Enum):  # some of them are integers too
         return value.name
     if isinstance(value, int | float):  # jax has subclasses that carry a dtype
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, tuple | list | range):
         return _literals(value)
-    is_array = hasattr(value, "dtype") and callable(getattr(value, "item", None))  # no type of one
+    # not the type of a literal
+    is_array = hasattr(value, "dtype") and callable(getattr(value, "item", None))
     if is_array and getattr(value, "ndim", 1) == 0:
         return _literal(value.item())
     if type(value).__module__.startswith(("numpy", "ml_dtypes")) and hasattr(value, "itemsize"):

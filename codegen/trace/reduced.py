@@ -1,5 +1,5 @@
-"""A `lax.reduce` by a function of its own, as elementwise ops on halves of what is reduced: the
-function is associative, as JAX asks."""
+"""A `lax.reduce` with a user function, as elementwise ops on halves of the operand: JAX requires
+the function to be associative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax.extend import core
 
 
 def halved(equation: Any) -> Any:
-    """Return the function of the operands of a `reduce` that computes what it gives."""
+    """Return a function of a `reduce`'s operands that computes its results."""
     params, count = equation.params, len(equation.outvars)
     inner, dims = params["jaxpr"], params["dimensions"]
     apply = core.jaxpr_as_fun(inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ()))
@@ -35,6 +35,6 @@ def halved(equation: Any) -> Any:
 
 
 def _rows(x: Any, dims: tuple[int, ...]) -> Any:
-    """Return a tensor with the dimensions that are reduced as its first, and only one."""
+    """Return a tensor with the reduced dimensions merged into its first."""
     moved = jnp.moveaxis(x, dims, range(len(dims)))
     return moved.reshape(-1, *moved.shape[len(dims) :])

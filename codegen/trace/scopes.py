@@ -13,8 +13,8 @@ WRAPPED = re.compile(r"(\w+)\((.*)\)")
 
 
 def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes of an equation, from outside in; `around`: those of the call that it is
-    in. What transformations and calls add is left out, but for the backward pass."""
+    """Return the scopes of an equation, outermost first; `around`: those of the enclosing call.
+    Scopes added by transformations and calls are dropped, except the backward pass."""
     text = str(getattr(equation.source_info, "name_stack", ""))
     if not text:
         return around
@@ -32,7 +32,7 @@ def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def scoped_name(kind: str, scope: tuple[str, ...]) -> str:
-    """Return the name of what an op makes in scopes: `query_dot_general`.
+    """Return a name for an op's result in its scopes: `query_dot_general`.
 
     >>> scoped_name("tanh", ()), scoped_name("dot_general", ("LM", "Block_0", "query"))
     ('tanh', 'query_dot_general')

@@ -1,5 +1,5 @@
-"""Arrays put together along a new dimension, and taken apart: as StableHLO says it, by broadcasts
-and a concatenation, by slices and reshapes."""
+"""Arrays stacked along a new dimension, and unstacked: in StableHLO's form, by broadcasts and a
+concatenation, and by slices and reshapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.ir.program import Line, Op
 
 
 class OpBlock(Protocol):
-    """What ops are added to."""
+    """The block that ops are added to."""
 
     tracer: Any
     ops: list[Op]
@@ -38,7 +38,7 @@ def stack(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def unstack(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of what a stack is taken apart by; return its results."""
+    """Add the ops of an unstack; return its results."""
     (given,), axis = equation.invars, equation.params["axis"]
     line, operand = block.tracer.lines.of(equation), block.read(given)
     extents, found = given.aval.shape, []

@@ -1,4 +1,4 @@
-"""Ops that are others beside a simpler one: a tensor is turned before, or its sign is."""
+"""Ops reduced to simpler ones by a transposition or a change of sign."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a top-k, which is along the last dimension in a program; return its
+    """Add the ops of a top-k, which in a program is along the last dimension; return its
     results."""
     (given,), params = equation.invars, equation.params
     line, operand = block.tracer.lines.of(equation), block.read(given)
@@ -48,7 +48,7 @@ def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a scatter that subtracts: what is added is the negative."""
+    """Add the ops of a scatter that subtracts, by adding the negative."""
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     table, indices, updates = map(block.read, equation.invars)
     less = added(block, "neg", (updates,), equation.invars[2].aval, line, ())
@@ -59,7 +59,7 @@ def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
 def put(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add a scatter that sets; return its result.
 
-    Raises InputError if it applies a function to what is there.
+    Raises InputError if it applies a function to existing values.
     """
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     if equation.params["update_jaxpr"] is not None:
@@ -77,7 +77,7 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
 def summed(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add the ops of a `psum`, `pmax` or `pmin`; return its results.
 
-    Under `vmap` an axis of its own is a dimension of the operands: these reduce over it first.
+    Under `vmap` a mapped axis is a dimension of the operands, which is reduced first.
     """
     kind, line = equation.primitive.name, block.tracer.lines.of(equation)
     axes = equation.params["axes"]
@@ -96,7 +96,7 @@ def summed(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def _turned(aval: Any, order: Sequence[int]) -> Any:
-    """Return the type of a tensor whose dimensions are in another order."""
+    """Return the type of a tensor with permuted dimensions."""
     return jax.ShapeDtypeStruct(tuple(aval.shape[dim] for dim in order), aval.dtype)
 
 

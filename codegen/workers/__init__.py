@@ -1,1 +1,1 @@
-"""Worker processes: what starts, asks and replaces them (`worker`), what answers (`serve`)."""
+"""Worker processes: their manager (`worker`) and their main loop (`serve`)."""

@@ -1,4 +1,5 @@
-"""What a worker process does: read a line, answer it by a line of JSON, until there are no more."""
+"""The main loop of a worker process: it reads a line, answers with a line of JSON, until input
+ends."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Answer = Callable[[str], Mapping[str, object]]
 
 
 def serve(prepare: Callable[[], Answer]) -> None:
-    """Answer the lines of stdin by what `prepare` returns, and first say that it has returned.
+    """Answer the lines of stdin with the function that `prepare` returns, after announcing that it
+    has returned.
 
     The process ends with stdin, and with the process that started it.
     """
@@ -29,20 +31,20 @@ def serve(prepare: Callable[[], Answer]) -> None:
 
 
 def own_stdout() -> io.TextIOWrapper:
-    """Keep stdout for answers; let everything that prints, at file level too, print to stderr."""
+    """Reserve stdout for answers; redirect all other output, also at file level, to stderr."""
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return answers
 
 
 def only_sources() -> None:
-    """Import modules from their sources from now on, and leave no bytecode beside them.
+    """Import modules from their sources from now on, and write no bytecode.
 
-    Python takes bytecode for that of a source of the same size and second: a module that was
-    emitted, run and edited at once would be checked as it was before.
+    Python identifies bytecode by the source's size and second, so a module that was emitted, run
+    and edited at once would be checked in its old state.
     """
     sys.dont_write_bytecode = True
-    sys.pycache_prefix = os.devnull  # where there can be none
+    sys.pycache_prefix = os.devnull  # if there can be no bytecode
 
 
 def _end_with(parent: int) -> None:

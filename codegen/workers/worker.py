@@ -1,7 +1,8 @@
-"""Worker processes as those see them who ask: started, timed, killed, replaced, their end told.
+"""Worker processes from the caller's side: started, timed, killed, replaced, and their end
+reported.
 
-A worker runs a module of this package that answers by `serve.py`: a question and an answer are a
-line each, an answer one of JSON. The first answer only says that the worker is ready.
+A worker runs a module of this package that uses `serve.py`: a question and an answer are one line
+each, an answer in JSON. The first answer only announces that the worker is ready.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ START_LIMIT = 240.0
 Environment = Mapping[str, str | None]
 """What must be set before a runtime is imported; None: what must not be."""
 
-# Submodules come from the folders of the package itself, so its parent need not stay on the path.
+# Submodules come from the package's own folders, so its parent need not be on the path.
 _START = """\
 import runpy, sys
 sys.path.insert(0, {home!r})
@@ -42,18 +43,19 @@ _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
 
 
 class EndedError(Exception):
-    """A worker ended without an answer; the text says how, as `ended with SIGABRT: last words`."""
+    """A worker ended without an answer; the text states how, such as `ended with SIGABRT: last
+    words`."""
 
 
 class LateError(Exception):
-    """A worker gave no answer in time; the text says in what time."""
+    """A worker gave no answer in time; the text states the limit."""
 
 
 class Worker:
-    """A process that runs a module of this package, from the first question on.
+    """A process that runs a module of this package, started by the first question.
 
-    One that ends or is late is replaced at the next question. `stop` may be called from another
-    thread; a question under way then raises EndedError.
+    A worker that ends or is late is replaced at the next question. `stop` may be called from
+    another thread; a pending question then raises EndedError.
     """
 
     def __init__(self, module: str, *words: str, environment: Environment) -> None:
@@ -81,7 +83,7 @@ class Worker:
 
 
 class _Process:
-    """A process, what it answered and what it printed besides."""
+    """A process, its answers, and its other output."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
@@ -106,7 +108,7 @@ class _Process:
         self._lines.put("")
 
     def write(self, question: str) -> None:
-        """Ask; whether anybody is left to ask is seen by the answer."""
+        """Send a question; a missing answer reveals that the process has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(question + "\n")
@@ -123,7 +125,7 @@ class _Process:
         return answer
 
     def _end(self, line: str) -> str:
-        if line:  # it still runs, but does not speak the protocol
+        if line:  # it still runs, but does not follow the protocol
             self._process.kill()
         code = self._process.wait()
         with self._closing:
@@ -131,35 +133,36 @@ class _Process:
         return epitaph(code, log.decode("utf-8", errors="replace") + line)
 
     def kill(self) -> None:
-        """End the process and let go of what belongs to it."""
+        """End the process and release its resources."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._log):
             assert file is not None
-            with self._closing, contextlib.suppress(BrokenPipeError):  # of a question nobody read
+            # from a question that was not read
+            with self._closing, contextlib.suppress(BrokenPipeError):
                 file.close()
 
 
 def epitaph(code: int, log: str) -> str:
-    """Return how a process ended, by its return code, and why: the check in a compiler that
-    failed, or the last line it printed."""
+    """Return how a process ended, from its return code, and why: the failed check in a compiler, or
+    the last line it printed."""
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return ": ".join([f"ended with {how}", *(_FATAL.findall(log) or lines)[-1:]])
 
 
 def command(module: str, *words: str) -> list[str]:
-    """Return the command that runs a module of this very package with words as its arguments.
+    """Return the command that runs a module of this package with words as its arguments.
 
-    In a clone, `python -m` would take the folder `shardwright` at hand for the package, and with
-    -P alone an installed package in the place of the one that asks.
+    In a clone, `python -m` would take the local folder `shardwright` for the package, and with -P
+    alone an installed package in place of the caller's.
     """
     home = str(Path(shardwright.__file__).parent.parent)
     return [sys.executable, "-P", "-c", _START.format(home=home, module=module), *words]
 
 
 def with_own(environment: Environment) -> dict[str, str]:
-    """Return the environment of this process with another one's over it."""
+    """Return the environment of this process updated with another one."""
     merged: dict[str, str | None] = {**os.environ, **environment}
     return {key: value for key, value in merged.items() if value is not None}

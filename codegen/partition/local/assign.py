@@ -1,7 +1,7 @@
-"""In which layouts an op can run on shards: each factor of its rule is split by pieces of axes.
+"""The layouts in which an op can run on shards: each factor of its rule is split by pieces of axes.
 
-Where every tensor of an op is split along factors alike, devices compute their shards of the result
-by the same op. Where a factor is summed over and split, what they get are terms of the result.
+If all tensors of an op are split equally along factors, the same op computes the shards of the
+result. If a split factor is summed over, each device gets a term of the result.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FUSED = frozenset({"transpose"})
 
 @dataclass(frozen=True)
 class FactorAxes:
-    """For each factor of an op the pieces that split it. Along `partial`, the operands `carriers`
+    """For each factor of an op, the pieces that split it. Along `partial`, the operands `carriers`
     are terms, and so are the results."""
 
     factors: tuple[Names, ...]
@@ -56,7 +56,7 @@ class FactorAxes:
 
 @dataclass(frozen=True)
 class OpLayouts:
-    """The layouts of the tensors of an op that runs on shards."""
+    """The layouts of an op's tensors when it runs on shards."""
 
     operands: tuple[LocalLayout, ...]
     results: tuple[LocalLayout, ...]
@@ -80,22 +80,23 @@ class Splits:
         self._layouts: dict[FactorAxes, OpLayouts] = {}
 
     def _of_form(self) -> Iterator[int]:
-        """Yield the factors that only a local form lets be split."""
+        """Yield the factors that only a local form can split."""
         for factor in () if self.form is None else self.form.factors:
             if self.rule.sizes[factor] > 1:
                 yield factor
 
     @property
     def whole(self) -> FactorAxes:
-        """Nothing is split but what must be."""
+        """The minimal split."""
         return FactorAxes(tuple(map(self._fixed, range(len(self.rule.sizes)))))
 
     def _fixed(self, factor: int) -> Names:
-        """Return the axes that split a factor in any case."""
+        """Return the axes that always split a factor."""
         return self.fixed.get(factor, ())
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
-        """Return the split that the layouts of tensors ask for, the first ones first."""
+        """Return the split suggested by the layouts of tensors, with the first ones taking
+        precedence."""
         key = tuple(tensors)
         found = self._split.get(key)
         if found is None:
@@ -113,12 +114,12 @@ class Splits:
         return FactorAxes(self._trimmed(factors))
 
     def without(self, split: FactorAxes, names: Names) -> FactorAxes:
-        """Return a split that leaves pieces to something else."""
+        """Return a split without some pieces."""
         factors = [tuple(n for n in own if n not in names) for own in split.factors]
         return FactorAxes(self._trimmed(factors))
 
     def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
-        """Yield the pieces that a layout has along each factor of a tensor."""
+        """Yield a layout's pieces along each factor of a tensor."""
         for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):
             left = names
             for factor in dim:
@@ -130,8 +131,8 @@ class Splits:
                     break
 
     def _trimmed(self, factors: Sequence[Names]) -> tuple[Names, ...]:
-        """Return the factors without pieces that would make shards other than blocks: of a
-        dimension, all factors before the last that is split must be split to the end."""
+        """Return the factors without pieces whose shards would not be blocks: in a dimension, all
+        factors before the last split one must be fully split."""
         out = [
             self._allowed(factor, fitting(names, size, self.sizes))
             if factor in self.free
@@ -146,7 +147,7 @@ class Splits:
                 out[factor] = ()
 
     def _allowed(self, factor: int, names: Names) -> Names:
-        """Return the pieces along a factor up to as many parts as a form takes."""
+        """Return the pieces along a factor, up to the number of parts that a form supports."""
         while names and self.form and not self.form.takes(factor, self.axes.parts_of(names)):
             names = names[:-1]
         return names
@@ -155,7 +156,7 @@ class Splits:
         return itertools.chain.from_iterable(self.rule.tensors)
 
     def _hanging(self, dim: tuple[int, ...], factors: Sequence[Names]) -> Iterator[int]:
-        """Yield the factors that are split though one before them is not to the end."""
+        """Yield the factors that are split although an earlier one is not fully split."""
         full = True
         for factor in dim:
             if factors[factor] and not full:
@@ -187,11 +188,11 @@ class Splits:
 
     @property
     def reducing(self) -> tuple[int, ...]:
-        """The factors of which shards are terms of the result."""
+        """The factors whose shards are terms of the result."""
         return self.rule.reduction
 
     def moves(self, split: FactorAxes) -> tuple[FormMove, ...]:
-        """Return what devices send each other inside the op."""
+        """Return the communications inside the op."""
         if self.op.kind not in COLLECTIVES and not self.is_formed(split):
             return ()
         layouts = self.layouts(split)
@@ -202,30 +203,30 @@ class Splits:
         return tuple(self.form.moves(own))
 
     def is_formed(self, split: FactorAxes) -> bool:
-        """Return whether an op split like this runs in its local form."""
+        """Return whether an op with this split runs in its local form."""
         return self.form is not None and any(split.factors[f] for f in self.form.factors)
 
     def price(self, split: FactorAxes) -> float:
-        """Return what a device computes and receives inside the op, in bytes."""
+        """Return a device's computation and receipts inside the op, in bytes."""
         pace, moves = self.axes.rates.pace, filter(lambda move: move.received, self.moves(split))
         if pace is None:
             return self.work(split) + sum(move.received for move in moves)
         return self.work(split) + sum(pace.of(m.kind, m.axes, m.received) for m in moves)
 
     def work(self, split: FactorAxes) -> float:
-        """Return what a device computes, in bytes that it could receive in that time."""
+        """Return a device's computation, in bytes that it could receive in that time."""
         return self.whole_work / self.axes.parts_of(n for names in split.factors for n in names)
 
     @functools.cached_property
     def whole_work(self) -> float:
-        """What all devices compute together: of matmuls their operations, of other ops what they
-        read and write."""
+        """The computation of all devices: operations of matmuls, bytes read and written by other
+        ops."""
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
         flops = 0
         if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes)
-        elif self.op.kind in ("ragged_dot_general", "scaled_dot"):  # each row by one matrix
+        elif self.op.kind in ("ragged_dot_general", "scaled_dot"):  # one matrix per row
             names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(self.op.params).keys()
             others = {dim for name in names for dim in self.op.integers(name)}
             columns = (size for dim, size in enumerate(self.shapes[1]) if dim not in others)
@@ -237,8 +238,8 @@ class Splits:
         return max(flops / rates.operations(kind), touched / rates.touched)
 
     def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Yield the shapes of the tensors that are read or written and the bytes of an item (four
-        where there is no topology): of ports those that a loop slices or stacks."""
+        """Yield the shapes of tensors that are read or written, and the bytes of an element (four
+        without a topology): for ports, those that a loop slices or stacks."""
         items = self.items if self.axes.rates.topology else repeat(4)
         sized = [*zip(self.shapes, items, strict=False)]
         count = len(self.op.operands)
@@ -250,15 +251,16 @@ class Splits:
 
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
-    """Return the splits that the layouts of an op's tensors ask for, each tensor first once."""
+    """Return the splits suggested by the layouts of an op's tensors, with each tensor first in
+    turn."""
     tensors = list(enumerate(layouts))
     found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
     return tuple(dict.fromkeys((*found, splits.whole)))
 
 
 def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:
-    """Return the axes that split factors of a port of a manual computation in any case, and what
-    splits no others: its axes."""
+    """Return the axes that always split factors of a port of a manual computation, and those that
+    split no others: its manual axes."""
     if op.kind != PORT or op.param("of") != "manual":
         return {}, frozenset()
     given = op.param("manual")
@@ -272,7 +274,7 @@ def _joined(dims: Dims, factors: Sequence[Names]) -> tuple[Names, ...]:
 
 
 def _of_results(op: Op, values: Sequence[Value]) -> Rule:
-    """Return the rule of an op that has none: each dimension is a factor of its own."""
+    """Return the rule of an op without one: each dimension is a separate factor."""
     shapes = [tuple(values[v].shape for v in side) for side in (op.operands, op.results)]
     build = Builder(*shapes)
     for tensor, shape in enumerate(itertools.chain(*shapes)):
@@ -282,7 +284,7 @@ def _of_results(op: Op, values: Sequence[Value]) -> Rule:
 
 
 def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
-    """Yield the factors along which shards are computed by the op itself."""
+    """Yield the factors along which the op itself computes shards."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
     operator = OPERATORS.get(op.kind)
@@ -303,13 +305,12 @@ def _ruled(op: Op) -> bool:
 
 
 def _held(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield the factors of an op that its kind needs whole, beside those of which the rule says
-    so."""
+    """Yield the factors that the op's kind needs whole, in addition to those in the rule."""
     match op.kind:
         case "dynamic_update_slice":
             kept = _factors(rule.operands[1])
             yield from _factors(rule.operands[0]) - kept
-        case "reshape" | "squeeze":  # a factor of one side alone
+        case "reshape" | "squeeze":  # a factor of one side only
             yield from _factors(rule.operands[0]) ^ _factors(rule.results[0])
         case "gather":
             yield from rule.reduction
@@ -320,7 +321,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
 
 
 def _held_by_convolution(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield what is not a batch or a feature; all factors where there are groups."""
+    """Yield all factors except batch and features; all factors if there are groups."""
     groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
     sides = ("lhs", "rhs", "out")
     for spec, dims in zip(sides, rule.tensors, strict=True):
