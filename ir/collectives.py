@@ -49,7 +49,7 @@ def all_gather(
     extent, count = shape[here], _count(source, refs)
     if _without(source, here, refs) or extent % count:
         raise InputError(
-            "shards are stacked that are equal, of a dimension that no other axes split",
+            "stacked shards must be equal, and no other axes may split their dimension",
             argument="source",
             got=f"{source}, {extent} elements over {count} devices",
             expected="tiled, or a dimension of equal shards",
@@ -97,7 +97,7 @@ def all_to_all(
     here, there = _split_by(source, refs), _dim(dim, len(shape))
     if here == there:
         raise InputError(
-            "an all-to-all is from one dimension to another",
+            "an all-to-all must move axes between two different dimensions",
             argument="dim",
             got=f"{dim}, which they split already",
             expected="another dimension",
@@ -127,7 +127,7 @@ def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pa
     ends = [i for i, _ in moves], sorted(j for _, j in moves)
     if more or ends != (everywhere, everywhere):
         raise InputError(
-            "a permutation needs one axis, and each of its coordinates once on either side",
+            "in a permutation of one axis each coordinate must send once and receive once",
             argument="axes" if more else "pairs",
             got=", ".join(map(str, (ref, *more))) if more else str(moves),
             expected="one axis" if more else f"each of 0 to {size - 1} once on either side",
@@ -168,7 +168,7 @@ def _refs(source: Sharding, axes: Axes) -> Refs:
     """Return axes as references of the mesh of a sharding."""
     given = (axes,) if isinstance(axes, str | AxisRef) else tuple(axes)
     if not given:
-        raise InputError("a collective is along axes", argument="axes", got="none", expected="one")
+        raise InputError("at least one axis is needed", argument="axes", got="none", expected="one")
     refs = (AxisRef(axis) if isinstance(axis, str) else axis for axis in given)
     try:
         return tuple(map(source.mesh.canonical, refs))
@@ -195,7 +195,7 @@ def _one_each(extent: int, count: int, tiled: bool) -> None:
     if tiled or extent == count:
         return
     raise InputError(
-        "without `tiled` a dimension has one element for each device along the axes",
+        "without `tiled` the dimension must have one element for each device along the axes",
         argument="shape",
         got=f"{extent} elements for {count} devices",
         expected=f"{count}, or tiled",
@@ -208,7 +208,7 @@ def _split_by(source: Sharding, refs: Refs) -> int:
         if _left(source, here, refs) is not None:
             return here
     raise InputError(
-        "the minor-most axes of a dimension leave it",
+        "only minor-most axes can leave a dimension",
         argument="axes",
         got=f"{', '.join(map(str, refs))} of {source}",
         expected="axes that a dimension ends with, in its order",
@@ -243,7 +243,7 @@ def _less(source: Sharding, refs: Refs) -> Refs:
     for ref in refs:
         if ref not in source.unreduced:
             raise InputError(
-                "terms along unreduced axes are reduced",
+                "only unreduced axes can be reduced",
                 argument="axes",
                 got=f"{ref} of {source}",
                 expected="axes of its unreduced={…}",

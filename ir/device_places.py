@@ -31,7 +31,7 @@ def position_of(text: str, given: object) -> int | str | tuple[int, ...]:
     elif (number := as_integer(given)) is not None:
         return number
     raise InputError(
-        "a place along an axis is a position, a list of them, or arithmetic of holes",
+        "a place along an axis must be a position, a list of positions, or arithmetic of holes",
         argument=f"{text}, at",
         got=in_a_line(given),
         expected='3, [0, 2] or "$2 // 4"',

@@ -57,14 +57,14 @@ class DimCut:
             )
         if self.reversed and self.table is not None:
             raise InputError(
-                "a table says the shard of every position, so it cannot be reversed too",
+                "a table already gives the shard of every position, so it cannot be reversed",
                 got=self,
                 expected="reversed, or a table",
                 where=("table",),
             )
         if self.rule == "nested" and self.into is not None:
             raise InputError(
-                "a nested cut has as many shards as its axes have positions",
+                "a nested cut makes as many shards as its axes have positions",
                 got=f"into({self.into})",
                 expected="nested without into",
                 where=("into",),
@@ -163,7 +163,7 @@ class DimCut:
         for place, shard in enumerate(self.table):
             if shard is not None and not 0 <= shard < shards:
                 raise InputError(
-                    "a table must name shards that there are",
+                    "a table must name existing shards",
                     got=f"{shard} at position {place}",
                     expected=f"0 to {shards - 1}, or - for none; into(N) makes N shards",
                     where=("table", place),

@@ -33,7 +33,7 @@ class Factors:
             twice = next((name for name in side if side.count(name) > 1), None)
             if twice is not None:
                 raise InputError(
-                    "each factor must stand once on either side",
+                    "each factor must occur once on each side",
                     got=f"{twice} twice",
                     expected="another name",
                 )

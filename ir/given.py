@@ -139,7 +139,7 @@ class _GivenReader(NamedTuple):
         mesh = self._needed("a sequence of placements", given)
         if self.rank is None:
             raise InputError(
-                "placements do not say the rank of the tensor",
+                "placements alone do not give the rank of the tensor",
                 got=in_a_line(given),
                 expected="mesh.sharding(placements, rank)",
             )
@@ -169,7 +169,7 @@ class _GivenReader(NamedTuple):
     def _own(self, sharding: Sharding) -> Sharding:
         if self.only and self.mesh is not None and sharding.mesh != self.mesh:
             raise InputError(
-                "the mesh of a sharding must be the one it is given for",
+                "the mesh of a sharding must be the given one",
                 got=sharding.mesh,
                 expected=str(self.mesh),
             )
@@ -178,7 +178,7 @@ class _GivenReader(NamedTuple):
     def _needed(self, what: str, given: object) -> Mesh:
         if self.mesh is None:
             raise InputError(
-                f"{what} is on a mesh, which must be given too",
+                f"{what} needs its mesh, which must be given too",
                 got=given if isinstance(given, str) else in_a_line(given),
                 expected="mesh=…, as 'x=2,y=3', or that of jax or torch",
             )

@@ -73,7 +73,9 @@ class Glob:
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(
-                "a table lists names", got=self.text, expected="a name, with {0..79} or {q,k}"
+                "the pattern must list names to be a table",
+                got=self.text,
+                expected="a name, with {0..79} or {q,k}",
             )
         words = [_words(hole) for hole in self.holes]
         total = 1
@@ -95,7 +97,7 @@ class Glob:
             return re.compile(self.text[1:-1] if self.is_regex else self._regex())
         except re.error as error:
             raise InputError(
-                f"the regular expression is none: {error.msg}", got=self.text, expected="/re/"
+                f"the regular expression is invalid: {error.msg}", got=self.text, expected="/re/"
             ) from None
 
     def _regex(self) -> str:
@@ -127,5 +129,7 @@ def _words(hole: str) -> list[str]:
     elif inside and ".." not in inside:
         return [word.strip() for word in inside.split(",")]
     raise InputError(
-        "braces list words or numbers in ascending order", got=hole, expected="{q,k,v} or {0..79}"
+        "braces must hold words, or numbers in ascending order",
+        got=hole,
+        expected="{q,k,v} or {0..79}",
     )

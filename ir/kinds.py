@@ -246,7 +246,7 @@ class _Sorting:
             lacking = ~grid.mask(boxes)
             if lacking.any():
                 raise InputError(
-                    "every element of a tensor must be on a device",
+                    "every element of a tensor must be on some device",
                     argument=f"{side}, {every[0][0].buffer}",
                     got=f"{lacking_of(grid, lacking)[1]} of {name} on no device",
                     expected="shards, parts or table entries that reach them too",
@@ -260,7 +260,7 @@ class _Sorting:
         dtype = tensors[0].dtype
         if any(tensor.dtype != dtype for tensor in tensors):
             raise InputError(
-                "the tensors of one buffer must have one dtype",
+                "all tensors of a buffer must have the same dtype",
                 argument=f"{side}, {placed.name}",
                 got=", ".join(dict.fromkeys(tensor.dtype for tensor in tensors)),
                 expected="one",

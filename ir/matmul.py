@@ -156,7 +156,7 @@ def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
         raise error.named(name) from None
     if len(shape) < 2:
         raise InputError(
-            "an operand of a matmul has two dimensions or more, batch dimensions first",
+            "an operand of a matmul must have at least two dimensions, batch dimensions first",
             argument=name,
             got=f"{len(shape)} dimension{'s' * (len(shape) != 1)}",
             expected="(…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one row",
@@ -168,7 +168,7 @@ def _sharding(given: object, mesh: Mesh | None, shape: tuple[int, ...], argument
     found = sharding_of(given, mesh, shape, argument, only=False)
     if found.split == "nested":
         raise InputError(
-            "operands and results of a matmul are split flat",
+            "operands and results of a matmul must be split flat",
             argument=argument,
             got="placements that cut an uneven dimension chunk by chunk",
             expected="a reshard to a flat split first",
@@ -190,7 +190,7 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
     """Raise InputError for operands that cannot be multiplied."""
     if len(lhs) != len(rhs):
         raise InputError(
-            "both operands have the same batch dimensions",
+            "both operands must have the same batch dimensions",
             argument="rhs",
             got=f"{_text(rhs)}, {len(rhs) - 2} of them, for an lhs of {_text(lhs)}",
             expected=f"{len(lhs) - 2} batch dimensions, {_text(lhs[:-2])}"
@@ -199,14 +199,14 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
         )
     if lhs[-1] != rhs[-2]:
         raise InputError(
-            "the contracting dimensions, the last of lhs and the last but one of rhs, are as long",
+            "the last dimension of lhs and the last but one of rhs must have the same extent",
             argument="rhs",
             got=f"{_text(rhs)}, of which {rhs[-2]} meets {lhs[-1]} of {_text(lhs)}",
             expected=_text((*rhs[:-2], lhs[-1], rhs[-1])),
         )
     if lhs[:-2] != rhs[:-2]:
         raise InputError(
-            "both operands have the same batch dimensions",
+            "both operands must have the same batch dimensions",
             argument="rhs",
             got=f"{_text(rhs[:-2])} for {_text(lhs[:-2])} of lhs",
             expected=_text((*lhs[:-2], *rhs[-2:])),
@@ -229,8 +229,8 @@ def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
             other = next((each for each, said in known.items() if said == name), factor)
             if known.setdefault(factor, name) != name or other != factor:
                 raise InputError(
-                    "a matmul sums over the last index of lhs, which is the last but one of rhs; "
-                    "the others are those of the result, in their order",
+                    "a matmul sums over the last index of lhs, the last but one of rhs; the "
+                    "result must have the other indices, in order",
                     argument=side,
                     got=text,
                     expected="A[I, J] and B[J, K] to C[I, K], batch indices first in all",
@@ -241,7 +241,7 @@ def _check_mesh(argument: str, mesh: Mesh, other: Mesh) -> None:
     if mesh == other:
         return
     raise InputError(
-        "operands and result of a matmul are on one mesh",
+        "operands and result of a matmul must be on the same mesh",
         argument=argument,
         got=str(mesh),
         expected=f"{other}, that of lhs; a reshard moves a tensor between meshes",
@@ -252,7 +252,7 @@ def _check_dtype(dtype: str) -> None:
     if dtype != "bool":
         return
     raise InputError(
-        "products are added, and booleans have no sum",
+        "a matmul adds products, and booleans cannot be added",
         argument="dtype",
         got="bool",
         expected="an integer or a floating dtype, as int8",
@@ -264,7 +264,7 @@ def _check_out_dtype(matmul: Matmul) -> None:
     if matmul.out_dtype in known:
         return
     raise InputError(
-        "a result is of the operands' dtype, or of that in which products are summed",
+        "the result must have the operands' dtype or the dtype of the accumulator",
         argument="out_dtype",
         got=matmul.out_dtype,
         expected=one_of(known),

@@ -53,11 +53,13 @@ class Model:
             said = _logical(text, given, dtype)
             for name in Glob(text).names() if "{" in text else (text,):
                 if name in found:
-                    raise InputError("a name must stand for one tensor", argument=text, got=name)
+                    raise InputError("a name must match only one tensor", argument=text, got=name)
                 found[name] = said
         if not found:
             raise InputError(
-                "a model has tensors", argument="tensors", expected='{"layers.0.wq": (64, 64)}'
+                "a model must have at least one tensor",
+                argument="tensors",
+                expected='{"layers.0.wq": (64, 64)}',
             )
         object.__setattr__(self, "tensors", found)
 
@@ -83,7 +85,7 @@ class Model:
                 if name != "__metadata__":
                     if name in found:
                         raise InputError(
-                            "two files have the same tensor", argument=str(path), got=name
+                            "a tensor must be in one file only", argument=str(path), got=name
                         )
                     found[name] = said
         return Model(found)
@@ -169,7 +171,7 @@ def _logical(name: str, given: Any, dtype: object) -> Logical:
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:
             raise InputError(
-                "a tensor is its shape, or a table of shape and dtype",
+                "a tensor must be given as its shape, or as a table of shape and dtype",
                 argument=name,
                 got=in_a_line(dict(given)),
                 expected='{shape = [64, 64], dtype = "float32"}',
@@ -233,5 +235,8 @@ def _header(path: Path) -> dict[str, Any]:
     except (struct.error, ValueError):
         pass
     raise InputError(
-        "the file must be of safetensors", argument=str(path), got=reason, expected="a header"
+        "the file must be in the safetensors format",
+        argument=str(path),
+        got=reason,
+        expected="a header",
     )

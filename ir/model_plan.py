@@ -212,7 +212,7 @@ def plan_model(
     limit = as_integer(memory_limit)
     if limit is None or limit < 1:
         raise InputError(
-            "memory_limit is a number of bytes", argument="memory_limit", got=memory_limit,
+            "memory_limit must be a number of bytes", argument="memory_limit", got=memory_limit,
             expected="1 or more, as 1 << 30",
         )  # fmt: skip
     found = kinds_of(model, *sides)
@@ -225,7 +225,7 @@ def _check_stored(stored: Stored, model: Model, argument: str) -> None:
     for name, tensor in model.tensors.items():
         if name in stored.tensors and (stored.tensors[name], stored.dtype) != tensor[:2]:
             raise InputError(
-                "a stored layout must have the shapes and dtypes of the model, which is not cast",
+                "a stored layout must have the shapes and dtypes of the model: nothing is cast",
                 argument=f"{argument}, {name}",
                 got=f"{stored.dtype}{[*stored.tensors[name]]}",
                 expected=f"{tensor.dtype}{[*tensor.shape]}",

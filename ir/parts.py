@@ -220,7 +220,7 @@ def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
     for number, rank in enumerate(ranks):
         if rank != ranks[0] or layout.dim >= rank:
             raise InputError(
-                "the parts of a stack must have its dimension, and equally many",
+                "the parts of a stack must have equal ranks that include its dimension",
                 got=f"{rank} dimensions of {parts[number].tensor}, along {layout.dim}",
                 expected=f"{max(ranks[0], layout.dim + 1)} dimensions",
                 where=("parts", number),

@@ -221,7 +221,7 @@ def direct_of(plan: Plan) -> DirectPlan:
             return plan
         case SteppedPlan():
             raise InputError(
-                "only a direct plan is one exchange",
+                "only a direct plan is a single exchange",
                 argument="strategy",
                 got=f"{plan.strategy}, {plan.ops or 'no steps'}",
                 expected="direct; `shardwright plan` lists the steps of others",

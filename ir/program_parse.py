@@ -40,7 +40,7 @@ def parse_program(text: str, check: Check | None = None) -> Program:
     except UnexpectedInput as error:
         at = error.pos_in_stream if error.pos_in_stream is not None else len(text)
         raise InputError(
-            "the text is not a program",
+            "the text is not a valid program",
             got=text[at : at + 20] or "the end",
             text=text,
             span=(at, at + 1),
@@ -72,7 +72,7 @@ class _Read:
         meshes = parse_meshes("\n".join(map(str, tokens)))
         for token, mesh in zip(tokens, meshes, strict=True):
             if set(mesh.device_ids) != set(meshes[0].device_ids):
-                raise self.error("all meshes of a program must be of the same devices", token)
+                raise self.error("all meshes of a program must have the same devices", token)
         return meshes
 
     def slot(self, node: Any, value: int) -> Sharding | None:
@@ -91,14 +91,14 @@ class _Read:
         before = set(self.number)
         body, groups = self.body(*node.children)
         if groups:
-            raise self.at("groups stand at the end of the program", node)
+            raise self.at("groups must come at the end of the program", node)
         self.hidden.update(self.number.keys() - before)
         return body
 
     def group(self, node: Any) -> tuple[int, ...]:
         members = self.refs(node)
         if len({self.values[member].shape for member in members}) > 1:
-            raise self.at("values of a group must be of one shape", node)
+            raise self.at("values of a group must have the same shape", node)
         return members
 
     def refs(self, node: Any) -> tuple[int, ...]:

@@ -145,7 +145,7 @@ def _give_devices(reshard: Reshard) -> None:
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:
             raise InputError(
-                "the empty mesh has no devices of its own, so that one side needs others",
+                "the empty mesh has no devices, so one side must have a mesh with devices",
                 argument=side,
                 got=f"{own.mesh} on both sides",
                 expected="a mesh of devices on either side, as <[], device_ids=[0]>",
@@ -160,7 +160,7 @@ def _check_sum(reshard: Reshard) -> None:
     places = reshard.places and reshard.target.operator == "sum"
     if reshard.dtype == "bool" and (adds or places):
         raise InputError(
-            "partial sums are added, and booleans have no sum",
+            "partial sums are added, and booleans cannot be added",
             argument="dtype",
             got="bool",
             expected="an integer or a floating dtype, as int8; or unreduced=max{…}",
@@ -176,7 +176,7 @@ def _split(given: str | None, implied: str | None, argument: str) -> str:
         raise unknown("the split must be known", shown, SPLITS, argument)
     if implied == "nested" and given == "flat":
         raise InputError(
-            "placements are cut chunk by chunk, which here differs from equal parts",
+            "torch cuts placements chunk by chunk, which here differs from equal parts",
             argument=argument,
             got=given,
             expected="nested, or a Sharding in place of placements: sw.from_torch(…)",

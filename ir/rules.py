@@ -77,7 +77,7 @@ class LayoutRule:
         at = given.get("at", {})
         if "layout" not in given or not isinstance(at, Mapping):
             raise InputError(
-                "a rule has a layout, and perhaps a mesh and a place along its axes",
+                "a rule must have a layout, and may have a mesh and a place along its axes",
                 argument=text,
                 got=in_a_line(dict(given)),
                 expected=_RULE,
@@ -110,7 +110,7 @@ class LayoutRule:
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
-                "the rule of a regular expression stores the tensor that it matches first",
+                "the rule of a regular expression must store the tensor that it matches first",
                 argument=self.glob.text,
                 got=first,
                 expected="_, with stars for groups in the parts after it",
@@ -166,7 +166,9 @@ class Rules:
         object.__setattr__(self, "mesh", mesh_of(mesh, "mesh"))
         given = rules if isinstance(rules, Mapping) else {"*": rules}
         if not given:
-            raise InputError("a side has rules", argument="rules", expected='{"*": "_[{tp}]"}')
+            raise InputError(
+                "a side must have at least one rule", argument="rules", expected='{"*": "_[{tp}]"}'
+            )
         object.__setattr__(self, "rules", tuple(LayoutRule.of(*each) for each in given.items()))
 
     @staticmethod
@@ -264,7 +266,7 @@ class _Placing:
                 )
             if each in self.owner and not rule.also:
                 raise InputError(
-                    "a tensor must be in one buffer, unless a rule says also",
+                    "a tensor must be in only one buffer, unless its rule has `also`",
                     argument=rule.glob.text,
                     got=f"{each}, which {self.side.rules[self.owner[each]].glob.text} has",
                     expected="rules for stacks before rules for their tensors alone",
@@ -282,8 +284,8 @@ class _Placing:
         sharding, split, _ = sharding_of(rule.layout, mesh, shape, rule.glob.text, only=True)
         if sharding.unreduced:
             raise InputError(
-                "models store values, not terms", argument=rule.glob.text, got=sharding,
-                expected="a sharding without unreduced axes",
+                "models store whole values, not partial sums", argument=rule.glob.text,
+                got=sharding, expected="a sharding without unreduced axes",
             )  # fmt: skip
         nested = split == "nested"
         dims = sharding.for_rank(len(shape)).dims
@@ -310,7 +312,7 @@ class _Placing:
             devices = seen.setdefault(placed.name, set())
             if twice := devices.intersection(placed.place.devices):
                 raise InputError(
-                    "two buffers of one name must be on different devices",
+                    "two buffers with the same name must be on different devices",
                     got=f"{placed.name} twice on device {min(twice)}",
                     expected="names with the stars of their tensors in them",
                 )

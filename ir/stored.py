@@ -160,7 +160,7 @@ class Stored(Drawn):
         table.pop("learned", None)  # the loader it was learned from
         if {*table} != {*_KEYS} or not all(isinstance(table[k], dict) for k in _KEYS[2:]):
             raise InputError(
-                "a stored layout must have these keys, and no others",
+                "a stored layout must have exactly these keys",
                 argument=argument,
                 got=", ".join(table) or "none",
                 expected=_TOML,
@@ -260,7 +260,7 @@ class Stored(Drawn):
         if len(self.tensors) == 1:
             return next(iter(self.tensors))
         raise InputError(
-            "a layout that names no tensor must be of the tensor that its buffer is named after",
+            "a layout that names no tensor needs a buffer with the name of a tensor",
             argument="layout",
             got=buffer or "a layout of no name",
             expected=one_of(self.tensors),
@@ -271,7 +271,7 @@ class Stored(Drawn):
         sharding, split, _ = sharding_of(given, self.mesh, shape, argument, only=True)
         if sharding.unreduced:
             raise InputError(
-                "stored layouts are of values, not of terms",
+                "stored layouts hold whole values, not partial sums",
                 argument=argument,
                 got=sharding,
                 expected="a sharding without unreduced axes",
@@ -301,7 +301,7 @@ class Stored(Drawn):
             dim, said = lacking_of(grid, lacking)
             raise _located(
                 InputError(
-                    "every element of a tensor must be on a device",
+                    "every element of a tensor must be on some device",
                     got=f"{said} of {tensor} on no device",
                     expected="shards, parts or table entries that reach them too",
                     where=("parts", number, "dims", dim),
@@ -322,7 +322,7 @@ class Stored(Drawn):
         """Raise InputError unless a buffer has this shape on every device."""
         if name not in self.bound:
             raise InputError(
-                "a shape must be of a buffer", argument="shapes", got=name,
+                "shapes must be given for existing buffers", argument="shapes", got=name,
                 expected=one_of(self.bound),
             )  # fmt: skip
         for position, device in enumerate(self.mesh.device_ids):

@@ -195,7 +195,7 @@ def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:
     by_operator = {operator: name for name, operator in reversed(terms) if operator}
     if len(by_operator) > 1:
         raise InputError(
-            "all unreduced axes of a sharding have one operator",
+            "all unreduced axes of a sharding must have the same operator",
             argument="placements",
             got=" and ".join(f"{each} along {by_operator[each]}" for each in sorted(by_operator)),
             expected="Partial of one operator",

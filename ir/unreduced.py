@@ -36,7 +36,7 @@ class Fate:
         kept = source.mesh.ordered(_shared(source, target))
         if kept and source.operator != target.operator:
             raise InputError(
-                "the operator of axes that stay unreduced must stay what it is",
+                "axes that stay unreduced must keep their operator",
                 argument="target",
                 got=f"{target}, of {source}",
                 expected=f"unreduced={'' if source.operator == 'sum' else source.operator}{{…}}",

@@ -44,7 +44,7 @@ class Mistake:
 
 NO_SUM = (
     "dtype",
-    "partial sums are added, and booleans have no sum",
+    "partial sums are added, and booleans cannot be added",
     "bool",
     "bool",
     "an integer or a floating dtype, as int8; or unreduced=max{…}",
@@ -86,13 +86,13 @@ MISTAKES = {
     ),
     "kept by another operator": Mistake(
         '[{}, {}], unreduced=max{"x"}', '[{}, {}], unreduced={"x"}', "float32",
-        "target", "the operator of axes that stay unreduced must stay what it is",
+        "target", "axes that stay unreduced must keep their operator",
         '[{}, {}], unreduced={"x"}',
         '[{}, {}], unreduced={"x"}, of [{}, {}], unreduced=max{"x"}', "unreduced=max{…}",
     ),
     "kept and new ones by two operators": Mistake(
         '[{}, {}], unreduced={"x"}', '[{}, {}], unreduced=min{"x", "y"}', "float32",
-        "target", "the operator of axes that stay unreduced must stay what it is",
+        "target", "axes that stay unreduced must keep their operator",
         '[{}, {}], unreduced=min{"x", "y"}',
         '[{}, {}], unreduced=min{"x", "y"}, of [{}, {}], unreduced={"x"}', "unreduced={…}",
     ),

@@ -34,7 +34,7 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
         devices = _devices(module, mesh)
         found = collectives_of(module, devices)
     except ValueError as error:
-        raise InputError("the groups of a collective cannot be read", got=str(error)) from None
+        raise InputError("the groups of a collective could not be parsed", got=str(error)) from None
     _check_mesh(mesh, devices)
     # With wrong groups, values cannot be followed.
     sound = not any(_fault(each, devices) for each in found)
@@ -66,7 +66,7 @@ def _check(module: HloModule, text: str) -> None:
         )
     if 'custom_call_target="Sharding"' in text or "xla.sdy.FuncResultSharding" in text:
         raise InputError(
-            "the program is not partitioned yet: its collectives are not there",
+            "the program is not partitioned yet, so it has no collectives",
             got="custom calls that state shardings",
             expected=HLO,
         )

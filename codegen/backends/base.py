@@ -124,7 +124,7 @@ class Backend(Protocol):
     def refuse_matmul(self, matmul: Matmul) -> None:
         """Raise InputError for a matmul that this backend does not support."""
         raise InputError(
-            f"{self.name} has no modules of matmuls",
+            f"{self.name} cannot emit matmuls",
             argument="backends",
             got=self.name,
             expected="a backend that multiplies, as plain JAX does",
@@ -139,7 +139,7 @@ class Backend(Protocol):
     ) -> str:
         """Return the text of the module of a supported matmul; `backward`: the siblings that
         compute the cotangents of lhs and rhs; `collective_id`: of its kernel."""
-        raise InternalError(f"{self.name} has no modules of matmuls")
+        raise InternalError(f"{self.name} cannot emit matmuls")
 
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
         """Return a named kernel of a program that multiplies while parts travel; `axes`: the

@@ -41,7 +41,7 @@ def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
         return jax.sharding.reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, target))
     if not isinstance(target, NamedSharding):
         raise InputError(
-            "the target of an array must be a JAX sharding",
+            "the target of a jax.Array must be a JAX sharding",
             argument="target",
             got=in_a_line(target),
             expected="NamedSharding(mesh, P(…))",
@@ -75,7 +75,7 @@ def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
         mesh = getattr(getattr(x, "sharding", None), "mesh", None) if set_mesh.empty else set_mesh
     if mesh is None:
         raise InputError(
-            "a PartitionSpec is on the mesh of the array, and this one has none",
+            "a PartitionSpec needs an array with a mesh, and this array has none",
             argument="target",
             got=str(spec),
             expected="NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside of a jit",
@@ -183,7 +183,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
     types = set(said.mesh.axis_types)
     if AxisType.Manual in types:
         raise InputError(
-            "inside shard_map an array is the shard of one device, which has no sharding",
+            "inside shard_map an array is a local shard without a sharding",
             argument="x",
             got=str(jax.typeof(x)),
             expected="sw.reshard(x, target) around the shard_map",
@@ -195,7 +195,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
         return found
     if source is None:
         raise InputError(
-            "the type of a traced array tells its sharding where all axes are Explicit, not here",
+            "the sharding of a traced array is known only if all axes are Explicit",
             argument="source",
             got=str(jax.typeof(x)),
             expected="sw.reshard(x, target, source=P(…)), or a mesh with Explicit axes",
@@ -207,7 +207,7 @@ def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
     """Return the target's mesh, which must be the one that a traced array is on."""
     if target.mesh.abstract_mesh != mesh:
         raise InputError(
-            "in one program the target is on the mesh of the array",
+            "inside jit the target must be on the mesh of the array",
             argument="target",
             got=_axes(target.mesh),
             expected=_axes(mesh),
@@ -236,7 +236,7 @@ def _check_rank(named: NamedSharding, rank: int, argument: str) -> None:
 def _check_devices(target: NamedSharding) -> None:
     if isinstance(target.mesh, jax.sharding.AbstractMesh):
         raise InputError(
-            "a target has devices",
+            "the target mesh must have devices",
             argument="target",
             got=f"an abstract mesh of {_axes(target.mesh)}",
             expected="NamedSharding(mesh, P(…)) on the mesh of devices",
@@ -250,7 +250,7 @@ def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
         found = NamedSharding(_mesh_like(found.mesh, target), found.spec)
     if not isinstance(found, NamedSharding):
         raise InputError(
-            "the source of an array is a NamedSharding or a PartitionSpec",
+            "the source of a jax.Array must be a NamedSharding or a PartitionSpec",
             argument="source",
             got=in_a_line(source),
             expected="P(…)",
@@ -263,7 +263,7 @@ def _check_like(found: Any, said: NamedSharding, rank: int) -> None:
     """Raise InputError for an array that is sharded otherwise than is said."""
     if not found.is_equivalent_to(said, rank):
         raise InputError(
-            "the array is sharded otherwise",
+            "`source` is not the array's sharding",
             argument="source",
             got=str(said.spec),
             expected=f"{getattr(found, 'spec', found)}, or no source",

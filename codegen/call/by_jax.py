@@ -70,7 +70,7 @@ def of_terms(source: Any, target: NamedSharding) -> Move:
     """Return JAX's reshard from or to unreduced or reduced axes."""
     if getattr(source, "mesh", None) != target.mesh:
         raise InputError(
-            "unreduced and reduced axes are resharded on one mesh",
+            "unreduced and reduced axes can be resharded only within one mesh",
             argument="target",
             got=f"{target.spec} on another mesh than the array",
             expected="a NamedSharding on the mesh of the array",

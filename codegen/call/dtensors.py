@@ -61,7 +61,7 @@ def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
     good = isinstance(placements, tuple | list) and len(placements) == there.ndim
     if not good or not all(isinstance(each, Placement) for each in placements):
         raise InputError(
-            "a DTensor is resharded to a placement for each dimension of the mesh",
+            "the target must have one placement per dimension of the mesh",
             argument="target",
             got=in_a_line(target),
             expected=f"{there.ndim} of Shard(dim) and Replicate(), or (device_mesh, placements)",
@@ -85,7 +85,7 @@ def _unmasked(x: DTensor, mesh: DeviceMesh, placements: Placements) -> DTensor:
     """Return what torch makes of the result of an embedding whose table is split."""
     if mesh != x.device_mesh or any(map(_is_masked, placements)):
         raise InputError(
-            "torch alone can reduce the masked partial sum of an embedding, on its own mesh",
+            "only torch can reduce the masked partial sum of an embedding",
             argument="x",
             got=f"placements {x.placements}",
             expected="x.redistribute(placements=…) to Shard or Replicate before sw.reshard",

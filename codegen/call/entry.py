@@ -47,7 +47,7 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
 
         if source is not None:
             raise InputError(
-                "a DTensor has placements of its own",
+                "a DTensor already has placements, so it takes no source",
                 argument="source",
                 got=in_a_line(source),
                 expected="sw.reshard(x, target)",
@@ -63,7 +63,7 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
 
         return tree.form.unflatten(reshard_dtensors(leaves))
     raise InputError(
-        "what is resharded is a jax.Array or a DTensor",
+        "`x` must be a jax.Array or a DTensor",
         argument="x",
         got=in_a_line(x),
         expected=_instead(x),

@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
     if path.is_dir():
         found = sorted(each.name for each in path.glob("*after_optimizations.txt"))
         raise InputError(
-            "a file is wanted, and this is a folder",
+            "must be a file, not a folder",
             argument="FILE",
             got=str(path),
             expected=str(path / found[-1]) if found else "one HLO text",

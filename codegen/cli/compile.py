@@ -74,7 +74,7 @@ class CompileCommand(FolderFlags):
                 "nothing was compiled",
                 got="; ".join(dict.fromkeys(f"{r.name}: {r.detail}" for r in reports))
                 or "no bundle",
-                expected="at least one module that is for one of the targets",
+                expected="at least one module for one of the targets",
             )
         _print(reports)
         note_versions(report.backend for report in reports)

@@ -279,7 +279,7 @@ class Flags(ABC):
         if isinstance(found, Description):
             return found
         raise InputError(
-            f"{self.chosen.path} gives another operation, and a reshard is wanted",
+            f"{self.chosen.path} gives another operation; a reshard is needed",
             argument="--name",
             got=found.name,
             expected="the name of a reshard",
@@ -294,7 +294,7 @@ class Flags(ABC):
         names = one_of(description.name for description in chosen.operations)
         if given:
             raise InputError(
-                f"a group of {chosen.path} is given, and one reshard is wanted",
+                f"a group of {chosen.path} is given; one reshard is needed",
                 argument="--name",
                 got=given[0],
                 expected=names,
@@ -303,7 +303,7 @@ class Flags(ABC):
         if count > 1:
             what = "reshards" if count == len(chosen.reshards) else "operations"
             raise InputError(
-                f"{chosen.path} describes {count} {what}, and one is wanted",
+                f"{chosen.path} describes {count} {what}; one is needed",
                 argument="--name",
                 expected=names,
             )
@@ -348,7 +348,7 @@ class Flags(ABC):
         for key in ("strategy", "memory_limit"):
             if key in self.fields and description.name in self.names:
                 raise InputError(
-                    "a key that a matmul does not take",
+                    "a matmul does not take this key",
                     argument=flag(key),
                     got=description.name,
                     expected=f"no {flag(key)}",
@@ -385,7 +385,7 @@ class Flags(ABC):
             changes["backends"] = tuple(name for name in asked if name in MODELLING)
             if not changes["backends"]:
                 raise InputError(
-                    "a backend must have modules of models",
+                    "the backend cannot emit models",
                     argument="--backends",
                     got=", ".join(asked),
                     expected=" or ".join(MODELLING),

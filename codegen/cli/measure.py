@@ -69,7 +69,7 @@ def _check(path: Path) -> None:
     read."""
     if path.suffix != ".toml":
         raise InputError(
-            "a topology is a TOML file",
+            "a topology must be saved as a TOML file",
             argument="--save",
             got=str(path),
             expected=f"{path.with_suffix('.toml')}",

@@ -75,7 +75,7 @@ class PlanCommand(Flags):
         for given, option in ((self.compare, "--compare"), (self.explain, "--explain")):
             if given and self.json:
                 raise InputError(
-                    "a comparison is a table for people",
+                    "a comparison cannot be printed as JSON",
                     argument=option,
                     got=f"{option} --json",
                     expected="one of them",
@@ -126,7 +126,7 @@ class PlanCommand(Flags):
         for given, option in ((self.compare, "--compare"), (self.relabel, "--relabel")):
             if given:
                 raise InputError(
-                    "an option of reshards",
+                    "this option is for reshards only",
                     argument=option,
                     got=f"the matmul {description.name}",
                     expected=f"no {option}",
@@ -154,7 +154,7 @@ class PlanCommand(Flags):
         """Print the bytes that a relayout moves."""
         from shardwright.ir.relayout import plan_relayout
 
-        self._refuse_options("an option of reshards", f"the relayout {description.name}")
+        self._refuse_options("this option is for reshards only", f"the relayout {description.name}")
         planned = plan_relayout(description.relayout())
         sys.stdout.write(planned.to_json() if self.json else f"{planned}\n")
 
@@ -162,7 +162,7 @@ class PlanCommand(Flags):
         """Print the bytes that a model moves, and the result of its proof."""
         from shardwright.codegen.call.sync import sync
 
-        self._refuse_options("an option of reshards", f"the model {description.name}")
+        self._refuse_options("this option is for reshards only", f"the model {description.name}")
         self.check_keys(description.name, "model", "backends", "memory_limit")
         try:
             limit = description.memory_limit
@@ -177,7 +177,7 @@ class PlanCommand(Flags):
         printing."""
         if self.relabel:
             raise InputError(
-                "an option of reshards",
+                "this option is for reshards only",
                 argument="--relabel",
                 got=f"the program {description.name}",
                 expected="no --relabel",

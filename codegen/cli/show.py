@@ -64,7 +64,7 @@ class ShowCommand(Flags):
         """Print the derivation, or write the picture."""
         if self.compare and self.html is None:
             raise InputError(
-                "what others take stands on a page",
+                "there is no page to add the comparison to",
                 argument="--compare",
                 got="no page",
                 expected="--html FILE, or plan --compare",
@@ -79,7 +79,7 @@ class ShowCommand(Flags):
         asked = self.one_operation()
         if self.compare and not isinstance(asked, ProgramDescription):
             raise InputError(
-                "an option of programs",
+                "this option is for programs only",
                 argument="--compare",
                 got=asked.name,
                 expected="no --compare, or plan --compare",
@@ -192,7 +192,7 @@ class ShowCommand(Flags):
         for given, option in ((self.svg, "--svg"), (self.html, "--html")):
             if given is not None and not (drawn and option == "--svg"):
                 raise InputError(
-                    "relayouts have no page to explore, and models no picture",
+                    "relayouts have no explorer page, and models no picture",
                     argument=option,
                     got=description.name,
                     expected=f"no {option}, which prints the review page",

@@ -23,7 +23,7 @@ def check(module: ModuleType, topology: str, staging: int) -> None:
     if needed > chip.hbm_bytes:
         listed = ", ".join(f"{what} {_gib(size)}" for what, size in parts.items())
         raise InputError(
-            "more HBM than a device has",
+            "the program needs more HBM than a device has",
             got=f"{_gib(needed)} ({listed})",
             expected=f"at most the {_gib(chip.hbm_bytes)} of {chip.generation}",
         )

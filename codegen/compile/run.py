@@ -266,7 +266,7 @@ def _check_folder(save: Path, tasks: Sequence[Task]) -> None:
         name = task.name
         if homes.setdefault(name, task.root) != task.root:
             raise InputError(
-                "two bundles of one name cannot be saved in one folder",
+                "two bundles with the same name cannot be saved in one folder",
                 argument="save",
                 got=f"{name} of {homes[name]} and of {task.root}",
                 expected="one of them",

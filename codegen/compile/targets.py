@@ -47,7 +47,7 @@ def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
     if not targets:
         kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())
         raise InputError(
-            "there is nothing to compile for", argument="targets", expected=", or ".join(kinds)
+            "at least one target is needed", argument="targets", expected=", or ".join(kinds)
         )
     return targets
 

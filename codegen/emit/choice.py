@@ -143,7 +143,7 @@ def checked(given: object) -> tuple[str, ...]:
     backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):
         raise InputError(
-            "each backend is named once",
+            "backends must be distinct, and at least one",
             argument="backends",
             got=", ".join(backends) or "none",
             expected="one or more of " + ", ".join(known),

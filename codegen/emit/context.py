@@ -242,7 +242,7 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
     for name in mesh.names:
         if not name.isascii():
             raise InputError(
-                "a JAX module names its axes in ASCII",
+                "the axes of a JAX module must have ASCII names",
                 argument=argument,
                 got=f'"{name}"',
                 expected="a name of ASCII letters, digits and signs",

@@ -375,7 +375,7 @@ def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -
     if not known:
         ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
         raise InputError(
-            "the backends of one bundle must reduce terms in the same way",
+            "all backends of a bundle must reduce partial sums in the same way",
             argument="backends",
             got=", ".join(ways),
             expected="a bundle for each",

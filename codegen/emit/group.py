@@ -123,7 +123,7 @@ def backends_of(group: Group, members: Iterable[Description]) -> tuple[str, ...]
     if not found:
         listed = sorted({", ".join(given) for given in wanted})
         raise InputError(
-            "the members of a group have a backend in common",
+            "the members of a group must have a backend in common",
             argument="members",
             got="; ".join(listed),
             expected=f"{one_of(registry.NAMES)} for all",
@@ -218,7 +218,7 @@ def _directly(name: str, plan: Plan) -> DirectPlan:
     """Return a member's exchange in a group, which is direct whatever its own steps are."""
     if plan.reshard.source.unreduced or plan.reshard.target.unreduced:
         raise InputError(
-            "a group cannot reduce terms",
+            "a group cannot reduce partial sums",
             argument="members",
             got=f"unreduced axes of {name}",
             expected="members without them",

@@ -65,7 +65,7 @@ def _shown(value: object) -> str:
         case Stored():
             return _table(value)
     raise InputError(
-        "only plans, bundles, programs, relayouts and layouts have a picture",
+        "there is no picture of this value",
         argument="value",
         got=type(value).__name__,
         expected="for example sw.plan(reshard)",

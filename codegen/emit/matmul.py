@@ -141,7 +141,7 @@ def check_gradient(matmul: Matmul) -> None:
     """Raise InputError for a matmul without gradients."""
     if not is_floating(matmul.dtype):
         raise InputError(
-            "gradients are of floats: integers have none",
+            "only floating dtypes have gradients",
             argument="gradient",
             got=matmul.dtype,
             expected="a floating dtype, as bfloat16, or no gradient",
@@ -150,10 +150,10 @@ def check_gradient(matmul: Matmul) -> None:
         sharding = matmul.sharding(side)
         if sharding.unreduced and sharding.operator != "sum":
             raise InputError(
-                "the maximum or minimum of terms has no derivative where terms are equal",
+                "a partial maximum or minimum has no derivative where values are equal",
                 argument="gradient",
                 got=f"{side} {sharding}",
-                expected="unreduced axes along which terms are added, or no gradient",
+                expected="unreduced=sum{…}, or no gradient",
             )
 
 

@@ -43,7 +43,7 @@ def model_backends(backends: Iterable[str] | None = None) -> tuple[str, ...]:
     for name in asked:
         if name not in able:
             raise InputError(
-                f"{name} has no modules of models",
+                f"{name} cannot emit models",
                 argument="backends",
                 got=name,
                 expected=" or ".join(able),

@@ -41,10 +41,10 @@ def check_owner(
     if config is not None and owner is not None:
         if before.config != owner_of(root, config) and owner.is_file():
             raise InputError(
-                "another config says what is in this folder",
+                "another config owns this folder",
                 argument="output",
-                got=f"{root}, which is written by {owner}",
-                expected=f"another folder, or what {config.path} says in {owner}",
+                got=f"{root}, written by {owner}",
+                expected=f"another folder, or the tables of {config.path} in {owner}",
             )
     elif config is not None:
         _check_foreign(root, before, config)
@@ -54,9 +54,9 @@ def check_owner(
         for one in given:
             if one not in listed and one not in groups:
                 raise InputError(
-                    "a config says what is in this folder",
+                    "a config owns this folder",
                     argument="output",
-                    got=f"{one.name}, otherwise than {owner} says",
+                    got=f"{one.name}, which differs from {owner}",
                     expected=f"a table in {owner}, or another folder",
                 )
 

@@ -81,10 +81,10 @@ class ProgramBundle(Drawn):
         """Raise InputError for a folder with other contents than a program's bundle."""
         if folder.is_dir() and any(folder.iterdir()) and not (folder / PROGRAM_FILE).is_file():
             raise InputError(
-                "a folder that is no bundle of a program stands where one is to be written",
+                "refusing to overwrite a folder that is not the bundle of a program",
                 argument="path",
                 got=str(folder),
-                expected="another name for the bundle, or that folder out of the way",
+                expected="another name for the bundle, or move that folder away",
             )
 
 
@@ -163,7 +163,7 @@ def given_of(description: ProgramDescription) -> GivenProgram:
     avals = _called(arguments, description.arguments) if callable(arguments) else arguments
     if not isinstance(avals, tuple):
         raise InputError(
-            "the arguments are a tuple, or a function that returns one",
+            "the arguments must be a tuple, or a function that returns one",
             argument="arguments",
             got=type(avals).__name__,
             expected="(jax.ShapeDtypeStruct((8, 16), jnp.float32), …)",
@@ -177,7 +177,7 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
         return arguments()
     except Exception as error:  # it may raise anything
         raise InputError(
-            "the function of the arguments is called without any",
+            "the function that returns the arguments must take none",
             argument="arguments",
             got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
             expected="a function that returns a tuple of avals",

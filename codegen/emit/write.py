@@ -40,7 +40,7 @@ def bundle_folder(path: object, example: str) -> Path:
     folder = Path(os.path.abspath(path))
     if not str(path) or (len(Path(path).parts) < 2 and not is_root(folder.parent)):
         raise InputError(
-            "the folder of all bundles must stand before the name of this one",
+            "the path must be the folder of all bundles, then the name of this bundle",
             argument="path",
             got=str(path) or repr(path),
             expected=f'a folder and a name, as "{example}"',
@@ -181,7 +181,7 @@ def _check_package(root: Path) -> None:
     """Raise InputError for a folder whose name cannot be a package's."""
     if not root.name.isidentifier() or keyword.iskeyword(root.name):
         raise InputError(
-            "the folder of bundles is a Python package, whose name is an identifier",
+            "the folder of bundles is a Python package, so its name must be an identifier",
             argument="output",
             got=root.name or str(root),
             expected="letters, digits and underscores, not starting with a digit, no keyword",
@@ -219,10 +219,10 @@ def _check_case(name: str, after: Manifest) -> None:
     alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
     if alike:
         raise InputError(
-            "two bundles whose names differ only in case",
+            "names of bundles must differ in more than case",
             argument="name",
             got=f"{name} beside {alike[0]}",
-            expected="names that differ in more, for file systems that ignore case",
+            expected="a name that also differs on file systems that ignore case",
         )
 
 

@@ -328,13 +328,13 @@ def check_devices(topology: Topology, devices: int) -> None:
     """Raise InputError unless the topology has device ids up to `devices` - 1."""
     if devices > MOST_DEVICES:
         raise InputError(
-            "a plan is priced with a table of all device ids up to the largest",
+            "device ids must be small: pricing a plan needs a table up to the largest",
             got=f"device {devices - 1}",
             expected=f"ids below {MOST_DEVICES}",
         )
     if topology.size is not None and devices > topology.size:
         raise InputError(
-            "the topology has fewer devices than the meshes name",
+            "the topology must have every device of the meshes",
             argument="topology",
             got=f"{name_of(topology)}: devices 0 to {topology.size - 1}",
             expected=f"a topology of at least {devices} devices, for device {devices - 1}",

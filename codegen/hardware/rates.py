@@ -69,7 +69,7 @@ def check_multiplies(topology: Topology, dtype: str) -> None:
     compiler lacks one, as `test_compile_matmul.py` checks."""
     if dtype == "int64" and device_of(topology) in _DEVICES:
         raise InputError(
-            "TPUs multiply no integers of 64 bits: their compiler has no such product",
+            "TPUs cannot multiply 64-bit integers",
             argument="dtype",
             got=f"int64, for {name_of(topology)}",
             expected="int32",

@@ -79,7 +79,7 @@ class LogicalTensor:
             import jax.numpy as jnp
 
             return LogicalTensor(shape, jnp.zeros(0, name))
-        raise unknown("tensors must be of a kind that is known", like, KINDS, "--like")
+        raise unknown("the kind of tensors must be known", like, KINDS, "--like")
 
     @property
     def kind(self) -> str:
@@ -315,7 +315,7 @@ def run_loader(
         raise
     if not isinstance(returned, Mapping) or not all(isinstance(name, str) for name in returned):
         raise InputError(
-            "a loader must return what the rank stores, by the names of buffers",
+            "a loader must return a dict from buffer names to arrays",
             argument="load",
             got=in_a_line([*returned]) if isinstance(returned, Mapping) else in_a_line(returned),
             expected='a dict, as {"qkv": array}',

@@ -157,7 +157,7 @@ def _topology(found: Sequence[Hardware]) -> Topology:
         names = ["cpu"]
     if not names:
         raise InputError(
-            "it is not known how devices of this kind are linked",
+            "the links between devices of this kind are unknown",
             argument="topology",
             got=f"no --topology, and {here.count} devices {here.kind}",
             expected="--topology with what they are, as v5e:2x4",

@@ -41,7 +41,7 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
     shapes = {jnp.shape(value) for value in values}
     if len(shapes) > 1:
         raise InputError(
-            "values that are sharded alike must be of one shape",
+            "values with the same sharding must have the same shape",
             argument="values",
             got=", ".join(map(str, sorted(shapes))),
             expected="one shape",

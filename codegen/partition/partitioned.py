@@ -122,7 +122,7 @@ class Partitioned(Drawn):
         found = self.remedies(number)
         if not found:
             raise InputError(
-                "this communication has no remedy",
+                "there is no remedy for this communication",
                 argument="number",
                 got=f"{self.communications[number - 1]}",
                 expected="the number of one that plan --explain has a remedy for",
@@ -197,7 +197,7 @@ class Partitioned(Drawn):
         if name not in names:
             like = [known for known in names if name.rstrip("0123456789_") in known]
             raise InputError(
-                "the program has no value of this name",
+                "the program has no value with this name",
                 argument="value",
                 got=name,
                 expected=one_of((like or names)[:8]),

@@ -43,7 +43,7 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
     found = [step for step, _ in moves_of(local) if step.is_sent]
     if not 1 <= number <= len(found):
         raise InputError(
-            "a communication has a number of the program",
+            "the program has no communication with this number",
             argument="number",
             got=number,
             expected=f"1 to {len(found)}" if found else "none: there are no communications",

@@ -33,7 +33,7 @@ def leaves_of(
         spread = jax.tree.broadcast(marked, full, is_leaf=_is_leaf)
     except ValueError as error:
         raise InputError(
-            "shardings must be a prefix of the tree of what they are for",
+            "shardings must be a prefix of the tree of values",
             argument=argument,
             got=in_a_line(given),
             expected=f"a prefix of {_tree_text(tree)} ({_difference(str(error))})",

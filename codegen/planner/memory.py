@@ -57,7 +57,7 @@ def check_limit(reshard: Reshard, memory_limit: int) -> None:
     number = as_integer(memory_limit)
     if number is None:
         raise InputError(
-            "a memory limit is a whole number of bytes",
+            "a memory limit must be a whole number of bytes",
             argument="memory_limit",
             got=in_a_line(memory_limit),
             expected=f"at least {least}",

@@ -41,14 +41,14 @@ def relabel(reshard: Reshard) -> Relabelled:
     for name, side in (("source", reshard.source), ("target", reshard.target)):
         if side.unreduced:
             raise InputError(
-                "devices that hold terms keep their places",
+                "devices with partial sums cannot be relabelled",
                 argument=name,
                 got=str(side),
                 expected="no unreduced axes",
             )
     if mesh.size > MOST_DEVICES:
         raise InputError(
-            f"at most {MOST_DEVICES} devices are relabelled",
+            f"at most {MOST_DEVICES} devices can be relabelled",
             argument="relabel",
             got=f"{mesh.size} devices",
         )

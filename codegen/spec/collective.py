@@ -53,7 +53,7 @@ def describe_collective(given: Mapping[str, object]) -> Description:
     for key in (*DERIVED, *OWN[2:]):
         if key in given and key not in takes:
             raise InputError(
-                "a key that this collective does not take",
+                "this collective does not take this key",
                 argument=key,
                 got=kind,
                 expected="no " + key,
@@ -72,13 +72,13 @@ def _check(given: Mapping[str, object]) -> None:
     tiled, dim, pairs = (given.get(key) for key in ("tiled", "dim", "pairs"))
     if tiled is not None and not isinstance(tiled, bool):
         raise InputError(
-            "tiled is true or false", argument="tiled", got=tiled, expected="true or false"
+            "tiled must be true or false", argument="tiled", got=tiled, expected="true or false"
         )
     if dim is not None and type(dim) is not int:
-        raise InputError("dim is an integer", argument="dim", got=dim, expected="0, 1, 2, …")
+        raise InputError("dim must be an integer", argument="dim", got=dim, expected="0, 1, 2, …")
     if pairs is not None and not _are_pairs(pairs):
         raise InputError(
-            "pairs are a list of pairs of coordinates",
+            "pairs must be a list of pairs of coordinates",
             argument="pairs",
             got=pairs,
             expected="[[0, 1], [1, 0]]",
@@ -102,13 +102,15 @@ def _sides(given: Mapping[str, object]) -> tuple[object, ...]:
     extents = parse_shape(shape, "shape") if isinstance(shape, str) else shape
     if not isinstance(extents, list | tuple) or not all(type(each) is int for each in extents):
         raise InputError(
-            "a shape is a list of integers, or a text",
+            "a shape must be a list of integers or a string",
             argument="shape",
             got=shape,
             expected="[6, 6] or '6x6'",
         )
     if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
-        raise InputError("axes are a list of names", argument="axes", got=axes, expected='["x"]')
+        raise InputError(
+            "axes must be a list of names", argument="axes", got=axes, expected='["x"]'
+        )
     mesh = parse_mesh(str(given["mesh"]), "mesh")
     source = sharding_of(str(given["source"]), mesh, tuple(extents), "source", only=True).sharding
     return tuple(extents), given["dtype"], source, tuple(axes)

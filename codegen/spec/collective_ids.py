@@ -132,7 +132,7 @@ def _distinct(
             continue
         if len(taken) == len(among):
             raise InputError(
-                "there are more operations than collective ids",
+                "there must be at most as many operations as collective ids",
                 argument="collective_id",
                 expected=f"at most {len(among)} in a config",
                 where=(name,),

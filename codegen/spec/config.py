@@ -128,7 +128,7 @@ class Config:
         for name in names:
             if name not in known:
                 raise unknown(
-                    f"{self.path} describes no reshard of this name", name, known, argument
+                    f"{self.path} describes no reshard with this name", name, known, argument
                 )
         groups = tuple(each for each in self.groups if each.name in wanted)
         wanted |= {member for group in groups for member in group.members}
@@ -255,7 +255,7 @@ def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
             try:
                 if _NAME.fullmatch(name) is None:
                     raise InputError(
-                        "the name of a mesh is an identifier", argument=name, expected="a name"
+                        "the name of a mesh must be an identifier", argument=name, expected="a name"
                     )
                 mesh = str(read_mesh(name, table.values[name]))
             except InputError as error:
@@ -352,7 +352,7 @@ def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
     if value not in meshes:
         axes = "the axes of a mesh, as x=2,y=3"
         expected = f"{one_of(meshes)}, or {axes}" if meshes else axes
-        raise unknown("no mesh of this name", value, meshes, key, expected)
+        raise unknown("no mesh with this name", value, meshes, key, expected)
     return meshes[value]
 
 
@@ -369,7 +369,7 @@ def _grouped(
                 raise unknown("unknown key", key, _GROUP, key)
         if not table.values.get("tensors"):
             expected = "one or more, or members: names of [[reshard]] tables"
-            raise InputError("a group has tensors", argument="tensors", expected=expected)
+            raise InputError("a group must have tensors", argument="tensors", expected=expected)
         first_id = read_id(table.values.get("collective_id"), GROUP_IDS)
     except InputError as error:
         raise table.located(error) from None
@@ -384,7 +384,7 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
     given = origin.fields()
     name = given.get("name")
     if name is None:
-        rule = "a tensor of a group has a name, by which it is given and taken"
+        rule = "a tensor of a group must have a name, by which it is given and taken"
         error = InputError(rule, argument="name", expected='name = "layer0.wq" in its table')
         raise origin.tables[0].located(error)
     if isinstance(name, str):

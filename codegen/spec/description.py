@@ -236,21 +236,21 @@ def check_name(name: str) -> str:
     """Return the name of a bundle, which must be importable by Python."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InputError(
-            "the name of a bundle is a Python identifier",
+            "the name of a bundle must be a Python identifier",
             argument="name",
             got=name,
             expected="letters, digits and underscores, not starting with a digit, no keyword",
         )
     if name in IMPORTED or name.startswith("__"):
         raise InputError(
-            "a bundle beside others must not hide a module that they import",
+            "the name must not hide a module that bundles import",
             argument="name",
             got=name,
             expected="another name than those of Python's own modules and of what bundles import",
         )
     if name in OF_THE_ROOT:
         raise InputError(
-            "the folder of all bundles has this name already",
+            "the name is reserved for a file of the folder of bundles",
             argument="name",
             got=name,
             expected=f"another name than {', '.join(OF_THE_ROOT)}",
@@ -299,7 +299,7 @@ def read_shape(value: object) -> tuple[int, ...]:
     if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
         return tuple(value)
     raise InputError(
-        "a shape is a list of integers, or a text",
+        "a shape must be a list of integers or a string",
         argument="shape",
         got=value,
         expected="[6, 6] or '6x6'",
@@ -313,7 +313,7 @@ def read_backends(value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple):
         return tuple(read_text("backends", name) for name in value)
     raise InputError(
-        "backends are a list of names, or a text with commas",
+        "backends must be a list of names, or a string with commas",
         argument="backends",
         got=value,
         expected=f"{list(DEFAULT_BACKENDS)} or '{','.join(DEFAULT_BACKENDS)}'",
@@ -344,7 +344,7 @@ def read_limit(value: object) -> int | None:
     if value is None or (type(value) is int and value > 0):
         return value
     raise InputError(
-        "a memory limit is a number of bytes",
+        "a memory limit must be a number of bytes",
         argument="memory_limit",
         got=value,
         expected="an integer above 0",
@@ -365,7 +365,7 @@ def read_id(value: object, among: range) -> int | None:
     if value is None or (type(value) is int and value in among):
         return value
     raise InputError(
-        "a collective id is one of those of its kind",
+        "a collective id must be one reserved for its kind",
         argument="collective_id",
         got=value,
         expected=f"a multiple of {among.step} from {among.start} to {among[-1]}",

@@ -24,7 +24,7 @@ def read_features(value: object) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
         raise InputError(
-            "features are a list of names, or a text with commas",
+            "features must be a list of names, or a string with commas",
             argument="features",
             got=value,
             expected='["async", "dtensor"]',

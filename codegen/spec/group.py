@@ -41,7 +41,7 @@ class Group:
         names = members if isinstance(members, list | tuple) else ()
         if not names or not all(isinstance(member, str) for member in names):
             raise InputError(
-                "the members of a group are a list of names of reshards",
+                "the members of a group must be a list of names of reshards",
                 argument="members",
                 got=members,
                 expected="one name or more",
@@ -49,7 +49,7 @@ class Group:
         if len(set(names)) < len(names):
             twice = next(member for member in names if names.count(member) > 1)
             raise InputError(
-                "a member stands once in a group",
+                "a member must occur only once in a group",
                 argument="members",
                 got=f"{twice} twice",
                 expected="each name once",
@@ -76,7 +76,7 @@ def group_name(given: Mapping[str, object]) -> str:
     """Return the name of a group from its table."""
     name = given.get("name")
     if not isinstance(name, str):
-        raise InputError("a group has a name", argument="name", expected="a text in quotes")
+        raise InputError("a group must have a name", argument="name", expected="a text in quotes")
     return check_name(name)
 
 
@@ -90,7 +90,7 @@ def check_devices(reshards: Mapping[str, Reshard]) -> None:
             wanted = list(getattr(first, side).mesh.device_ids)
             if ids != wanted:
                 raise InputError(
-                    "the members of a group are on the same devices in the same order",
+                    "the members of a group must be on the same devices in the same order",
                     argument="members",
                     got=f"the {side} mesh of {name} on devices {_short(ids)}",
                     expected=f"{_short(wanted)}, as that of {first_name}",

@@ -31,13 +31,13 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
     numpy = importlib.import_module("numpy")
     if sharding.mesh.is_empty:
         raise InputError(
-            "a jax mesh has devices, and the empty mesh none of its own",
+            "the empty mesh has no devices for a jax mesh",
             got=sharding.mesh,
             expected="a sharding on a mesh of devices, replicated on them",
         )
     if sharding.operator != "sum":
         raise InputError(
-            "a PartitionSpec has unreduced axes for sums only",
+            "a PartitionSpec can have unreduced axes for sums only",
             got=sharding,
             expected="unreduced={…}",
         )

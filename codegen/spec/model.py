@@ -146,14 +146,14 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
     limit = as_integer(given.get("memory_limit", MEMORY_LIMIT))
     if limit is None or limit < 1:
         raise InputError(
-            "a number of bytes", argument="memory_limit", got=given["memory_limit"],
-            expected="1 or more, as 1073741824",
+            "memory_limit must be a number of bytes", argument="memory_limit",
+            got=given["memory_limit"], expected="1 or more, as 1073741824",
         )  # fmt: skip
     backends = read_backends(given.get("backends", MODELLING))
     for each in backends:
         if each not in MODELLING:
             raise InputError(
-                "a backend must have modules of models", argument="backends", got=each,
+                "the backend cannot emit models", argument="backends", got=each,
                 expected=one_of(MODELLING),
             )  # fmt: skip
     source, target = map(str, meshes)
@@ -175,7 +175,7 @@ def _tensors(given: object, dtype: object, home: Path) -> Said:
         return _read(home / given, dtype)
     if not isinstance(given, Mapping) or not given:
         raise InputError(
-            "the tensors of a model are a table of shapes, or a file",
+            "the tensors of a model must be a table of shapes, or a file",
             argument="tensors",
             got=given,
             expected='{"layers.{0..79}.wq" = [8192, 8192]}, or "model.safetensors"',
@@ -190,7 +190,7 @@ def _read(path: Path, dtype: object) -> Said:
     values = read_toml(path).values
     if not isinstance(values.get("tensors"), Mapping) or {*values} - {"tensors", "dtype"}:
         raise InputError(
-            "a file of tensors has a table of shapes, and perhaps a dtype",
+            "a file of tensors must have a table of shapes, and may have a dtype",
             argument="tensors",
             got=f"{path} with {', '.join(values) or 'nothing'}",
             expected='dtype = "bfloat16", and [tensors]',
@@ -223,7 +223,7 @@ def _side(key: str, given: object, home: Path) -> Mapping[str, Any] | Stored:
     if isinstance(given, Mapping) and given:
         return given
     raise InputError(
-        "a side is a table of rules, a layout, or a file of a stored layout",
+        "a side must be a table of rules, a layout, or a file of a stored layout",
         argument=key,
         got=given,
         expected=f'{key} = {{"*.norm" = "_", "*" = "_[{{tp}}]"}}',

@@ -105,7 +105,7 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
     for key in ("function", "arguments"):
         if REFERENCE.fullmatch(texts[key]) is None:
             raise InputError(
-                "a name in a module is wanted",
+                "must be the name of an object in a module",
                 argument=key,
                 got=texts[key],
                 expected=f"module:name, as train:{'step' if key == 'function' else 'arguments'}",
@@ -144,14 +144,14 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
     listed = tuple(given) if isinstance(given, tuple | list) else (given,)
     if any(each not in OVERLAPPING for each in listed):
         raise InputError(
-            "kernels of programs are of backends that have some",
+            "the backend has no kernels for programs",
             argument="kernels",
             got=", ".join(map(str, listed)),
             expected=" or ".join(f'("{name}",)' for name in OVERLAPPING),
         )
     if listed and topology is None:
         raise InputError(
-            "kernels stand where they take less on a topology",
+            "kernels need a topology, on which they are compared",
             argument="kernels",
             got="no topology",
             expected='a topology, as "v5e:2x4"',
@@ -173,7 +173,7 @@ def _bytes(key: str, given: object) -> int | None:
     match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None
     if match is None:
         raise InputError(
-            f"a {key.replace('_', ' ')} is a number of bytes",
+            f"a {key.replace('_', ' ')} must be a number of bytes",
             argument=key,
             got=given,
             expected='an integer, or a text as "64MiB"',

@@ -127,7 +127,7 @@ def _relayout(given: Mapping[str, Any]) -> Relayout:
     tensors = given["tensors"]
     if not isinstance(tensors, Mapping) or not tensors:
         raise InputError(
-            "the tensors are a table of shapes",
+            "the tensors must be a table of shapes",
             argument="tensors",
             got=tensors,
             expected="tensors = {q = [32, 16], k = [8, 16]}",
@@ -151,7 +151,7 @@ def _stored(
         said = {"": said}
     if not isinstance(said, Mapping) or not said:
         raise InputError(
-            "a side is the layout of its buffer, or a table of layouts by buffer",
+            "a side must be a layout, or a table of layouts by buffer",
             argument=side,
             got=said,
             expected=f"{side} = {{qkv = 'stack(0, q[{{tp}}], k[{{tp}}])'}}",

@@ -54,7 +54,7 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
     said = [str(place) for place in places if place is not None]
     if said:
         raise InputError(
-            "a function must not put values on devices, which its program does",
+            "a function must not put values on devices: its program does",
             argument="fn",
             got=f"jax.device_put to {said[0]}{f', {line}' if line else ''}",
             expected="jax.lax.with_sharding_constraint, or no place",
@@ -69,7 +69,7 @@ def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:
         raise InputError(
-            "a function must not branch by platform: its module is for all of them",
+            "a function must not branch by platform: its module is for all platforms",
             argument="fn",
             got=f"branches for {', '.join(others)}{f', {line}' if line else ''}",
             expected="no lax.platform_dependent, or a default alone",

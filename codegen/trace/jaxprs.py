@@ -380,7 +380,7 @@ class _Block:
         inner = params["jaxpr"]
         if any(str(name).startswith("_internal_pmap") for name in params["mesh"].axis_names):
             raise InputError(
-                "a program must not have a jax.pmap in it, whose devices are others",
+                "a program must not contain jax.pmap",
                 argument="fn",
                 got=f"jax.pmap{f', {line}' if line else ''}",
                 expected="jax.vmap, or jax.shard_map on the mesh of the program",

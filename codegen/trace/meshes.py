@@ -26,7 +26,7 @@ class ProgramMeshes:
         sharding = self.first.sharding(given, rank) if isinstance(given, str) else given
         if set(sharding.mesh.device_ids) != set(self.first.device_ids):
             raise InputError(
-                "all meshes of a program must be of the same devices",
+                "all meshes of a program must have the same devices",
                 got=_said(sharding.mesh),
                 expected=f"the devices of {_said(self.first)}",
             )

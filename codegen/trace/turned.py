@@ -64,7 +64,7 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     if equation.params["update_jaxpr"] is not None:
         raise InputError(
-            "a scatter must set, add, multiply or take the larger or smaller",
+            "a scatter must set, add, multiply, or take the maximum or minimum",
             argument="fn",
             got=f"one that applies a function, as x.at[i].apply(f){f', {line}' if line else ''}",
             expected="x.at[i].set(f(x[i]))",

@@ -73,7 +73,7 @@ def _placed(source: Located, node: Tree[Token]) -> Placed:
     operator = _unquoted(operators[0]) if operators else "sum"
     if operator not in OPERATORS:
         raise source.error(
-            "terms must be of an operator known here", span_of(operators[0]), got=operator,
+            "the operator of a partial value must be known", span_of(operators[0]), got=operator,
             expected=one_of(OPERATORS),
         )  # fmt: skip
     return Placed(text, operator=operator)

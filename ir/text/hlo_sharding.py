@@ -77,7 +77,7 @@ class _Reader(NamedTuple):
             return Sharding(Mesh({}, [device]), ())
         if self.match["replicated"]:
             if self.rank is None:
-                raise self._error("replicated", "the text does not say the rank", "[{}, {}]")
+                raise self._error("replicated", "the text does not give the rank", "[{}, {}]")
             return Sharding(self.mesh, (DimSharding(),) * self.rank)
         tiles = self._tiles()
         refs = [self._refs(tiles.positions, axis) for axis in range(tiles.positions.ndim)]
@@ -100,7 +100,7 @@ class _Reader(NamedTuple):
         ids = self._iota() if self.match["iota"] else self._numbers("listed")
         if sorted(ids) != sorted(set(ids)) or len(ids) != count:
             raise self._error(
-                listed, "each tile must have a device of its own", f"{count} ids that differ"
+                listed, "each tile must have a different device", f"{count} ids that differ"
             )
         self._known(ids, listed)
         place = {device: at for at, device in enumerate(self.mesh.device_ids)}
@@ -114,9 +114,7 @@ class _Reader(NamedTuple):
     def _iota(self) -> list[int]:
         shape, order = self._numbers("iota"), self._numbers("order")
         if math.prod(shape) != self.mesh.size:
-            raise self._error(
-                "iota", "the iota must be as long as there are tiles", f"{self.mesh.size} ids"
-            )
+            raise self._error("iota", "the iota must have one id per tile", f"{self.mesh.size} ids")
         if order and sorted(order) != list(range(len(shape))):
             raise self._error(
                 "order", "a transpose must name each dimension of the iota once",
@@ -133,7 +131,7 @@ class _Reader(NamedTuple):
         wrong = [kind for kind in last if kind not in ("replicated", "unreduced")]
         if wrong or len(last) > rank:
             raise self._error(
-                "kinds", "the last dimensions of tiles must be of a kind known here",
+                "kinds", "the kinds of the last tile dimensions must be known",
                 f"at most {rank} of replicated, unreduced",
             )  # fmt: skip
         return ("tile",) * (rank - len(last)) + tuple(last)

@@ -51,7 +51,7 @@ def _matched(source: Located) -> re.Match[str]:
     found = _WHOLE.fullmatch(source.text)
     if found is None:
         raise source.error(
-            "a sharding by subscripts is a name, indices in brackets, and what is unreduced",
+            "a sharding by subscripts needs a name, indices in brackets, any unreduced axes",
             (0, len(source.text)),
             got=source.text,
             expected=_EXAMPLE,
@@ -67,7 +67,7 @@ def _indices(source: Located) -> list[re.Match[str]]:
         each = _INDEX.fullmatch(source.text, start, start + len(part))
         if each is None:
             raise source.error(
-                "a dimension is an index, with the mesh axes that split it as its subscript",
+                "a dimension must be an index, with the mesh axes that split it as its subscript",
                 (start, start + len(part)),
                 got=part.strip() or "nothing",
                 expected=_EXAMPLE,
@@ -101,12 +101,12 @@ def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
     if not ways[-1]:
         known = ", ".join(f'"{name}"' for name in mesh.names)
         raise source.error(
-            "a subscript is made of names of axes of the mesh", span, got=text, expected=known
+            "a subscript must consist of axis names of the mesh", span, got=text, expected=known
         )
     if len(ways[-1]) > 1:
         both = (", ".join(f'"{name}"' for name in way) for way in ways[-1])
         raise source.error(
-            "a subscript must be made of axes of the mesh in one way only",
+            "a subscript must not be ambiguous",
             span,
             got=f"{text}: {' or '.join(both)}",
             expected="""axes in quotes, as '[{"X", "Y"}, {}]'""",

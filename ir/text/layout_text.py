@@ -100,7 +100,9 @@ class _LayoutReader:
         for group, size in ((g, s) for g in sides[1] for _, s in g):
             if size is not None:
                 raise self.source.error(
-                    "sizes of factors stand on the left", span_of(node), got=f"{group[0][0]}={size}"
+                    "sizes of factors must be on the left",
+                    span_of(node),
+                    got=f"{group[0][0]}={size}",
                 )
         with self.source.locating({(): span_of(node)}):
             before = tuple(map(tuple, sides[0]))
@@ -154,7 +156,9 @@ class _LayoutReader:
         self.spans[*where, field] = span_of(node)
         if field in said:
             raise self.source.error(
-                "a dimension is cut in one way", span_of(node), got=f"{said[field]} and {name}"
+                "a dimension must be cut in one way only",
+                span_of(node),
+                got=f"{said[field]} and {name}",
             )
         for i, token in enumerate(given):
             self.spans[*where, field, i] = span_of(token)

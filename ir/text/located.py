@@ -117,7 +117,7 @@ class Located:
         if len(digits) <= MOST_DIGITS:
             return int(digits)
         raise self.error(
-            "a number must be of a sensible size",
+            "a number must not be too long",
             span,
             got=f"{len(digits)} digits",
             expected=f"at most {MOST_DIGITS} digits",
@@ -146,7 +146,7 @@ class Located:
         raise self.error(
             "a device id must be an integer",
             place,
-            got=digits or "nothing where an id should stand",
+            got=digits or "nothing in place of an id",
             expected="0, 1, 2, …",
         )
 

@@ -126,7 +126,7 @@ def _extent(source: Located, part: Span) -> int:
     raise source.error(
         "the text is not a shape",
         span,
-        got=given.strip() or "nothing where an extent should stand",
+        got=given.strip() or "nothing in place of an extent",
         expected="extents, as 6x6 or 6,6",
     )
 
@@ -169,7 +169,7 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
     mesh = _mesh(source, inline[0])
     if only and mesh != known[0]:
         raise source.error(
-            "the mesh a sharding spells out must be the one it is given for",
+            "the mesh written in a sharding must be the given one",
             span_of(inline[0]),
             got=mesh,
             expected=str(known[0]),
@@ -216,7 +216,7 @@ def _operator(source: Located, axis_set: Node, kind: Token) -> Operator | None:
     for token in _tokens(axis_set, "OPERATOR"):
         if kind != "unreduced":
             raise source.error(
-                "only unreduced axes have an operator",
+                "only unreduced axes may have an operator",
                 span_of(token),
                 got=f"{kind}={token}{{…}}",
                 expected=f"{kind}={{…}}",

@@ -194,7 +194,7 @@ def test_mistakes(tmp_path: Path) -> None:
     )
     path.write_text(program("replica_groups=@other"))
     assert mistake("audit", path).startswith(
-        "FILE: the groups of a collective cannot be read\ngot: unknown replica_groups: "
+        "FILE: the groups of a collective could not be parsed\ngot: unknown replica_groups: "
     )
     early = '  %s = f32[8] custom-call(%x), custom_call_target="Sharding", sharding={replicated}\n'
     path.write_text("HloModule jit_step\n\nENTRY %main (x: f32[8]) -> f32[8] {\n" + early + "}\n")

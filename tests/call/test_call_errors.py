@@ -48,7 +48,7 @@ MISTAKES = {
     "no array": (
         "sw.reshard([1, 2], target)",
         """\
-        x: what is resharded is a jax.Array or a DTensor
+        x: `x` must be a jax.Array or a DTensor
         got: [1, 2]
         expected: an array with a sharding: jax.device_put(x, sharding)
         """,
@@ -56,7 +56,7 @@ MISTAKES = {
     "a spec without a mesh": (
         "sw.reshard(jnp.ones((4, 4)), P('y', 'x'))",
         """\
-        target: a PartitionSpec is on the mesh of the array, and this one has none
+        target: a PartitionSpec needs an array with a mesh, and this array has none
         got: P('y', 'x')
         expected: NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside of a jit
         """,
@@ -64,7 +64,7 @@ MISTAKES = {
     "a target that is none": (
         "sw.reshard(x, 'y')",
         """\
-        target: the target of an array must be a JAX sharding
+        target: the target of a jax.Array must be a JAX sharding
         got: 'y'
         expected: NamedSharding(mesh, P(…))
         """,
@@ -80,7 +80,7 @@ MISTAKES = {
     "terms on another mesh": (
         "sw.reshard(x, NamedSharding(explicit, P(unreduced={'z'})))",
         """\
-        target: unreduced and reduced axes are resharded on one mesh
+        target: unreduced and reduced axes can be resharded only within one mesh
         got: P(unreduced={'z'}) on another mesh than the array
         expected: a NamedSharding on the mesh of the array
         """,
@@ -88,7 +88,7 @@ MISTAKES = {
     "Auto axes in a jit": (
         "jax.jit(lambda x: sw.reshard(x, target))(x)",
         """\
-        source: the type of a traced array tells its sharding where all axes are Explicit, not here
+        source: the sharding of a traced array is known only if all axes are Explicit
         got: float32[4,4]
         expected: sw.reshard(x, target, source=P(…)), or a mesh with Explicit axes
         """,
@@ -96,7 +96,7 @@ MISTAKES = {
     "another mesh in a jit": (
         "jax.jit(lambda z: sw.reshard(z, target))(z)",
         """\
-        target: in one program the target is on the mesh of the array
+        target: inside jit the target must be on the mesh of the array
         got: Auto axes x=2, y=2
         expected: Explicit axes z=4
         """,
@@ -105,7 +105,7 @@ MISTAKES = {
         "jax.jit(jax.shard_map(lambda x: sw.reshard(x, target), mesh=mesh,"
         " in_specs=P('x'), out_specs=P('x')))(x)",
         """\
-        x: inside shard_map an array is the shard of one device, which has no sharding
+        x: inside shard_map an array is a local shard without a sharding
         got: float32[2,4]{V:x}
         expected: sw.reshard(x, target) around the shard_map
         """,
@@ -113,7 +113,7 @@ MISTAKES = {
     "another source": (
         "sw.reshard(x, target, source=P('x'))",
         """\
-        source: the array is sharded otherwise
+        source: `source` is not the array's sharding
         got: P('x',)
         expected: P('x', 'y'), or no source
         """,
@@ -137,7 +137,7 @@ MISTAKES = {
     "a source that is none": (
         "jax.jit(lambda x: sw.reshard(x, target, source='x'))(x)",
         """\
-        source: the source of an array is a NamedSharding or a PartitionSpec
+        source: the source of a jax.Array must be a NamedSharding or a PartitionSpec
         got: 'x'
         expected: P(…)
         """,
@@ -145,7 +145,7 @@ MISTAKES = {
     "no devices": (
         "sw.reshard(x, NamedSharding(mesh.abstract_mesh, P('y')))",
         """\
-        target: a target has devices
+        target: the target mesh must have devices
         got: an abstract mesh of Auto axes x=2, y=2
         expected: NamedSharding(mesh, P(…)) on the mesh of devices
         """,

@@ -70,7 +70,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
     (
         {"name": "2x3"},
         """
-        --name: the name of a bundle is a Python identifier
+        --name: the name of a bundle must be a Python identifier
         got: 2x3
         expected: letters, digits and underscores, not starting with a digit, no keyword
         """,
@@ -167,12 +167,12 @@ def test_a_file_and_flags(tables: Path) -> None:
 
 def test_names_that_a_file_does_not_have(tables: Path) -> None:
     assert mistake("emit", tables, "--name", "third") == (
-        f"--name: {tables} describes no reshard of this name\n"
+        f"--name: {tables} describes no reshard with this name\n"
         "got: third\n"
         "expected: one of first, second"
     )
     assert mistake("plan", tables) == (
-        f"--name: {tables} describes 2 reshards, and one is wanted\nexpected: one of first, second"
+        f"--name: {tables} describes 2 reshards; one is needed\nexpected: one of first, second"
     )
 
 
@@ -188,9 +188,9 @@ def test_an_output_that_cannot_be_written(tables: Path, tmp_path: Path) -> None:
 def test_a_name_that_differs_only_in_case(tmp_path: Path) -> None:
     ok("emit", *flags(name="First"), "-o", tmp_path / "out")
     said = (
-        "two bundles whose names differ only in case\n"
+        "names of bundles must differ in more than case\n"
         "got: {} beside {}\n"
-        "expected: names that differ in more, for file systems that ignore case"
+        "expected: a name that also differs on file systems that ignore case"
     )
     assert mistake("emit", *flags(name="FIRST"), "-o", tmp_path / "out") == (
         "--name: " + said.format("FIRST", "First")

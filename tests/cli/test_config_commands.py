@@ -53,7 +53,7 @@ def test_where_no_config_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_name_that_is_nearly_one(command: str, home: Path) -> None:
     assert mistake(command, "secnd") == exactly(
         """
-        shardwright.toml describes no reshard of this name; did you mean second?
+        shardwright.toml describes no reshard with this name; did you mean second?
         got: secnd
         expected: one of first, second, third
         """
@@ -71,7 +71,7 @@ def test_names_and_flags(command: str, home: Path) -> None:
 
 def test_one_is_wanted(home: Path) -> None:
     assert mistake("plan") == (
-        "--name: shardwright.toml describes 3 reshards, and one is wanted\n"
+        "--name: shardwright.toml describes 3 reshards; one is needed\n"
         "expected: one of first, second, third"
     )
 

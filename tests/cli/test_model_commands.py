@@ -141,7 +141,7 @@ def test_layouts_that_are_not_of_the_model() -> None:
     model = sw.Model({"k": (4, 4), "v": (4, 4)}, "bfloat16")
     assert message(lambda: sw.sync(model, stored, rules)) == exactly(
         """
-        source, k: a stored layout must have the shapes and dtypes of the model, which is not cast
+        source, k: a stored layout must have the shapes and dtypes of the model: nothing is cast
         got: float32[4, 4]
         expected: bfloat16[4, 4]
         """

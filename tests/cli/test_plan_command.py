@@ -87,7 +87,7 @@ def test_json_says_what_is_predicted() -> None:
         (
             {"topology": "v5e:2x2"},
             """
-            error: --topology: the topology has fewer devices than the meshes name
+            error: --topology: the topology must have every device of the meshes
             got: v5e:2x2: devices 0 to 3
             expected: a topology of at least 6 devices, for device 5
             """,
@@ -103,7 +103,7 @@ def test_json_says_what_is_predicted() -> None:
         (
             {"memory_limit": "much"},
             """
-            error: --memory-limit: a memory limit is a number of bytes
+            error: --memory-limit: a memory limit must be a number of bytes
             got: much
             expected: an integer above 0
             """,
@@ -111,7 +111,7 @@ def test_json_says_what_is_predicted() -> None:
         (
             {"target_mesh": '<["x"=2, "y"=2], device_ids=[6, 7, 8, 9]>', "strategy": "basis"},
             """
-            error: --strategy: the steps of the basis need one set of devices before and after
+            error: --strategy: the basis strategy needs the same devices before and after
             got: basis, for meshes of 6 and 4 devices that share 0
             expected: direct, which works between any two meshes
             """,
@@ -126,7 +126,7 @@ def test_mistakes(changes: dict[str, str], expected: str) -> None:
 def test_show_draws_exchanges_only() -> None:
     result = run("show", *flags(strategy="basis"))
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("error: --strategy: only a direct plan is one exchange\n")
+    assert result.err.startswith("error: --strategy: only a direct plan is a single exchange\n")
 
 
 def test_the_topology_of_a_file_is_in_the_description(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_comparison_is_a_table() -> None:
     result = run("plan", *flags(), "--compare", "--json")
     assert result.code == 2
     assert result.err.splitlines() == [
-        "error: --compare: a comparison is a table for people",
+        "error: --compare: a comparison cannot be printed as JSON",
         "got: --compare --json",
         "expected: one of them",
     ]

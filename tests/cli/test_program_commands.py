@@ -61,7 +61,7 @@ def test_mistakes_are_located(home: Path) -> None:
     said = run("emit")
     assert "line 4, program 'mlp', function: what a table names must be there" in said.err
     config.write_text(TABLE.replace('function = "a_step:step"', 'function = "step"'))
-    assert "a name in a module is wanted" in run("emit").err
+    assert "must be the name of an object in a module" in run("emit").err
     assert not (home / "generated").exists()
 
 
@@ -103,4 +103,4 @@ def test_memory_and_gathering_are_said_in_the_table(home: Path) -> None:
     assert done.code == 2
     assert "got: never\nexpected: one of keep, regather" in done.err
     config.write_text(f'{TABLE}memory_limit = "much"\n')
-    assert "a memory limit is a number of bytes\n" in run("plan").err
+    assert "a memory limit must be a number of bytes\n" in run("plan").err

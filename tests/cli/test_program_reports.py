@@ -161,7 +161,7 @@ def test_what_others_move_needs_a_page(home: Path) -> None:
     found = run("show", "--compare")
     assert found.code == 2
     assert found.err == (
-        "error: --compare: what others take stands on a page\n"
+        "error: --compare: there is no page to add the comparison to\n"
         "got: no page\nexpected: --html FILE, or plan --compare\n"
     )
 

@@ -415,7 +415,7 @@ def test_no_target(root: Path) -> None:
     with pytest.raises(InputError) as caught:
         compile_bundles(root, [])
     assert str(caught.value) == (
-        "targets: there is nothing to compile for\n"
+        "targets: at least one target is needed\n"
         "expected: a TPU topology such as v5e:2x4, or a GPU architecture such as sm_90"
     )
 
@@ -444,7 +444,7 @@ def test_nothing_to_compile(root: Path) -> None:
         2,
         "",
         "error: nothing was compiled\ngot: for_gpu_only: the bundle has no pallas_tpu.py\n"
-        "expected: at least one module that is for one of the targets\n",
+        "expected: at least one module for one of the targets\n",
     )
 
 
@@ -461,7 +461,8 @@ def test_folders_that_cannot_take_what_is_saved(root: Path, tmp_path: Path) -> N
     other = emitted(tmp_path)
     result = run(root / "uneven", other / "uneven", "--for", "sm_90", "--save", tmp_path / "saved")
     assert result.err.startswith(
-        "error: --save: two bundles of one name cannot be saved in one folder\ngot: uneven of "
+        "error: --save: two bundles with the same name cannot be saved in one folder\n"
+        "got: uneven of "
     )
     assert not (tmp_path / "saved").exists()
 

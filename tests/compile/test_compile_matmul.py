@@ -139,9 +139,7 @@ def test_jits_own_matmul_is_compiled_beside(reports: dict[str, CompileReport]) -
 def test_what_a_tpu_cannot_multiply(reports: dict[str, CompileReport]) -> None:
     """The rule is said before its compiler is asked; jit's own matmul asks it."""
     assert reports["long"].detail == (
-        "dtype: TPUs multiply no integers of 64 bits: their compiler has no such product; "
-        "got: int64, for v5e:2x2; "
-        "expected: int32"
+        "dtype: TPUs cannot multiply 64-bit integers; got: int64, for v5e:2x2; expected: int32"
     )
     theirs = reports["long"].xla
     assert theirs is not None

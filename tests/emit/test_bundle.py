@@ -206,9 +206,9 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
 def test_names_that_differ_only_in_case(root: Path) -> None:
     before = tree(root)
     assert message(lambda: sw.emit(reshard()).write(root / "A")) == (
-        "name: two bundles whose names differ only in case\n"
+        "name: names of bundles must differ in more than case\n"
         "got: A beside a\n"
-        "expected: names that differ in more, for file systems that ignore case"
+        "expected: a name that also differs on file systems that ignore case"
     )
     assert tree(root) == before
 
@@ -274,12 +274,12 @@ def test_unknown_and_missing_backends() -> None:
         "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu, jax_xla"
     )
     assert message(lambda: sw.emit(reshard(), backends=())) == (
-        "backends: each backend is named once\n"
+        "backends: backends must be distinct, and at least one\n"
         "got: none\n"
         "expected: one or more of pallas_tpu, triton_gpu, jax_xla"
     )
     assert message(lambda: sw.emit(reshard(), backends=("triton_gpu", "triton_gpu"))) == (
-        "backends: each backend is named once\n"
+        "backends: backends must be distinct, and at least one\n"
         "got: triton_gpu, triton_gpu\n"
         "expected: one or more of pallas_tpu, triton_gpu, jax_xla"
     )
@@ -287,7 +287,7 @@ def test_unknown_and_missing_backends() -> None:
 
 def test_the_name_of_a_bundle_is_that_of_its_folder(tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "2x3")) == (
-        "name: the name of a bundle is a Python identifier\n"
+        "name: the name of a bundle must be a Python identifier\n"
         "got: 2x3\n"
         "expected: letters, digits and underscores, not starting with a digit, no keyword"
     )

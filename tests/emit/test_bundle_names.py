@@ -44,7 +44,7 @@ def test_a_name_alone(
     monkeypatch.chdir(tmp_path)
     said = message(lambda: made().write(path))  # type: ignore[operator]
     assert said.startswith(
-        "path: the folder of all bundles must stand before the name of this one\n"
+        "path: the path must be the folder of all bundles, then the name of this bundle\n"
         f"got: {path if path else repr(path)}\n"
         'expected: a folder and a name, as "generated/'
     )
@@ -68,7 +68,7 @@ def test_names_of_the_package(made: object, name: str, tmp_path: Path) -> None:
     said = message(lambda: made().write(tmp_path / "k" / name))  # type: ignore[operator]
     argument = "path" if made is program else "name"
     assert said == (
-        f"{argument}: the folder of all bundles has this name already\n"
+        f"{argument}: the name is reserved for a file of the folder of bundles\n"
         f"got: {name}\n"
         "expected: another name than MODULES, _support, load"
     )
@@ -77,7 +77,7 @@ def test_names_of_the_package(made: object, name: str, tmp_path: Path) -> None:
 
 def test_a_program_hides_no_module(tmp_path: Path) -> None:
     assert message(lambda: program().write(tmp_path / "jax")) == (
-        "path: a bundle beside others must not hide a module that they import\n"
+        "path: the name must not hide a module that bundles import\n"
         "got: jax\n"
         "expected: another name than those of Python's own modules and of what bundles import"
     )

@@ -162,7 +162,7 @@ def test_another_file_with_the_same_names(home: Path) -> None:
     before = files(home)
     other = home / "other.toml"
     other.write_text("out = 'generated'\n" + tables.replace("[8, 4]", "[16, 4]"))
-    rule = "another config says what is in this folder\n"
+    rule = "another config owns this folder\n"
     got = "got: generated, which is written by shardwright.toml\n"
     expected = "expected: another folder, or what other.toml says in shardwright.toml"
     assert mistake("emit", "other.toml") == (
@@ -207,12 +207,12 @@ def test_flags_beside_a_config(home: Path) -> None:
     before = files(home)
     assert ok("emit", "generated/manifest.json", "--name", "rows") == "generated/rows: unchanged\n"
     assert mistake("emit", *flags(name="rows")) == (
-        "--output: a config says what is in this folder\n"
+        "--output: a config owns this folder\n"
         "got: rows, otherwise than shardwright.toml says\n"
         "expected: a table in shardwright.toml, or another folder"
     )
     assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config says")
-    with pytest.raises(sw.InputError, match="a config says what is in this folder"):
+    with pytest.raises(sw.InputError, match="a config owns this folder"):
         sw.emit(sw.load_toml("shardwright.toml")[0].reshard()).write("generated/rows")
     assert files(home) == before
 

@@ -164,7 +164,7 @@ def test_axes_that_xla_cannot_name_are_refused() -> None:
     for backend in ("pallas_tpu", "jax_xla"):
         assert message(lambda b=backend: sw.emit(reshard, backends=(b,))) == exactly(
             """
-            mesh: a JAX module names its axes in ASCII
+            mesh: the axes of a JAX module must have ASCII names
             got: "é"
             expected: a name of ASCII letters, digits and signs
             """

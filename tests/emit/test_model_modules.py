@@ -69,7 +69,7 @@ def test_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_backends() -> None:
-    with pytest.raises(sw.InputError, match=r"pallas_tpu has no modules of models"):
+    with pytest.raises(sw.InputError, match=r"pallas_tpu cannot emit models"):
         model_backends(["pallas_tpu"])
 
 

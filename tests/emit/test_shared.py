@@ -165,4 +165,4 @@ def test_a_manifest_keeps_the_names_of_a_bundle(home: Path) -> None:
     sw.emit(reshard, ("triton_gpu",)).write("generated/wq")
     assert (home / "generated/manifest.json").read_text() == before
     said = message(lambda: sw.emit(reshard, ("triton_gpu",)).write("generated/wk"))
-    assert said.startswith("output: a config says what is in this folder")
+    assert said.startswith("output: a config owns this folder")

@@ -221,7 +221,7 @@ def test_check_shows_an_edited_support_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["2x3", "my-bundles", "class"])
 def test_the_folder_of_bundles_is_a_package(name: str, tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / name / "a")) == (
-        "output: the folder of bundles is a Python package, whose name is an identifier\n"
+        "output: the folder of bundles is a Python package, so its name must be an identifier\n"
         f"got: {name}\n"
         "expected: letters, digits and underscores, not starting with a digit, no keyword"
     )

@@ -265,7 +265,7 @@ def test_a_topology_that_nobody_knows() -> None:
 def test_a_topology_with_too_few_devices() -> None:
     assert message(lambda: check_devices(topology_of("h100"), 16)) == exactly(
         """
-        topology: the topology has fewer devices than the meshes name
+        topology: the topology must have every device of the meshes
         got: h100: devices 0 to 7
         expected: a topology of at least 16 devices, for device 15
         """

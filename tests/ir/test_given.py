@@ -179,14 +179,14 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
         ),
         "other": exactly(
             """
-            source: the mesh of a sharding must be the one it is given for
+            source: the mesh of a sharding must be the given one
             got: <["x"=4, "y"=2], device_ids=[7, 6, 5, 4, 3, 2, 1, 0]>
             expected: <["x"=8]>
             """
         ),
         "no mesh": exactly(
             """
-            source: a PartitionSpec is on a mesh, which must be given too
+            source: a PartitionSpec needs its mesh, which must be given too
             got: P('x',)
             expected: mesh=…, as 'x=2,y=3', or that of jax or torch
             """
@@ -413,7 +413,7 @@ MISTAKES = {
     "an operator": (
         {"source": "[Shard(0), Partial(avg)]"},
         """
-        source: terms must be of an operator known here
+        source: the operator of a partial value must be known
           [Shard(0), Partial(avg)]
                              ^^^
         got: avg
@@ -433,7 +433,7 @@ MISTAKES = {
     "flat for nested": (
         {"shape": (7, 6), "source": "[Shard(0), Shard(0)]", "source_split": "flat"},
         """
-        source_split: placements are cut chunk by chunk, which here differs from equal parts
+        source_split: torch cuts placements chunk by chunk, which here differs from equal parts
         got: flat
         expected: nested, or a Sharding in place of placements: sw.from_torch(…)
         """,
@@ -459,7 +459,7 @@ text
     "no mesh for HLO's": (
         {"source": "{devices=[2,3]<=[6]}", "mesh": None},
         """
-        source: a sharding of HLO's is on a mesh, which must be given too
+        source: a sharding of HLO's needs its mesh, which must be given too
         got: {devices=[2,3]<=[6]}
         expected: mesh=…, as 'x=2,y=3', or that of jax or torch
         """,
@@ -517,7 +517,7 @@ def test_mistakes_with_torch(tensor: Any) -> None:
     )
     assert message(lambda: Mesh.of(mesh).sharding([tensor.Shard(0)] * 2)) == exactly(
         """
-        placements do not say the rank of the tensor
+        placements alone do not give the rank of the tensor
         got: [Shard(dim=0), Shard(dim=0)]
         expected: mesh.sharding(placements, rank)
         """

@@ -64,7 +64,7 @@ expected: "X" at one place""",
     ),
     (
         "A[I_XYW, J]",
-        """sharding: a subscript is made of names of axes of the mesh
+        """sharding: a subscript must consist of axis names of the mesh
   A[I_XYW, J]
       ^^^
 got: XYW
@@ -72,7 +72,7 @@ expected: "X", "Y", "Z\"""",
     ),
     (
         "A[I_X, , J]",
-        """sharding: a dimension is an index, with the mesh axes that split it as its subscript
+        """sharding: a dimension must be an index, with the mesh axes that split it as its subscript
   A[I_X, , J]
         ^
 got: nothing
@@ -80,7 +80,7 @@ expected: A[I_X, J], or A[I, J] {U_X}""",
     ),
     (
         "A[I_X, J",
-        """sharding: a sharding by subscripts is a name, indices in brackets, and what is unreduced
+        """sharding: a sharding by subscripts needs a name, indices in brackets, any unreduced axes
   A[I_X, J
   ^^^^^^^^
 got: A[I_X, J
@@ -98,7 +98,7 @@ def test_a_subscript_of_two_meanings_is_refused() -> None:
     mesh = sw.Mesh({"X": 2, "Y": 2, "XY": 2})
     assert (
         message(lambda: parse_indexed("A[I_XY, J]", mesh))
-        == """a subscript must be made of axes of the mesh in one way only
+        == """a subscript must not be ambiguous
   A[I_XY, J]
       ^^
 got: XY: "X", "Y" or "XY"

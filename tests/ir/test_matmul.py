@@ -67,37 +67,37 @@ def test_what_products_are_summed_in(dtype: str, wanted: str) -> None:
 MISTAKES = [
     (
         {"rhs": ((11, 6), "P('y')")},
-        """rhs: the contracting dimensions, the last of lhs and the last but one of rhs, are as long
+        """rhs: the last dimension of lhs and the last but one of rhs must have the same extent
 got: 11x6, of which 11 meets 12 of 8x12
 expected: 12x6""",
     ),
     (
         {"rhs": ((2, 12, 6), "P('y')")},
-        """rhs: both operands have the same batch dimensions
+        """rhs: both operands must have the same batch dimensions
 got: 2x12x6, 1 of them, for an lhs of 8x12
 expected: two dimensions""",
     ),
     (
         {"lhs": ((2, 8, 12), "P()"), "rhs": ((3, 12, 6), "P()"), "out": "P()"},
-        """rhs: both operands have the same batch dimensions
+        """rhs: both operands must have the same batch dimensions
 got: 3 for 2 of lhs
 expected: 2x12x6""",
     ),
     (
         {"lhs": ((2, 3, 8, 12), "P()")},
-        """rhs: both operands have the same batch dimensions
+        """rhs: both operands must have the same batch dimensions
 got: 12x6, 0 of them, for an lhs of 2x3x8x12
 expected: 2 batch dimensions, 2x3""",
     ),
     (
         {"lhs": ((2, 8, 12), "P()"), "rhs": ((2, 11, 6), "P()"), "out": "P()"},
-        """rhs: the contracting dimensions, the last of lhs and the last but one of rhs, are as long
+        """rhs: the last dimension of lhs and the last but one of rhs must have the same extent
 got: 2x11x6, of which 11 meets 12 of 2x8x12
 expected: 2x12x6""",
     ),
     (
         {"lhs": ((12,), "P()")},
-        """lhs: an operand of a matmul has two dimensions or more, batch dimensions first
+        """lhs: an operand of a matmul must have at least two dimensions, batch dimensions first
 got: 1 dimension
 expected: (…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one row""",
     ),
@@ -126,25 +126,25 @@ expected: A[I, J] and B[J, K] to C[I, K], batch indices first in all""",
     ),
     (
         {"dtype": "bool"},
-        """dtype: products are added, and booleans have no sum
+        """dtype: a matmul adds products, and booleans cannot be added
 got: bool
 expected: an integer or a floating dtype, as int8""",
     ),
     (
         {"out_dtype": "float64"},
-        """out_dtype: a result is of the operands' dtype, or of that in which products are summed
+        """out_dtype: the result must have the operands' dtype or the dtype of the accumulator
 got: float64
 expected: one of bfloat16, float32""",
     ),
     (
         {"out": sw.Mesh({"x": 6}).sharding('[{"x"}, {}]')},
-        """out: operands and result of a matmul are on one mesh
+        """out: operands and result of a matmul must be on the same mesh
 got: <["x"=6]>
 expected: <["x"=2, "y"=3]>, that of lhs; a reshard moves a tensor between meshes""",
     ),
     (
         {"out": "(Shard(0), Shard(0))", "lhs": ((7, 12), "P()")},
-        """out: operands and results of a matmul are split flat
+        """out: operands and results of a matmul must be split flat
 got: placements that cut an uneven dimension chunk by chunk
 expected: a reshard to a flat split first""",
     ),

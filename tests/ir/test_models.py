@@ -246,7 +246,7 @@ WRONG = (
     (
         {"*.k": "_", "*.qk": "stack(0, *.q, *.k)", "*": "_"},
         """
-        source, *.qk: a tensor must be in one buffer, unless a rule says also
+        source, *.qk: a tensor must be in only one buffer, unless its rule has `also`
         got: layers.0.k, which *.k has
         expected: rules for stacks before rules for their tensors alone
         """,
@@ -288,7 +288,7 @@ WRONG = (
     (
         {"*.norm": "_[0:2 {}]", "*": "_"},
         """
-        source, layers.0.norm: every element of a tensor must be on a device
+        source, layers.0.norm: every element of a tensor must be on some device
         got: elements 2 to 4 of dimension 0 of layers.0.norm on no device
         expected: shards, parts or table entries that reach them too
         """,
@@ -296,7 +296,7 @@ WRONG = (
     (
         {"/layers[.](.*)[.](/": "_"},
         """
-        the regular expression is none: missing ), unterminated subpattern
+        the regular expression is invalid: missing ), unterminated subpattern
         got: /layers[.](.*)[.](/
         expected: /re/
         """,
@@ -384,7 +384,7 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(data + bytes(8))
     assert sw.Model.from_safetensors(tmp_path) == sw.Model({"norm": [4]}, "bfloat16")
     assert message(lambda: sw.Model.from_safetensors(__file__)).startswith(
-        f"{__file__}: the file must be of safetensors"
+        f"{__file__}: the file must be in the safetensors format"
     )
     assert message(lambda: sw.Model({"w": np.arange})) == exactly(
         """
@@ -410,7 +410,7 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
     )
     assert message(lambda: sw.Model({"w": (4, 4), "{w,v}": (4,)}, "float32")) == exactly(
         """
-        {w,v}: a name must stand for one tensor
+        {w,v}: a name must match only one tensor
         got: w
         """
     )

@@ -74,7 +74,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_gather(*of('[{"X", "Y"}, {}]'), "X"),
         """
-        axes: the minor-most axes of a dimension leave it
+        axes: only minor-most axes can leave a dimension
         got: "X" of [{"X", "Y"}, {}]
         expected: axes that a dimension ends with, in its order
         """,
@@ -82,7 +82,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_gather(*of('[{"X"}, {}]', (7, 6)), "X", tiled=False),
         """
-        source: shards are stacked that are equal, of a dimension that no other axes split
+        source: stacked shards must be equal, and no other axes may split their dimension
         got: [{"X"}, {}], 7 elements over 4 devices
         expected: tiled, or a dimension of equal shards
         """,
@@ -90,7 +90,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_gather(*of('[{"X"}, {}]'), ()),
         """
-        axes: a collective is along axes
+        axes: at least one axis is needed
         got: none
         expected: one
         """,
@@ -98,7 +98,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_reduce(*of('[{"X"}, {}]'), "X"),
         """
-        axes: terms along unreduced axes are reduced
+        axes: only unreduced axes can be reduced
         got: "X" of [{"X"}, {}]
         expected: axes of its unreduced={…}
         """,
@@ -106,7 +106,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.reduce_scatter(*of('[{}, {}], unreduced={"X"}'), "X", tiled=False),
         """
-        shape: without `tiled` a dimension has one element for each device along the axes
+        shape: without `tiled` the dimension must have one element for each device along the axes
         got: 8 elements for 4 devices
         expected: 4, or tiled
         """,
@@ -122,7 +122,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_to_all(*of('[{"X"}, {}]'), "X", dim=0),
         """
-        dim: an all-to-all is from one dimension to another
+        dim: an all-to-all must move axes between two different dimensions
         got: 0, which they split already
         expected: another dimension
         """,
@@ -138,7 +138,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.permute(*of('[{"X"}, {}]'), "X", pairs=[(0, 1), (1, 0)]),
         """
-        pairs: a permutation needs one axis, and each of its coordinates once on either side
+        pairs: in a permutation of one axis each coordinate must send once and receive once
         got: [(0, 1), (1, 0)]
         expected: each of 0 to 3 once on either side
         """,

@@ -256,6 +256,6 @@ def test_steps_are_not_taken_for_an_exchange() -> None:
     with pytest.raises(InputError) as caught:
         direct_of(plan(reshard, "basis"))
     assert str(caught.value) == (
-        "strategy: only a direct plan is one exchange\ngot: basis, no steps\n"
+        "strategy: only a direct plan is a single exchange\ngot: basis, no steps\n"
         "expected: direct; `shardwright plan` lists the steps of others"
     )

@@ -105,7 +105,7 @@ def test_a_reshape_splits_an_axis_so_that_nothing_moves() -> None:
             "a sharding must have the rank of its value",
             'got: [{"t"}]',
         ),
-        (MLP.replace("return %e", "retrun %e"), "the text is not a program", "retrun"),
+        (MLP.replace("return %e", "retrun %e"), "the text is not a valid program", "retrun"),
         (
             MLP.replace("return %k, %s", "return %k, %e"),
             "a value must be defined before it is used",
@@ -139,7 +139,7 @@ def test_a_reshape_splits_an_axis_so_that_nothing_moves() -> None:
         (MLP.replace("(_, [", "(_, _, ["), "each result must have a sharding, or _", "(_, _, [{"),
         (
             MLP.replace("alike %h, %k", "alike %h, %x"),
-            "values of a group must be of one shape",
+            "values of a group must have the same shape",
             "  alike %h, %x\n    ^^^^^^^^^^^^",
         ),
         (

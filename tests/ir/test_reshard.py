@@ -220,7 +220,7 @@ def test_a_side_on_the_empty_mesh_is_replicated_on_the_devices_of_the_other() ->
         assert Reshard((4, 4), "int8", nowhere, split).source.used() == whole.used() == ()
     assert message(lambda: Reshard((4,), "int8", *[empty.sharding("[{}]")] * 2)) == exactly(
         """
-        source: the empty mesh has no devices of its own, so that one side needs others
+        source: the empty mesh has no devices, so one side must have a mesh with devices
         got: <[]> on both sides
         expected: a mesh of devices on either side, as <[], device_ids=[0]>
         """

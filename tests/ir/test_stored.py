@@ -67,7 +67,7 @@ def check_layout(case: Case) -> None:
     if len(held) == sum(map(np.prod, shapes.values())):
         Stored(mesh, shapes, {"it": layout}, "int8")
     else:
-        with pytest.raises(sw.InputError, match="every element of a tensor must be on a device"):
+        with pytest.raises(sw.InputError, match="every element of a tensor must be on some device"):
             Stored(mesh, shapes, {"it": layout}, "int8")
 
 
@@ -164,7 +164,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", HEADS, "stack(0, q[{tp}], k[{tp}])", "int8"),
         """
-        v: every element of a tensor must be on a device
+        v: every element of a tensor must be on some device
         got: elements 0 to 8 of dimension 0 of v on no device
         expected: shards, parts or table entries that reach them too
         """,
@@ -172,7 +172,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (10, 2)}, {"w": "w[{tp} sized(4)]"}, "int8"),
         """
-        w: every element of a tensor must be on a device
+        w: every element of a tensor must be on some device
           w[{"tp"} sized(4)]
             ^^^^^^^^^^^^^^^
         got: elements 8 to 10 of dimension 0 of w on no device
@@ -204,7 +204,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("ep=4", {"w": (3, 2)}, "w[{ep} into(3) table(0, 1, 7, -)]", "int8"),
         """
-        w: a table must name shards that there are
+        w: a table must name existing shards
           w[{ep} into(3) table(0, 1, 7, -)]
                                      ^
         got: 7 at position 2
@@ -254,7 +254,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("x=2", {"w": (4,)}, {"w": '[{}], unreduced={"x"}'}, "int8"),
         """
-        w: stored layouts are of values, not of terms
+        w: stored layouts hold whole values, not partial sums
         got: [{}], unreduced={"x"}
         expected: a sharding without unreduced axes
         """,

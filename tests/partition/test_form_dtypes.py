@@ -28,7 +28,7 @@ def test_keys_of_a_kind_of_ones_own_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         item_bytes("key<mine>")
     assert str(caught.value) == (
-        "fn: the random key must be of a kind that JAX has\n"
+        "fn: the random key must have a type that JAX supports\n"
         "got: key<mine>\nexpected: one of threefry2x32, rbg, unsafe_rbg"
     )
 

@@ -72,7 +72,7 @@ def test_a_mesh_of_its_own_is_refused() -> None:
     with pytest.raises(sw.InputError) as caught:
         _ = program.communications
     assert re.sub(r", [\w/.]*test_manual_parts.py:\d+", "", str(caught.value)) == (
-        "shard_map: a shard_map in a program that is emitted must be on the mesh of the program\n"
+        "shard_map: a shard_map in an emitted program must be on the mesh of the program\n"
         'got: <["e"=4]>\nexpected: <["d"=4]>'
     )
 

@@ -75,7 +75,7 @@ def test_other_devices_are_refused() -> None:
     def constrained(x: Any) -> Any:
         return sw.constrain(x, '[{"u"}]', FEW)
 
-    rule = "all meshes of a program must be of the same devices"
+    rule = "all meshes of a program must have the same devices"
     got = 'got: <["u"=2]> of 2 devices\nexpected: the devices of <["d"=4, "t"=2]> of 8 devices'
     given = FEW.sharding('[{"u"}]')
     said = message(lambda: sw.partition(jnp.sin, shaped(8), mesh=MESH, in_shardings=given))
@@ -98,7 +98,7 @@ def test_other_devices_in_a_text_are_refused() -> None:
     """
     assert message(lambda: parse_program(exactly(text))) == exactly(
         """
-        all meshes of a program must be of the same devices
+        all meshes of a program must have the same devices
           @other = <["u"=2]>
           ^^^^^^^^^^^^^^^^^^
         got: @other = <["u"=2]>

@@ -91,7 +91,7 @@ def test_values_that_are_sharded_alike() -> None:
     with pytest.raises(sw.InputError) as caught:
         sw.shard_alike(jnp.zeros(3), jnp.zeros(4))
     assert str(caught.value) == (
-        "values: values that are sharded alike must be of one shape\n"
+        "values: values with the same sharding must have the same shape\n"
         "got: (3,), (4,)\nexpected: one shape"
     )
 
@@ -145,7 +145,7 @@ def test_mistakes() -> None:
         '  [{}p1, {"d"}]\n     ^^\ngot: {}p1\nexpected: {} or {?}p1'
     )
     assert refused(in_shardings=({"w1": None}, None)).startswith(
-        "in_shardings: shardings must be a prefix of the tree of what they are for\n"
+        "in_shardings: shardings must be a prefix of the tree of values\n"
     )
     assert refused(in_shardings=(3, None)).startswith(
         "in_shardings[0]['w1']: a leaf of shardings must be a Sharding, a NamedSharding"
@@ -176,13 +176,13 @@ def test_functions_that_cannot_be_traced_name_the_line() -> None:
     )
     said = located(refused(fn=lambda p, x: sw.shard_alike(x, p["w2"])))
     assert said == (
-        "values here: values that are sharded alike must be of one shape\n"
+        "values here: values with the same sharding must have the same shape\n"
         "got: (8, 16), (32, 16)\nexpected: one shape"
     )
 
 
 def test_trees_that_do_not_fit() -> None:
-    prefix = "shardings must be a prefix of the tree of what they are for"
+    prefix = "shardings must be a prefix of the tree of values"
     assert refused(in_shardings=[None, None]) == (
         f"in_shardings: {prefix}\ngot: [None, None]\nexpected: a prefix of "
         "({'w1': *, 'w2': *}, *) (pytree structure error: different types at key path)"
@@ -270,5 +270,5 @@ def test_a_value_that_is_not_there() -> None:
     with pytest.raises(sw.InputError) as caught:
         program.why("tanh_7")
     assert str(caught.value) == (
-        "value: the program has no value of this name\ngot: tanh_7\nexpected: tanh_0"
+        "value: the program has no value with this name\ngot: tanh_7\nexpected: tanh_0"
     )

@@ -151,13 +151,13 @@ def test_mistakes() -> None:
     with pytest.raises(sw.InputError) as caught:
         sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("triton_gpu",), topology="v5e:2x2")
     assert str(caught.value) == (
-        "kernels: kernels of programs are of backends that have some\n"
+        "kernels: the backend has no kernels for programs\n"
         'got: triton_gpu\nexpected: ("pallas_tpu",)'
     )
     with pytest.raises(sw.InputError) as caught:
         sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("pallas_tpu",))
     assert str(caught.value) == (
-        "kernels: kernels stand where they take less on a topology\n"
+        "kernels: kernels need a topology, on which they are compared\n"
         'got: no topology\nexpected: a topology, as "v5e:2x4"'
     )
     with pytest.raises(sw.InputError) as caught:

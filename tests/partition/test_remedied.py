@@ -150,7 +150,7 @@ def test_other_communications_have_none() -> None:
     made = program()
     (other,) = (each for each in made.communications if each.op != "all_gather")
     assert (other.remedy[:7], other.saving) == ("nothing", 0)
-    with pytest.raises(sw.InputError, match="this communication has no remedy"):
+    with pytest.raises(sw.InputError, match="there is no remedy for this communication"):
         made.with_remedy(other.number)
     with pytest.raises(sw.InputError, match="1 to 2"):
         made.with_remedy(3)

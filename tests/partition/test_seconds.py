@@ -84,7 +84,7 @@ def test_what_cannot_be_priced() -> None:
     with pytest.raises(sw.InputError) as error:
         program.seconds("switch:4")
     assert str(error.value) == (
-        "topology: the topology has fewer devices than the meshes name\n"
+        "topology: the topology must have every device of the meshes\n"
         "got: switch:4: devices 0 to 3\n"
         "expected: a topology of at least 8 devices, for device 7"
     )

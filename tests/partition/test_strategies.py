@@ -66,14 +66,14 @@ def test_a_pattern_is_of_a_whole_name() -> None:
 
 
 def test_an_axis_must_be_of_the_mesh() -> None:
-    with pytest.raises(sw.InputError, match="a strategy splits along axes of the mesh"):
+    with pytest.raises(sw.InputError, match="a strategy must split along axes of the mesh"):
         sw.strategies.fsdp(TREE, BOTH, "stages")
-    with pytest.raises(sw.InputError, match="a pipeline runs along an axis of the mesh"):
+    with pytest.raises(sw.InputError, match="a pipeline must run along an axis of the mesh"):
         sw.strategies.pipeline(stage, BOTH, "stages", 2)
 
 
 def test_a_dimension_must_be_of_the_leaf() -> None:
-    with pytest.raises(sw.InputError, match="the leaf has no such dimension to split"):
+    with pytest.raises(sw.InputError, match="the leaf does not have this dimension"):
         sw.strategies.tensor_parallel(TREE, BOTH, "model", {"b": 1})
 
 

@@ -92,7 +92,7 @@ def test_trainer_to_inference_is_direct() -> None:
         reshard = Reshard((24, 16), "bfloat16", source, server.sharding('[{}, {"tp"}]'))
         assert message(lambda r=reshard: plan(r, "basis")) == exactly(
             f"""
-            strategy: the steps of the basis need one set of devices before and after
+            strategy: the basis strategy needs the same devices before and after
             got: basis, for meshes of {count} and 4 devices that share 0
             expected: direct, which works between any two meshes
             """

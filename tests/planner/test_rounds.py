@@ -151,7 +151,7 @@ def test_relabelling_refuses_sums() -> None:
     sums = mesh.sharding('[{}], unreduced={"x"}')
     assert message(lambda: relabel(Reshard((2,), "int8", sums, sums))) == exactly(
         """
-        source: devices that hold terms keep their places
+        source: devices with partial sums cannot be relabelled
         got: [{}], unreduced={"x"}
         expected: no unreduced axes
         """

@@ -191,7 +191,7 @@ def test_mistakes(text: str, expected: str, home: Path) -> None:
 
 def test_a_flag_that_is_none() -> None:
     assert mistake("plan", *flags(collective_id="x")) == (
-        "--collective-id: a collective id is one of those of its kind\n"
+        "--collective-id: a collective id must be one reserved for its kind\n"
         "got: x\n"
         "expected: a multiple of 4 from 0 to 28668"
     )

@@ -128,7 +128,7 @@ MISTAKES = (
         'axes = ["y"]',
         'axes = ["x"]',
         """
-        c.toml, line 17, collective 'gathered', axes: the minor-most axes of a dimension leave it
+        c.toml, line 17, collective 'gathered', axes: only minor-most axes can leave a dimension
           axes = ["x"]
           ^^^^^^^^^^^^
         got: "x" of [{"x", "y"}, {}]
@@ -172,7 +172,7 @@ MISTAKES = (
         'mesh = "x=4,y=2"',
         'mesh = "trainer"',
         """
-        c.toml, line 13, collective 'gathered', mesh: no mesh of this name
+        c.toml, line 13, collective 'gathered', mesh: no mesh with this name
           mesh = "trainer"
                   ^^^^^^^
         got: trainer
@@ -183,7 +183,7 @@ MISTAKES = (
         "dim = 1",
         "pairs = [[0, 1]]",
         """
-        c.toml, line 37, collective 'scattered', pairs: a key that this collective does not take
+        c.toml, line 37, collective 'scattered', pairs: this collective does not take this key
           pairs = [[0, 1]]
           ^^^^^^^^^^^^^^^^
         got: reduce_scatter
@@ -194,7 +194,7 @@ MISTAKES = (
         "tiled = false",
         "tiled = 0",
         """
-        c.toml, line 27, collective 'stacked', tiled: tiled is true or false
+        c.toml, line 27, collective 'stacked', tiled: tiled must be true or false
           tiled = 0
           ^^^^^^^^^
         got: 0
@@ -205,7 +205,7 @@ MISTAKES = (
         "pairs = [[0, 1], [1, 0]]",
         "pairs = [0, 1]",
         """
-        c.toml, line 48, collective 'turned', pairs: pairs are a list of pairs of coordinates
+        c.toml, line 48, collective 'turned', pairs: pairs must be a list of pairs of coordinates
           pairs = [0, 1]
           ^^^^^^^^^^^^^^
         got: [0, 1]

@@ -165,7 +165,7 @@ def test_some_of_a_config(tmp_path: Path) -> None:
         config.select(["weight"])
     assert str(caught.value) == exactly(
         f"""
-        {tmp_path}/shardwright.toml describes no reshard of this name; did you mean weights?
+        {tmp_path}/shardwright.toml describes no reshard with this name; did you mean weights?
         got: weight
         expected: one of wq, layer0_wq, layer0_norm, weights
         """
@@ -176,7 +176,7 @@ WRONG: list[tuple[str, str]] = [
     (
         CONFIG.replace('mesh = "trainer"', 'mesh = "trainr"', 1),
         """
-        shardwright.toml, line 11, reshard 'wq', mesh: no mesh of this name; did you mean trainer?
+        shardwright.toml, line 11, reshard 'wq', mesh: no mesh with this name; did you mean trainer?
           mesh = "trainr"
                   ^^^^^^
         got: trainr
@@ -297,7 +297,7 @@ collective_id
     (
         CONFIG + GROUP.partition("tensors")[0],
         """
-        shardwright.toml, line 17, group 'weights', tensors: a group has tensors
+        shardwright.toml, line 17, group 'weights', tensors: a group must have tensors
           [[group]]
           ^^^^^^^^^
         expected: one or more, or members: names of [[reshard]] tables
@@ -316,7 +316,7 @@ collective_id
     (
         CONFIG + '[[group]]\nname = "all"\nmembers = ["wq", "wq"]\n',
         """
-        shardwright.toml, line 19, group 'all', members: a member stands once in a group
+        shardwright.toml, line 19, group 'all', members: a member must occur only once in a group
           members = ["wq", "wq"]
           ^^^^^^^^^^^^^^^^^^^^^^
         got: wq twice
@@ -390,7 +390,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml"]\n' + CONFIG,
         {"a": 'out = "there"\n' + LAYER},
         """
-        a.toml, line 1, out: a file that is included says no folder
+        a.toml, line 1, out: an included file must not set the folder
           out = "there"
                  ^^^^^
         got: there

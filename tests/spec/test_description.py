@@ -118,7 +118,7 @@ def test_a_description_survives_json_and_the_command_line(data: st.DataObject) -
 @pytest.mark.parametrize("name", ["2x3", "a-b", "a b", "", "class", "../up", "a.b"])
 def test_names_are_identifiers(name: str) -> None:
     assert message(lambda: described(name=name)) == (
-        "name: the name of a bundle is a Python identifier\n"
+        "name: the name of a bundle must be a Python identifier\n"
         f"got: {name or repr(name)}\n"
         "expected: letters, digits and underscores, not starting with a digit, no keyword"
     )
@@ -127,7 +127,7 @@ def test_names_are_identifiers(name: str) -> None:
 @pytest.mark.parametrize("name", ["jax", "numpy", "queue", "__init__"])
 def test_names_hide_no_module(name: str) -> None:
     assert message(lambda: described(name=name)) == (
-        "name: a bundle beside others must not hide a module that they import\n"
+        "name: the name must not hide a module that bundles import\n"
         f"got: {name}\n"
         "expected: another name than those of Python's own modules and of what bundles import"
     )
@@ -155,7 +155,7 @@ collective_id
     (
         {"shape": 36},
         """
-        shape: a shape is a list of integers, or a text
+        shape: a shape must be a list of integers or a string
         got: 36
         expected: [6, 6] or '6x6'
         """,
@@ -163,7 +163,7 @@ collective_id
     (
         {"shape": [6, 6.0]},
         """
-        shape: a shape is a list of integers, or a text
+        shape: a shape must be a list of integers or a string
         got: [6, 6.0]
         expected: [6, 6] or '6x6'
         """,
@@ -210,7 +210,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     (
         {"backends": 1},
         """
-        backends: backends are a list of names, or a text with commas
+        backends: backends must be a list of names, or a string with commas
         got: 1
         expected: ['pallas_tpu', 'triton_gpu'] or 'pallas_tpu,triton_gpu'
         """,

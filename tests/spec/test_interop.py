@@ -342,7 +342,7 @@ def test_mistakes_with_torch(tensor) -> None:
         (
             [tensor.Partial("max"), tensor.Partial()],
             """
-            placements: all unreduced axes of a sharding have one operator
+            placements: all unreduced axes of a sharding must have the same operator
             got: max along a and sum along b
             expected: Partial of one operator
             """,
@@ -383,7 +383,7 @@ def test_the_empty_mesh_is_none_of_jax() -> None:
     pytest.importorskip("jax")
     assert message(lambda: convert.to_named_sharding(Mesh({}).sharding("[]"))) == exactly(
         """
-        a jax mesh has devices, and the empty mesh none of its own
+        the empty mesh has no devices for a jax mesh
         got: <[]>
         expected: a sharding on a mesh of devices, replicated on them
         """

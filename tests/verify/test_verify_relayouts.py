@@ -141,7 +141,7 @@ def test_description() -> None:
         (
             {"target": {"qk": "stack(0, q[{tp}], k[{tp} sized(1)])"}},
             """
-            target: buffer qk: every element of a tensor must be on a device
+            target: buffer qk: every element of a tensor must be on some device
               stack(0, q[{"tp"}], k[{"tp"} sized(1)])
                                     ^^^^^^^^^^^^^^^
             got: elements 2 to 4 of dimension 0 of k on no device
@@ -161,7 +161,7 @@ def test_description() -> None:
         (
             {"target": []},
             """
-            target: a side is the layout of its buffer, or a table of layouts by buffer
+            target: a side must be a layout, or a table of layouts by buffer
             got: []
             expected: target = {qkv = 'stack(0, q[{tp}], k[{tp}])'}
             """,
@@ -169,7 +169,7 @@ def test_description() -> None:
         (
             {"tensors": {}},
             """
-            tensors: the tensors are a table of shapes
+            tensors: the tensors must be a table of shapes
             got: {}
             expected: tensors = {q = [32, 16], k = [8, 16]}
             """,
@@ -187,7 +187,7 @@ def test_too_large() -> None:
     assert sw.emit(relayout, ("triton_gpu",)).plan.total == 0
     assert message(lambda: sw.emit(relayout, ("jax_xla",))) == exactly(
         """
-        source: JAX modules of relayouts number the elements of a buffer with 32 bits
+        source: JAX modules of relayouts index the elements of a buffer with 32 bits
         got: 4,294,967,296 elements of w on a device
         expected: at most 2,147,483,647, or backends with triton_gpu alone
         """

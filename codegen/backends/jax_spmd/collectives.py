@@ -18,7 +18,7 @@ def _axes(text: OpText) -> str:
     """
     if text.has("axis_index_groups") is not None:
         raise InputError(
-            "a collective in a shard_map must be of all devices along its axes",
+            "a collective in a shard_map must include all devices along its axes",
             argument="fn",
             got=f"axis_index_groups of {text.op.kind}{f', {text.op.line}' if text.op.line else ''}",
             expected="no axis_index_groups: another mesh has such groups as an axis",

@@ -40,7 +40,7 @@ def check_ops(body: Body) -> None:
     for op in ops_of(body):
         if op.kind == "pure_callback" and not op.param("callback"):
             raise InputError(
-                "a function that runs on the host must be imported by the module",
+                "a host function must be importable, because the module imports it",
                 argument="fn",
                 got=f"one that cannot be imported, or takes trees{_at(op)}",
                 expected="a function at the top of a module, of arrays by position",

@@ -14,7 +14,7 @@ def _kind(text: OpText) -> str:
     """Return the argument that fixes the kind of keys, independent of the default."""
     if text.dtype not in KEY_KINDS:
         raise InputError(
-            "keys of random numbers must be of a kind that jax has",
+            "random keys must have a type that jax supports",
             argument="fn",
             got=f"{text.dtype}{f', {text.op.line}' if text.op.line else ''}",
             expected=f"one of {', '.join(KEY_KINDS.values())}",

@@ -64,7 +64,7 @@ def _aval(value: Value) -> jax.ShapeDtypeStruct:
     """Return an argument as JAX describes it."""
     if value.dtype.startswith("key<"):
         raise InputError(
-            "StableHLO has no arguments that are JAX keys",
+            "StableHLO cannot take JAX keys as arguments",
             argument=value.name,
             got=value.dtype,
             expected="the numbers of a key, as jax.random.key_data gives them",

@@ -107,7 +107,7 @@ def refuse(plan: Plan) -> None:
     """Raise InputError for reshards that this backend does not support."""
     if plan.reshard.adds and plan.strategy == "direct":
         raise InputError(
-            "jax_xla reduces terms by collectives, not in an exchange",
+            "jax_xla reduces partial sums with collectives, not in an exchange",
             argument="strategy",
             got="direct",
             expected="basis",

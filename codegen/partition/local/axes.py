@@ -92,7 +92,7 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
     for sharding in filter(None, shardings):
         if sharding.mesh != mesh and sharding.used():
             raise InputError(
-                "the values of a program that is emitted must be on one mesh",
+                "all values of an emitted program must be on the same mesh",
                 got=f"{sharding} on {sharding.mesh}",
                 expected=f"shardings on {mesh}",
             )

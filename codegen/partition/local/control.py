@@ -71,14 +71,14 @@ def check_manual(op: Op, mesh: Mesh) -> None:
             continue
         if sharding.mesh != mesh:
             raise InputError(
-                "a shard_map in a program that is emitted must be on the mesh of the program",
+                "a shard_map in an emitted program must be on the mesh of the program",
                 argument=_named(op),
                 got=str(sharding.mesh),
                 expected=str(mesh),
             )
         if sharding.unreduced:
             raise InputError(
-                "a shard_map in a program that is emitted must take and give whole values",
+                "a shard_map in an emitted program must take and return whole values",
                 argument=_named(op),
                 got=str(sharding),
                 expected="specs without unreduced axes: sum in it, as lax.psum does",

@@ -25,7 +25,7 @@ def check_even(given: Program, program: Program) -> None:
 def _check(sharding: Sharding, value: Value, name: str) -> None:
     if sharding.unreduced:
         raise InputError(
-            "arguments and results of a program that is emitted must be whole values",
+            "arguments and results of an emitted program must be whole values",
             argument=name,
             got=str(sharding),
             expected="a sharding without unreduced axes",
@@ -35,7 +35,7 @@ def _check(sharding: Sharding, value: Value, name: str) -> None:
         if extent % parts:
             padded = math.ceil(extent / parts) * parts
             raise InputError(
-                "shards of arguments and results must be equal, as JAX wants them",
+                "JAX needs equal shards of arguments and results",
                 argument=name,
                 got=f"dimension {dim} of {extent} elements in {parts} parts",
                 expected=f"an extent that {parts} divides: pad it to {padded}",

@@ -198,7 +198,7 @@ def item_bytes(dtype: str) -> int:
     if dtype.startswith("key<"):
         if dtype not in KEY_BYTES:
             raise InputError(
-                "the random key must be of a kind that JAX has",
+                "the random key must have a type that JAX supports",
                 argument="fn",
                 got=dtype,
                 expected=f"one of {', '.join(KEY_KINDS.values())}",

@@ -110,14 +110,14 @@ def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline
     """
     if axis not in mesh.names:
         raise InputError(
-            "a pipeline runs along an axis of the mesh",
+            "a pipeline must run along an axis of the mesh",
             argument="axis",
             got=axis,
             expected=one_of(mesh.names),
         )
     if microbatches < 1:
         raise InputError(
-            "a pipeline takes at least one micro-batch",
+            "a pipeline needs at least one micro-batch",
             argument="microbatches",
             got=str(microbatches),
             expected="1, 2, …",

@@ -81,7 +81,7 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
             found = dim
     if found is not None and found >= len(shape):
         raise InputError(
-            "the leaf has no such dimension to split",
+            "the leaf does not have this dimension",
             argument="dims",
             got=f"dimension {found} of {path}, which has {len(shape)}",
             expected=one_of(map(str, range(len(shape)))) if shape else "None",
@@ -121,7 +121,7 @@ def _check(mesh: Mesh, *axes: str) -> None:
     for axis in axes:
         if axis not in mesh.names:
             raise InputError(
-                "a strategy splits along axes of the mesh",
+                "a strategy must split along axes of the mesh",
                 argument="axis",
                 got=axis,
                 expected=one_of(mesh.names),

@@ -219,13 +219,13 @@ def _check_devices(reshard: Reshard) -> None:
     sizes = f"meshes of {source.size} and {target.size} devices that share {shared}"
     if reshard.adds:
         raise InputError(
-            "terms are reduced among one set of devices",
+            "partial sums can be reduced only within one set of devices",
             argument="target",
             got=sizes,
             expected="a reshard to the source's devices, then another between the meshes",
         )
     raise InputError(
-        "the steps of the basis need one set of devices before and after",
+        "the basis strategy needs the same devices before and after",
         argument="strategy",
         got=f"basis, for {sizes}",
         expected="direct, which works between any two meshes",

@@ -152,7 +152,7 @@ class _Search:
         if self.loop == "pulled" and not self.pulls:
             named = "no topology" if self.by_bytes else f"on {name_of(self.network.topology)}"
             raise InputError(
-                "kernels pull where they take less, between devices that read each other's memory",
+                "only devices that read each other's memory can pull",
                 argument="loop",
                 got=f"pulled, {named}",
                 expected="a topology of GPUs of one host, as h100:8",

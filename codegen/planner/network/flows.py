@@ -37,7 +37,7 @@ def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterato
     total = math.prod(counts) * replicas
     if total > MOST_ROUTED:
         raise InputError(
-            "so many transfers are not routed",
+            "too many transfers to route",
             argument="topology",
             got=f"{total:,} transfers",
             expected=f"at most {MOST_ROUTED:,}; or no topology, or the strategy basis",

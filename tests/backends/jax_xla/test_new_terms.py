@@ -202,7 +202,7 @@ def test_booleans_are_no_terms_of_a_sum() -> None:
     target = '[{}, {}], unreduced={"y"}'
     assert message(lambda: make("[{}, {}]", target, dtype="bool")) == exactly(
         """
-        dtype: partial sums are added, and booleans have no sum
+        dtype: partial sums are added, and booleans cannot be added
         got: bool
         expected: an integer or a floating dtype, as int8; or unreduced=max{…}
         """
@@ -229,7 +229,7 @@ def test_new_terms_on_other_devices() -> None:
     assert ids_differ(reshard)
     assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
         """
-        target_mesh: jax_xla moves terms among one set of devices
+        target_mesh: jax_xla can reduce partial sums only within one set of devices
         got: <["y"=2], device_ids=[2, 3]>
         expected: the devices of the source, in any order
         """

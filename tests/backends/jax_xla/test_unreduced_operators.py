@@ -55,7 +55,7 @@ def test_text(text: str, canonical: str) -> None:
 def test_an_operator_of_other_axes() -> None:
     assert message(lambda: GRID.sharding('[{}], replicated=max{"x"}')) == exactly(
         """
-        only unreduced axes have an operator
+        only unreduced axes may have an operator
           [{}], replicated=max{"x"}
                            ^^^
         got: replicated=max{…}
@@ -98,7 +98,7 @@ def test_the_operator_of_axes_that_stay(operator: str, said: str) -> None:
     target = GRID.sharding('[{}], unreduced=min{"x"}')
     assert message(lambda: Reshard((8,), "int8", source, target)) == exactly(
         f"""
-        target: the operator of axes that stay unreduced must stay what it is
+        target: axes that stay unreduced must keep their operator
         got: [{{}}], unreduced=min{{"x"}}, of [{{}}], unreduced={said}{{"x", "y"}}
         expected: unreduced={said}{{…}}
         """
@@ -110,7 +110,7 @@ def test_a_partition_spec_has_sums_only() -> None:
     sharding = GRID.sharding('[{}], unreduced=max{"x"}')
     assert message(lambda: to_named_sharding(sharding)) == exactly(
         """
-        a PartitionSpec has unreduced axes for sums only
+        a PartitionSpec can have unreduced axes for sums only
         got: [{}], unreduced=max{"x"}
         expected: unreduced={…}
         """
@@ -277,7 +277,7 @@ def test_a_maximum_has_no_derivative(tmp_path: Path) -> None:
         (tmp_path / part.file).write_text(part.text)
     said = session().run(GRADIENT, path=str(tmp_path / "jax_xla.py"))
     assert said.splitlines() == [
-        "the maximum or minimum of terms has no derivative where terms are equal: "
+        "a partial maximum or minimum has no derivative where values are equal: "
         "stop_gradient(x) before reshard, or use a function of your own that has one",
         "shards tile the tensor; 128 elements moved, every target shard right",
     ]

@@ -257,7 +257,7 @@ def test_too_many_boxes_are_refused() -> None:
     reshard = make('[{"x"}, {}]', '[{"x", "y"}, {}]', (2049, 1 << 16), mesh=mesh)
     assert message(lambda: jax_xla.refuse(plan(reshard, "basis"))) == exactly(
         """
-        strategy: jax_xla goes through the boxes of a step when it is traced
+        strategy: tracing jax_xla visits every box of a step, and this plan has too many
         got: 1048576 boxes of a basis plan, among them empty ones
         expected: at most 262144, or strategy direct
         """
@@ -282,7 +282,7 @@ def test_a_bundle_whose_plan_there_is_none_of(tmp_path: Path) -> None:
     (report,) = running.verified(tmp_path)
     assert (report.verdict, report.detail) == (
         "failed",
-        "would not be emitted now: strategy: the steps of the basis need one set of devices before "
+        "would not be emitted now: strategy: the basis strategy needs the same devices before "
         "and after",
     )
 

@@ -212,7 +212,7 @@ def test_booleans_have_no_sum() -> None:
     source, target = '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]'
     assert message(lambda: make(source, target, dtype="bool")) == exactly(
         """
-        dtype: partial sums are added, and booleans have no sum
+        dtype: partial sums are added, and booleans cannot be added
         got: bool
         expected: an integer or a floating dtype, as int8; or unreduced=max{…}
         """
@@ -227,7 +227,7 @@ def test_sums_among_other_devices() -> None:
     assert sw.plan(reshard).ops == "exchange"
     assert message(lambda: sw.plan(reshard, backends=("jax_xla",))) == exactly(
         """
-        target: terms are reduced among one set of devices
+        target: partial sums can be reduced only within one set of devices
         got: meshes of 2 and 2 devices that share 0
         expected: a reshard to the source's devices, then another between the meshes
         """
@@ -258,7 +258,7 @@ def test_a_bundle_reduces_terms_in_one_way() -> None:
     reshard = make('[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]')
     assert message(lambda: sw.emit(reshard, backends=("pallas_tpu", "jax_xla"))) == exactly(
         """
-        backends: the backends of one bundle must reduce terms in the same way
+        backends: all backends of a bundle must reduce partial sums in the same way
         got: pallas_tpu (direct), jax_xla (basis)
         expected: a bundle for each
         """
@@ -337,7 +337,7 @@ def test_terms_among_other_devices_are_refused() -> None:
     reshard = Reshard((8,), "int8", source, target)
     assert message(lambda: sw.emit(reshard, backends=("jax_xla",))) == exactly(
         """
-        target_mesh: jax_xla moves terms among one set of devices
+        target_mesh: jax_xla can reduce partial sums only within one set of devices
         got: <["y"=2, "z"=2], device_ids=[4, 5, 6, 7]>
         expected: the devices of the source, in any order
         """

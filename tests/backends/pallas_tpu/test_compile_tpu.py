@@ -180,7 +180,8 @@ def test_shards_that_no_device_can_hold_are_not_compiled(tmp_path: Path) -> None
     sw.emit(case.reshard(), backends=("pallas_tpu",)).write(tmp_path / "large")
     (report,) = compile_bundles(tmp_path, ["v5e:2x4"], time_limit=60)
     detail = (
-        "more HBM than a device has; got: 16.00 GiB (source shard 8.00 GiB, target shard 8.00 GiB"
+        "the program needs more HBM than a device has; got: 16.00 GiB "
+        "(source shard 8.00 GiB, target shard 8.00 GiB"
     )
     assert (report.verdict, report.code) == ("failed", None)
     assert report.detail.startswith(detail)
@@ -197,7 +198,7 @@ def test_staging_counts_as_memory() -> None:
     with pytest.raises(InputError) as caught:
         memory.check(module, "v5e:2x4", 4 * GIB)
     assert str(caught.value) == (
-        "more HBM than a device has\n"
+        "the program needs more HBM than a device has\n"
         "got: 16.00 GiB (source shard 8.00 GiB, target shard 4.00 GiB, staging 4.00 GiB)\n"
         "expected: at most the 15.75 GiB of v5e"
     )

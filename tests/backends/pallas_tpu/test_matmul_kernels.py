@@ -162,7 +162,7 @@ def test_types_that_kernels_do_not_multiply_are_refused() -> None:
     with pytest.raises(sw.InputError) as caught:
         sw.emit(matmul, backends=("pallas_tpu",))
     assert str(caught.value) == (
-        "dtype: pallas_tpu does not multiply such elements\n"
+        "dtype: pallas_tpu cannot multiply this dtype\n"
         "got: float16\n"
         "expected: one of bfloat16, float32, int8"
     )

@@ -243,7 +243,7 @@ def test_members_on_other_devices() -> None:
     with pytest.raises(InputError) as caught:
         group_files(Group("both", ("a", "b")), plans, ("triton_gpu",))
     assert str(caught.value) == (
-        "members: the members of a group are on the same devices in the same order\n"
+        "members: the members of a group must be on the same devices in the same order\n"
         "got: the target mesh of b on devices 2, 3, 0, 1\n"
         "expected: 4, 5, 6, 7, as that of a"
     )
@@ -330,14 +330,14 @@ def test_a_member_of_another_shape(tmp_path: Path) -> None:
         ),
         (
             'name = "both"\nmembers = []',
-            "line 27, group 'both', members: the members of a group are a list of names of "
+            "line 27, group 'both', members: the members of a group must be a list of names of "
             "reshards",
         ),
         (
             'name = "both"\nmembers = ["up", "up"]',
-            "line 27, group 'both', members: a member stands once in a group",
+            "line 27, group 'both', members: a member must occur only once in a group",
         ),
-        ('members = ["up"]', "line 25, name: a group has a name"),
+        ('members = ["up"]', "line 25, name: a group must have a name"),
         (
             'name = "Up"\nmembers = ["up"]',
             "line 26, name: two operations whose names differ only in case",
@@ -373,7 +373,7 @@ def test_members_without_a_backend_in_common(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stderr == (
         f"error: {path}, line 18, group 'all', members: "
-        "the members of a group have a backend in common\n"
+        "the members of a group must have a backend in common\n"
         '  members = ["w", "v"]\n'
         "  ^^^^^^^^^^^^^^^^^^^^\n"
         "got: jax_xla; pallas_tpu, triton_gpu\n"

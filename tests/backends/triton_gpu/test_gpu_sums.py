@@ -276,7 +276,7 @@ def test_what_is_refused() -> None:
     )
     assert message(lambda: sw.emit(SCATTERED, ("triton_gpu", "jax_xla"))) == exactly(
         """
-        backends: the backends of one bundle must reduce terms in the same way
+        backends: all backends of a bundle must reduce partial sums in the same way
         got: triton_gpu (direct), jax_xla (basis)
         expected: a bundle for each
         """
@@ -284,7 +284,7 @@ def test_what_is_refused() -> None:
     for made in (direct(SCATTERED), in_two(SHARED["uneven"])):
         assert message(lambda made=made: sw.emit(made, ("jax_xla",))) == exactly(
             """
-            strategy: jax_xla reduces terms by collectives, not in an exchange
+            strategy: jax_xla reduces partial sums with collectives, not in an exchange
             got: direct
             expected: basis
             """

@@ -112,7 +112,7 @@ MISTAKES = (
     (
         "{devices=[8]0,1,2,3,4,5,6,6}",
         """
-        each tile must have a device of its own
+        each tile must have a different device
           {devices=[8]0,1,2,3,4,5,6,6}
                       ^^^^^^^^^^^^^^^
         got: 0,1,2,3,4,5,6,6
@@ -132,7 +132,7 @@ MISTAKES = (
     (
         "{devices=[2,4]<=[8] last_tile_dims={manual}}",
         """
-        the last dimensions of tiles must be of a kind known here
+        the kinds of the last tile dimensions must be known
           {devices=[2,4]<=[8] last_tile_dims={manual}}
                                               ^^^^^^
         got: manual
@@ -142,7 +142,7 @@ MISTAKES = (
     (
         "{replicated}",
         """
-        the text does not say the rank
+        the text does not give the rank
           {replicated}
            ^^^^^^^^^^
         got: replicated

@@ -150,7 +150,7 @@ BAD_SHARDINGS = [
     expected: p0, p1, p2, …
     """,
     """
-    a number must be of a sensible size
+    a number must not be too long
       [{"x"}p9999999999999999999]
             ^^^^^^^^^^^^^^^^^^^^
     got: 19 digits
@@ -170,7 +170,7 @@ BAD_SHARDINGS = [
     expected: @m
     """,
     """
-    the mesh a sharding spells out must be the one it is given for
+    the mesh written in a sharding must be the given one
       <mesh<["x"=2]>, [{"x"}]>
        ^^^^^^^^^^^^^
     got: <["x"=2]>
@@ -288,7 +288,7 @@ BAD_MESHES = [
     a device id must be an integer
       <["x"=2], device_ids=[0, 1,]>
                                  ^
-    got: nothing where an id should stand
+    got: nothing in place of an id
     expected: 0, 1, 2, …
     """,
     """
@@ -304,7 +304,7 @@ BAD_SHAPES = [
     the text is not a shape
       6x
         ^
-    got: nothing where an extent should stand
+    got: nothing in place of an extent
     expected: extents, as 6x6 or 6,6
     """,
     """

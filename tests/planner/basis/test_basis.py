@@ -154,7 +154,7 @@ def planned(reshard: Reshard, strategy: str, topology: str, limit: int | None) -
     except InputError as error:
         if error.rule not in (
             "no sequence of basis steps fits in the memory limit",
-            "the steps of the basis need one set of devices before and after",
+            "the basis strategy needs the same devices before and after",
         ):
             raise
         return None
@@ -241,7 +241,7 @@ def test_memory_limits() -> None:
         wrong = message(lambda s=strategy: plan(reshard, s, memory_limit="1GiB"))
         assert wrong == exactly(
             f"""
-            memory_limit: a memory limit is a whole number of bytes
+            memory_limit: a memory limit must be a whole number of bytes
             got: '1GiB'
             expected: at least {2 * shard}
             """

@@ -106,7 +106,7 @@ def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
     """Raise InputError for element types that a backend's kernels do not multiply."""
     if matmul.dtype not in dtypes:
         raise InputError(
-            f"{name} does not multiply such elements",
+            f"{name} cannot multiply this dtype",
             argument="dtype",
             got=matmul.dtype,
             expected=one_of(dtypes),

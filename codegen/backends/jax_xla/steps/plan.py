@@ -260,7 +260,7 @@ def refuse_steps(plan: Plan) -> None:
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):
         raise InputError(
-            "jax_xla moves terms among one set of devices",
+            "jax_xla can reduce partial sums only within one set of devices",
             argument="target_mesh",
             got=str(reshard.target.mesh),
             expected="the devices of the source, in any order",
@@ -288,7 +288,7 @@ def _refuse_size(plan: Plan) -> None:
     most = max((each.looked_at(devices) for each in boxes), default=0)
     if most > MOST_BOXES:
         raise InputError(
-            "jax_xla goes through the boxes of a step when it is traced",
+            "tracing jax_xla visits every box of a step, and this plan has too many",
             argument="strategy",
             got=f"{most} boxes of a {plan.strategy} plan, among them empty ones",
             expected=f"at most {MOST_BOXES}, or strategy direct",

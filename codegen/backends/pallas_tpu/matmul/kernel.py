@@ -175,7 +175,7 @@ class MatmulRing:
         matmul = plan.matmul
         if loop.directions * (loop.count - 1) > MOST_SEMAPHORES:
             raise InputError(
-                "a kernel has a semaphore for every part that comes, and there are not so many",
+                "the ring is too long: its kernel needs a semaphore for every incoming part",
                 argument="loop",
                 got=f"a ring of {loop.count} devices",
                 expected=f"at most {MOST_SEMAPHORES // loop.directions + 1}",
@@ -268,7 +268,7 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
     after = np.roll(rings, -1, axis=1)
     if (topology_of(topology).messages(rings.ravel(), after.ravel()) > 1).any():
         raise InputError(
-            "devices of the topology do not send directly to the next one of their ring",
+            "every device of a ring must have a direct link to the next one",
             argument="loop",
             got=f"rings as {rings[0].tolist()}",
             expected='devices in the order of the topology, or "never"',
