@@ -12,7 +12,8 @@ from shardwright.ir.kinds import Kinds, ModelMember
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 
 ALIGN, DIGEST = 8, 8
-"""A message has each tensor's bytes at a multiple of the first, behind a digest of the second."""
+"""In a message, the bytes of each tensor begin at a multiple of ALIGN, after a digest of DIGEST
+bytes."""
 
 
 MOST_BUCKETS = 1 << 16

@@ -29,10 +29,10 @@ DTYPES: dict[str, int] = {
 }
 
 PACKED = ("int4", "float4_e2m1fn")
-"""Element types of which two are a byte."""
+"""Element types that store two elements in a byte."""
 
 SIZES: dict[str, int] = {**DTYPES, "complex64": 8, "float8_e8m0fnu": 1}
-"""Bytes of an element of all types that are not packed."""
+"""Bytes per element of every type that is not packed."""
 
 STORED: tuple[str, ...] = (*SIZES, *PACKED)
 """Element types that a stored layout may have."""
@@ -58,7 +58,7 @@ SHORT: dict[str, str] = {
     **{f"{letter}{bits}": f"uint{bits}" for letter in ("u", "ui") for bits in (8, 16, 32)},
     **{f"{letter}{bits}": f"float{bits}" for letter in ("f", "fp") for bits in (16, 32, 64)},
 }
-"""As jaxprs, HLO, MLIR and safetensors have them, in lower case. Numbers are those of bits."""
+"""Lower-case names in jaxprs, HLO, MLIR and safetensors; their numbers are widths in bits."""
 
 _WIDTHS = {"float": ("float32", "float64"), "int": ("int32", "int64")}
 _NAME = re.compile(r"\s*(?:(?:torch|numpy|np|jax\.numpy|jnp|ml_dtypes)\.)?(\w+)\s*")

@@ -31,7 +31,7 @@ _DOORS = (
     ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
     ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
 )
-"""What is wanted, what is given in its place, and how the one is made of the other."""
+"""For each expected type: the type given in its place, and the conversion."""
 
 
 def is_a(value: object, *paths: str) -> bool:

@@ -18,7 +18,7 @@ from shardwright.ir.errors import InputError
 _HOLE = re.compile(r"\*|\{[^{}]*\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 MOST_NAMES = 1_000_000
-"""Most names that one glob stands for."""
+"""Most names that one glob may stand for."""
 
 
 @dataclass(frozen=True)

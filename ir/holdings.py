@@ -20,10 +20,10 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.parts import BoundPart
 
 Pattern: TypeAlias = tuple[tuple[int, int, int, int], ...]
-"""Factors of a dimension, major to minor: weight, size, and the half-open range that is held."""
+"""Factors of a dimension, major to minor: weight, size and the half-open range that is held."""
 
 Box: TypeAlias = tuple[Pattern, ...]
-"""A pattern for each logical dimension."""
+"""One pattern per logical dimension."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -17,10 +17,10 @@ from shardwright.ir.kinds import Kind
 from shardwright.ir.relays import Cells, Relay, StoredBox, cells_of, count_of, cut_box, strided
 
 OWN = -1
-"""In place of a class of senders: the receiver has the elements itself."""
+"""Replaces a class of senders where the receiver already has the elements."""
 
 LEAST_PIECE = 1 << 16
-"""Bytes of a piece, at least, where several replicas send a box in pieces."""
+"""Least bytes per piece where several replicas send a box in pieces."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from shardwright.ir.given import shape_of
 from shardwright.ir.globs import Glob
 
 MEMORY_LIMIT = 1 << 30
-"""Bytes in flight on a device while a model moves, where nothing else is said."""
+"""Default for the bytes in flight on a device while a model moves."""
 
 _MOST_HEADER = 100_000_000
-"""Bytes of a safetensors header, at most, as its own readers have it."""
+"""Most bytes of a safetensors header, the limit of its own readers."""
 
 
 class Logical(NamedTuple):

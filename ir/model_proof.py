@@ -40,7 +40,7 @@ from shardwright.ir.part_digits import (
 )
 
 OWN = -1
-"""The class of senders of what a device copies from itself."""
+"""The class of senders of elements that a device copies from itself."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from shardwright.ir.factors import FactorAxis, Factors
 from shardwright.ir.mesh import Digit, Mesh
 
 ONLY = "_"
-"""The name of the only tensor, or of the one that the buffer is named after."""
+"""The name of the only tensor, or of the tensor that the buffer is named after."""
 
 
 @dataclass(frozen=True)

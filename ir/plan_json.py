@@ -44,7 +44,7 @@ def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[
 
 
 LISTED_IDS = 512
-"""Above this many devices, ids 0, 1, 2, … are not listed."""
+"""With more devices than this, ids 0, 1, 2, … are not listed."""
 
 
 def side(sharding: Sharding, split: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ Operator = Literal["sum", "max", "min"]  # operators that reduce terms along unr
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 MAX_RANK = 8
-"""Dimensions of a tensor."""
+"""Most dimensions of a tensor."""
 
 
 @dataclass(frozen=True)

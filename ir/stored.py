@@ -25,7 +25,7 @@ from shardwright.ir.parts import ONLY, BoundBuffer, BufferLayout, Stack, TensorP
 from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_layout
 
 SHARDING = re.compile(r"\s*(?:[\[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()")
-"""How the text of a sharding begins, and that of no stored layout."""
+"""How the text of a sharding begins; no stored layout begins like this."""
 
 
 _KEYS = ("mesh", "dtype", "tensors", "buffers")

@@ -46,7 +46,7 @@ class Fate:
 
 
 NONE = Fate((), (), ())
-"""That of no unreduced axes."""
+"""The value for a sharding without unreduced axes."""
 
 
 def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:

@@ -16,7 +16,7 @@ import numpy as np
 from shardwright.ir.arrays import Integers
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""Elements of a dimension, ascending half-open ranges."""
+"""Elements of a dimension as ascending half-open ranges."""
 
 
 class FactorView(NamedTuple):
@@ -30,7 +30,7 @@ class FactorView(NamedTuple):
 
 
 View: TypeAlias = tuple[FactorView, ...]
-"""How a buffer stores a dimension: its factors of more than one value, minor first."""
+"""How a buffer stores a dimension: its factors of size above 1, minor first."""
 
 
 class Nest(NamedTuple):

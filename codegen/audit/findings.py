@@ -30,7 +30,7 @@ _GATHERS = ("all-gather", "all-gather-start")
 Key = tuple[str, str]
 """A computation and the name of an instruction in it."""
 _MOST_SEEN = 2000
-"""Instructions looked at behind a value, to find what it was computed from."""
+"""Most instructions searched for the origin of a value."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from shardwright.ir.plan import Plan
 
 Row = tuple[str, ...]
 Table = tuple[str, tuple[Row, tuple[Row, ...]]]
-"""A title with a heading and rows."""
+"""A title, a heading and rows."""
 
 
 @dataclass(frozen=True)

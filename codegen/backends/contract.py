@@ -22,10 +22,10 @@ NAMES = (
     "target_shape",
     "_HOST",
 )
-"""The names that `verify` uses of every module."""
+"""The names that `verify` uses in every module."""
 
 JAX = ("pad", "reshard", "source_sharding", "target_sharding", "unpad")
-"""Those by which `verify` runs a module of JAX's."""
+"""The names by which `verify` runs JAX modules."""
 
 JAX_PROGRAMS = (
     "PADDED_SOURCE_SHAPE",
@@ -37,7 +37,7 @@ JAX_PROGRAMS = (
     "WIRE_BYTES",
     "_HOST",
 )
-"""Those by which its programs are compiled."""
+"""The names by which `verify` compiles JAX programs."""
 
 
 JAX_MATMULS = (
@@ -46,7 +46,7 @@ JAX_MATMULS = (
     *("lhs_box", "lhs_sharding", "matmul", "out_box", "out_sharding", "pad_lhs", "pad_rhs"),
     *("rhs_box", "rhs_sharding", "unpad"),
 )
-"""Those by which it runs a matmul's."""
+"""The names by which `verify` runs JAX matmuls."""
 
 TORCH_MATMULS = (
     "__all__",
@@ -54,7 +54,7 @@ TORCH_MATMULS = (
     *("IDS", "WIRE_BYTES", "lhs_box", "matmul", "matmul_local", "out_box", "product_box"),
     *("rhs_box", "_HOST"),
 )
-"""Those by which it runs a matmul of torch tensors."""
+"""The names by which `verify` runs matmuls of torch tensors."""
 
 
 JAX_EXPORTS = {
@@ -66,7 +66,7 @@ JAX_EXPORTS = {
     "target_sharding": "values",
     "unpad": "unpad",
 }
-"""Each function that modules of JAX's export, and the check that exercises it."""
+"""Each function that JAX modules export, and the check that exercises it."""
 
 JAX_GROUP_EXPORTS = {
     "NAMES": "values",
@@ -76,7 +76,7 @@ JAX_GROUP_EXPORTS = {
     "target_sharding": "values",
     "unpad": "unpad",
 }
-"""Those of groups."""
+"""The same for groups."""
 
 JAX_RELAYOUT_EXPORTS = {
     "RECEIVED": "bytes",
@@ -84,7 +84,7 @@ JAX_RELAYOUT_EXPORTS = {
     "source_sharding": "values",
     "target_sharding": "values",
 }
-"""Those of relayouts."""
+"""The same for relayouts."""
 
 JAX_MATMUL_EXPORTS = {
     "lhs_sharding": "values",
@@ -95,7 +95,7 @@ JAX_MATMUL_EXPORTS = {
     "rhs_sharding": "values",
     "unpad": "unpad",
 }
-"""Those of matmuls."""
+"""The same for matmuls."""
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ LIBRARIES = {
     "pl": "from jax.experimental import pallas as pl",
     "pltpu": "from jax.experimental.pallas import tpu as pltpu",
 }
-"""What modules import of JAX, by name."""
+"""The imports of modules from JAX, by name."""
 
 
 def library_lines(names: Iterable[str]) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from shardwright.ir.algebra.printers import TRITON, Printer
 from shardwright.ir.errors import InternalError
 
 LONG = 64
-"""Characters of an expression into which no other is put, as `length` counts them."""
+"""Length, as `length` counts it, from which an expression takes no other inlined."""
 
 FITS = 96
-"""Characters of a line of a function's body."""
+"""Most characters of a line in a function body."""
 
 
 def length(text: str) -> int:

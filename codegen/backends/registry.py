@@ -43,7 +43,7 @@ MULTIPLYING = tuple(name for name, duties in DUTIES.items() if duties.multiplies
 MODELLING = tuple(name for name, duties in DUTIES.items() if duties.models)
 OVERLAPPING = tuple(name for name, duties in DUTIES.items() if duties.overlaps)
 PROGRAMS = "jax_spmd"
-"""The backend of programs, which have one module."""
+"""The backend of programs, which have a single module."""
 PROGRAM_FILE = f"{PROGRAMS}.py"
 
 

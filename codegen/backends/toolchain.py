@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Variables = Mapping[str, str | None]
-"""Environment variables; None for one that must not be set."""
+"""Environment variables; None for a variable that must not be set."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`sw.reshard` of arrays of JAX: those that are there, and those that a jit traces."""
+"""`sw.reshard` of JAX arrays: concrete ones, and those traced by a jit."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
 
 
 def _traced(x: jax.Array, target: NamedSharding, source: Any) -> jax.Array:
-    """Return a traced array with a sharding. Arrays move between shards in the memory that devices
-    compute in, out of another kind before that and into it after."""
+    """Return a traced array with a sharding. Arrays are resharded in the default memory kind;
+    arrays of other kinds are converted before and after."""
     before = _traced_source(x, target, source)
     if AxisType.Explicit in before.mesh.axis_types and mapped_axes(before.mesh):
         return jax.sharding.reshard(x, target)
@@ -97,7 +97,7 @@ def _traced(x: jax.Array, target: NamedSharding, source: Any) -> jax.Array:
 
 
 def _bare(sharding: Any) -> Any:
-    """Return a sharding in the memory that devices compute in, if it is a NamedSharding."""
+    """Return a sharding in the default memory kind, if it is a NamedSharding."""
     named = isinstance(sharding, NamedSharding)
     return NamedSharding(sharding.mesh, sharding.spec) if named else sharding
 
@@ -106,7 +106,7 @@ def _bare(sharding: Any) -> Any:
 def _mover(
     shape: Any, dtype: Any, weak: bool, source: Any, target: NamedSharding, traced: bool
 ) -> Move:
-    """Return what moves arrays of a description: as XLA does, or by a module."""
+    """Return a function that reshards arrays of this description: XLA's, or a module's."""
     if traced:
         _check_order(source, target)
     if has_terms(source) or has_terms(target):
@@ -139,8 +139,8 @@ def _check_order(source: NamedSharding, target: NamedSharding) -> None:
 
 
 def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way, Move]:
-    """Return who reshards and what does it. XLA has no plan of its own for terms, and for meshes
-    that list other devices, or in another order."""
+    """Return the chosen executor and its function. XLA has no plan for terms, or for meshes of
+    different devices or device orders."""
     devices, there = list(source.mesh.devices.flat), list(target.mesh.devices.flat)
     asked = functools.partial(_asked, reshard.shape, jnp.dtype(reshard.dtype), source, target)
     even = divides(source, reshard.shape) and divides(target, reshard.shape)
@@ -157,13 +157,13 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
 
 
 def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
-    """Return what XLA does here for the same array."""
+    """Return XLA's own plan here for the same array."""
     return xla_collectives(jax.ShapeDtypeStruct(shape, dtype, sharding=source), target)
 
 
 def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> Move:
-    """Return a module's reshard of arrays without padding: shards that do not divide are padded and
-    their results cut, which a jit alone can do."""
+    """Return a module's reshard of unpadded arrays: uneven shards are padded and their results cut,
+    which only a jit can do."""
 
     def padded(x: jax.Array) -> jax.Array:
         y = module.reshard(module.pad(x), mesh, target_mesh=target.mesh)
@@ -178,7 +178,7 @@ def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> M
 
 
 def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSharding:
-    """Return how an array is sharded that is traced. Raises InputError if nothing tells."""
+    """Return the sharding of a traced array. Raises InputError if it is unknown."""
     said = jax.typeof(x).sharding
     types = set(said.mesh.axis_types)
     if AxisType.Manual in types:
@@ -204,7 +204,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
 
 
 def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
-    """Return the target's mesh, which must be the one that a traced array is on."""
+    """Return the target's mesh, which must be the traced array's."""
     if target.mesh.abstract_mesh != mesh:
         raise InputError(
             "inside jit the target must be on the mesh of the array",
@@ -223,7 +223,7 @@ def _axes(mesh: Any) -> str:
 
 
 def _check_rank(named: NamedSharding, rank: int, argument: str) -> None:
-    """Raise InputError for a sharding of more dimensions than an array has."""
+    """Raise InputError for a sharding with more dimensions than the array."""
     if len(named.spec) > rank:
         raise InputError(
             "a sharding must not be longer than the rank of the array",
@@ -244,7 +244,7 @@ def _check_devices(target: NamedSharding) -> None:
 
 
 def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
-    """Return a source's sharding; that of a PartitionSpec is on the mesh of the target."""
+    """Return a source's sharding; that of a PartitionSpec is on the target's mesh."""
     found = NamedSharding(target.mesh, source) if isinstance(source, PartitionSpec) else source
     if isinstance(found, NamedSharding) and isinstance(found.mesh, jax.sharding.AbstractMesh):
         found = NamedSharding(_mesh_like(found.mesh, target), found.spec)
@@ -260,7 +260,7 @@ def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
 
 
 def _check_like(found: Any, said: NamedSharding, rank: int) -> None:
-    """Raise InputError for an array that is sharded otherwise than is said."""
+    """Raise InputError if the array's sharding differs from the stated source."""
     if not found.is_equivalent_to(said, rank):
         raise InputError(
             "`source` is not the array's sharding",

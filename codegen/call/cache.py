@@ -28,7 +28,7 @@ from shardwright.ir.errors import InputError
 
 VARIABLE = "SHARDWRIGHT_CACHE"
 NAME = "reshard"
-"""That of the bundle in each folder."""
+"""The name of the bundle in each folder."""
 _PACKAGES = ("shardwright", "shardwright.ir", "shardwright.codegen", "shardwright.templates")
 
 

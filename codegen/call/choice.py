@@ -27,7 +27,7 @@ _KINDS = {
     "TPU v6e": "v6e",
     "TPU7x": "tpu7x",
 }
-"""Names of chips by what `device_kind` says, as jaxlib's topologies do."""
+"""Names of chips by their `device_kind`, as in jaxlib's topologies."""
 
 
 @dataclass(frozen=True)

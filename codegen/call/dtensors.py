@@ -34,14 +34,14 @@ def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
 
     Every process of both meshes calls it; others may. Under torch.compile the graph breaks here.
     """
-    if torch.compiler.is_compiling():  # only then, since it loads the compiler
+    if torch.compiler.is_compiling():  # only then, because it loads the compiler
         resharded: DTensor = torch.compiler.disable(_resharded)(x, target)
         return resharded
     return _resharded(x, target)
 
 
 def _resharded(x: DTensor, target: Any) -> DTensor:
-    """Return what `reshard_dtensor` does, outside of a compiled graph."""
+    """Run `reshard_dtensor` outside a compiled graph."""
     mesh, placements = target_of(target, x)
     if any(_is_masked(each) for each in x.placements):
         return _unmasked(x, mesh, placements)
@@ -70,19 +70,19 @@ def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
 
 
 def _counted(placement: Placement, rank: int) -> Placement:
-    """Return a placement with its dimension counted from the first one."""
+    """Return a placement with a non-negative dimension."""
     if type(placement) is Shard and -rank <= placement.dim < 0:
         return Shard(placement.dim + rank)
     return placement
 
 
 def _is_masked(placement: Placement) -> bool:
-    """Return whether a placement is the partial sum of an embedding, which has a mask for once."""
+    """Return whether a placement is the partial sum of an embedding, which has a one-time mask."""
     return type(placement).__name__ == "_MaskPartial"
 
 
 def _unmasked(x: DTensor, mesh: DeviceMesh, placements: Placements) -> DTensor:
-    """Return what torch makes of the result of an embedding whose table is split."""
+    """Return torch's redistribution of the result of an embedding with a split table."""
     if mesh != x.device_mesh or any(map(_is_masked, placements)):
         raise InputError(
             "only torch can reduce the masked partial sum of an embedding",
@@ -103,7 +103,8 @@ def _mover(
     after: DeviceMesh,
     target: Placements,
 ) -> Move:
-    """Return what moves DTensors of a description: torch's redistribution, or a module."""
+    """Return a function that moves DTensors of this description: torch's redistribution, or a
+    module's."""
     began = time.perf_counter()
     whole = _without_new_means(source, target)
     if whole != target:
@@ -124,7 +125,7 @@ def _made(
     after: DeviceMesh,
     target: Placements,
 ) -> tuple[str, Move]:
-    """Return who moves DTensors of a description, and what does it."""
+    """Return the chosen executor for DTensors of this description, and its function."""
     redistributes = before == after and not any(
         new.is_partial() and new != old for old, new in zip(source, target, strict=True)
     )
@@ -143,8 +144,8 @@ def _made(
 
 
 def _without_new_means(source: Placements, target: Placements) -> Placements:
-    """Return a target with Replicate for each `Partial("avg")` that the source has not: of such a
-    mean every term is the value."""
+    """Return a target with Replicate for each `Partial("avg")` absent from the source: every term
+    of such a mean is the value."""
     old = dict(enumerate(source))
     return tuple(
         Replicate() if str(new) == str(Partial("avg")) and old.get(axis) != new else new
@@ -153,7 +154,7 @@ def _without_new_means(source: Placements, target: Placements) -> Placements:
 
 
 def _relabelled(move: Move, target: Placements) -> Move:
-    """Return what moves DTensors, and says that replicas are the terms of a mean."""
+    """Return a function that moves DTensors and labels replicas as terms of a mean."""
 
     def moved(x: DTensor) -> DTensor:
         y = move(x)
@@ -187,8 +188,8 @@ def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int,
 
 
 def _one_collective(source: Placements, target: Placements, device: str) -> bool:
-    """Return whether torch needs one collective or none, over one dimension of the mesh, which
-    moves as few bytes as can be: the others stay, and do not split what it splits. On a CPU torch
+    """Return whether torch needs at most one collective, over one mesh dimension, with the minimum
+    bytes: the other dimensions stay, and do not split the same tensor dimension. On a CPU torch
     gathers where an all-to-all would do."""
     pairs = zip(source, target, strict=True)
     changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
@@ -200,7 +201,6 @@ def _one_collective(source: Placements, target: Placements, device: str) -> bool
 
 
 def _dim(placement: Placement) -> int | None:
-    """Return the dimension that a placement splits."""
     return getattr(placement, "dim", None)
 
 
@@ -213,7 +213,7 @@ def _by_torch(target: Placements) -> Move:
 
 
 def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[str, Move]:
-    """Return a module's name with what it does among the ranks of both meshes. Other ranks have no
+    """Return a module's name and its function among the ranks of both meshes. Other ranks have no
     shard before and after."""
     name = next(n for n in registry.NAMES if "torch" in registry.runtime(n).packages)
     lacking, _, install = missing(name).partition(": ")

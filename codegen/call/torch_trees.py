@@ -75,7 +75,7 @@ def _placed(leaf: Leaf) -> Leaf:
         )
     if leaf.source is not None:
         raise InputError(
-            "a DTensor has placements of its own",
+            "a DTensor already has placements, so it takes no source",
             argument="source",
             got=in_a_line(leaf.source),
             expected="sw.reshard(x, target)",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
 
 NAMED = 4
-"""So many files that are removed are named, more only counted."""
+"""Most removed files that are named; the others are counted."""
 
 Bundles = Sequence[tuple[Operation, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]

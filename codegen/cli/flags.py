@@ -46,10 +46,10 @@ _OVERRIDES = (
     *("strategy", "backends", "topology", "memory_limit", "gradient", "single_file"),
     "features",
 )
-"""What flags may say beside a FILE or names."""
+"""Flags that may be combined with a FILE or names."""
 
 FLAGS = Path("flags")
-"""What stands for the file of a reshard that flags describe."""
+"""Replaces the path of a file where flags describe the reshard."""
 
 
 def completed_names(incomplete: str) -> list[str]:

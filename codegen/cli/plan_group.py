@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
 
 Kinds = Mapping[str, "tuple[Plan, int]"]
-"""The plan of each folder of bundles, and how many tensors have it."""
+"""The plan of each folder of bundles, and the number of tensors with it."""
 
 
 def group_json(

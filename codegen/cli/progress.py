@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 Show = Callable[[int, int, str], None]
-"""Called as show(done, total, last), `last` being what was done last."""
+"""Called as show(done, total, last), where `last` is the item just finished."""
 
 PATIENCE = 2.0
-"""Seconds after which something is shown, even where there is one thing to do."""
+"""Seconds before progress is shown, even for a single item."""
 EVERY = 10.0
-"""Seconds between two lines, where there is no terminal and nothing new."""
+"""Seconds between two lines without a terminal and without news."""
 
 _quiet = False
 

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from shardwright.codegen.backends import registry
 
 CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}
-"""The first and the last version of each package; `docs/versions.md` has the same."""
+"""The first and last checked version of each package; `docs/versions.md` lists the same."""
 
 
 def note_versions(backends: Iterable[str]) -> None:

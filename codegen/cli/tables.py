@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # The width where none is known, as in a log.
 LOG_WIDTH = 120
 WIDE = 120
-"""Columns from which on tables say more."""
+"""Terminal width from which tables have more columns."""
 
 _COLOURS = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 TIME_LIMIT = 600.0
-"""Seconds that compiling one program may take, by default."""
+"""Default time limit, in seconds, for compiling one program."""
 
 
 def compile_bundles(

@@ -17,14 +17,14 @@ from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.saving import save
 
 VARIABLE = "SHARDWRIGHT_COMPILED"
-"""The environment variable that names the folder; where it is not set, nothing is kept."""
+"""The environment variable that names the folder; if it is not set, nothing is kept."""
 
 _COMPILERS = ("jax", "jaxlib", "libtpu", "torch", "triton")
 _ASKING = (
     *("compile/*.py", "hardware/*.py", "planner/xla.py", "backends/contract.py"),
     *("backends/*/compile/*.py", "backends/*/contract.py"),
 )
-"""The files of Shardwright that ask compilers, and read what they say."""
+"""Shardwright's source files that run compilers and read their output."""
 _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "SHARDWRIGHT_FAR_SENDS")
 
 

@@ -16,9 +16,9 @@ from shardwright.ir.errors import InputError
 
 WORKER = f"{__package__}.totals_worker"
 SHARDY = "shardy"
-"""What asks for the collectives of Shardy's passes."""
+"""The code that requests the collectives of Shardy's passes."""
 TOPOLOGIES = {4: "v5e:2x2", 8: "v5e:2x4", 16: "v5e:4x4", 32: "v5e:4x8", 64: "v5e:8x8"}
-"""What XLA is asked about TPUs on, by the number of devices."""
+"""The TPU topology on which XLA is asked, by the number of devices."""
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_LOG_DIR": "disabled",
 }
-"""So that compilers work for any topology, whatever machine is at hand."""
+"""Environment in which compilers work for any topology, on any machine."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _PREAMBLE = re.compile(
 )
 
 REFUSED = "total_device_count % num_participants_per_group == 0"
-"""What XLA says of a collective of devices that are a rectangle of the torus, as 6 of 8."""
+"""XLA's error for a collective over a rectangle of the torus, such as 6 of 8 devices."""
 
 Compiled = Callable[[ModuleType, Job], Code]
 
@@ -41,7 +41,8 @@ _COMPILES = {
     "x64_matmul": ("matmul", "compile_matmul"),
     "xla_matmul": ("matmul", "compile_xla_matmul"),
 }
-"""What compiles a job that is not a module's: a module of the backend's compiler, its function."""
+"""The function that compiles a job without a module: a module of the backend's compiler, and its
+function."""
 
 
 def main(backend: str) -> None:

@@ -21,7 +21,7 @@ from shardwright.ir.tiles import DimTiles
 TABLE_DEVICES = 16
 
 Stored = Literal["dense", "padded"]
-"""How shards that are smaller than others lie in memory."""
+"""The memory layout of shards that are smaller than others."""
 
 
 def title(plan: Plan) -> str:

@@ -16,7 +16,7 @@ from shardwright.codegen.emit.templates import render
 from shardwright.ir.errors import InputError
 
 DATA_FILE = "model.json"
-"""What modules read names, devices and relays from."""
+"""The file from which modules read names, devices and relays."""
 
 
 @dataclass(frozen=True)

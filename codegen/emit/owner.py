@@ -13,7 +13,7 @@ from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 
 NAMED = 8
-"""So many bundles are named in a message."""
+"""Most bundles named in a message."""
 
 
 def owner_of(root: Path, config: Config) -> str:

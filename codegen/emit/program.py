@@ -27,7 +27,7 @@ from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh
 
 LOCKFILE = "plan.json"
-"""The file that says what a program communicates, a line each."""
+"""The file with one line for each communication of a program."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -28,9 +28,9 @@ from shardwright.ir.relays import Relay, relays_of, shapes_of
 from shardwright.ir.stored import Stored
 
 MOST_RELAYS = 1 << 14
-"""A module lists every relay: with more it is no reading, and takes long to trace."""
+"""A module lists every relay: with more it is unreadable and slow to trace."""
 MOST_ELEMENTS = 2**31 - 1
-"""Places in a buffer are numbers of 32 bits in JAX."""
+"""JAX indexes buffers with 32-bit numbers."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,7 +18,7 @@ from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.ir.errors import InternalError
 
 Reader = Callable[[str], str]
-"""Gives the text of a support module by its name."""
+"""Returns the text of a support module, given its name."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ PACKAGE = "__init__"
 """The file of the package itself."""
 
 SHOWN = 16
-"""Hexadecimal digits of a version."""
+"""Hexadecimal digits shown of a version."""
 
 
 @dataclass(frozen=True)

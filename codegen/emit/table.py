@@ -18,13 +18,13 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.transfers import Transfers
 
 LONGEST = 28
-"""Lines of a table that says all; a longer one says from whom devices receive, not what."""
+"""Most lines of a complete table; a longer table lists senders but not elements."""
 
 NARROWEST = 32
-"""Characters of the last column at least."""
+"""Least characters of the last column."""
 
 KEPT = "\N{NO-BREAK SPACE}"
-"""Stands for a space at which no line is broken."""
+"""Stands for a space where no line may break."""
 
 Row = tuple[str, ...]
 

@@ -62,7 +62,7 @@ CHIPS = (
 )
 
 TOPOLOGIES = tuple(f"{chip.generation}:{layout}" for chip in CHIPS for layout in chip.layouts)
-"""Slices that the TPU compiler knows: a generation, and how its chips are laid out."""
+"""Slices that the TPU compiler knows: the generation, and the layout of its chips."""
 
 
 @dataclass(frozen=True)

@@ -36,4 +36,4 @@ PROTOCOLS = (
     Protocol(14.0 / 6.6, 1.9 / 0.6, 1 / 0.92),  # LL128
     Protocol(8.4 / 6.6, 3.4 / 0.6, 1.0),  # Simple
 )
-"""Of each collective the quickest is taken, as NCCL does."""
+"""For each collective the quickest is taken, as in NCCL."""

@@ -16,7 +16,7 @@ from shardwright.codegen.hardware.topology import Topology
 from shardwright.ir.errors import InputError
 
 OTHER = 1e14
-"""Multiplications and additions a second where nothing else is known."""
+"""Default operations (multiplications and additions) per second."""
 
 _DEVICES = {chip.generation: chip.devices for chip in CHIPS}
 _SHORT = ("bfloat16", "float16")

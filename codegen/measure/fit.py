@@ -29,29 +29,29 @@ from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.codegen.measure.price import Price
 
 RATES = ("bandwidth", "memory", "multiplies", "between_bandwidth", "core_bandwidth")
-"""Figures in units a second, which cost seconds a unit."""
+"""Figures in units per second, whose cost is in seconds per unit."""
 
 FIGURES = (
     *("bandwidth", "launch", "memory", "multiplies", "latency", *RATES[3:], "between_latency"),
     *("kernel", "collective"),
 )
-"""All that are fitted, in the order in which they are where not all can be."""
+"""All fitted figures, most important first."""
 
 MODULES = 2
-"""So many modules are needed for each figure."""
+"""Modules needed for each figure."""
 
 LEAST = 1e-3
 TURNS = 12
-"""Most times that prices are taken apart."""
+"""Most iterations that take prices apart."""
 SETTLED = 1e-3
-"""The part of a cost by which it may still change at the end."""
+"""Relative change of a cost below which the fit ends."""
 STEP = 1e-4
-"""The part of a cost by which it is changed to see how prices grow."""
+"""Relative change of a cost for measuring how prices grow."""
 FARTHEST = 10.0
-"""How many times too low a price is at most taken to be as it is weighed."""
+"""Most times too low that a price may be and still have full weight."""
 APART = 0.1
-"""The part of what modules do of a figure that no sum of others is; a figure with less is not
-told."""
+"""Least part of a figure's use that is not a combination of others; below it, a figure is not
+reported."""
 
 NOTHING = "no module depends on it"
 ALIKE = "the modules depend on it only in proportion to the figures above"

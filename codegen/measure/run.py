@@ -25,7 +25,7 @@ from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 from shardwright.ir.errors import InputError
 
 TIME_LIMIT = 300.0
-"""Seconds that one module may take, with what compares its result."""
+"""Time limit in seconds for one module, including the comparison of its result."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,12 @@ from shardwright.ir.program import Op
 
 Group = tuple[int, ...]
 Groups = tuple[Group, Group, Group]
-"""The dimensions of a tensor that number the product, if there are several, that are the rows of a
-matrix, and that are its columns."""
+"""The dimensions of a tensor that are batch dimensions, rows of a matrix, and columns."""
 Ends = tuple[Side, int]
-"""A tensor, and whether its rows (1) or its columns (2)."""
+"""A tensor, and 1 for its rows or 2 for its columns."""
 
 MATRIX: Groups = ((), (0,), (1,))
-"""Those of what is a matrix already."""
+"""The groups of a tensor that already is a matrix."""
 
 PARTNERS: dict[Ends, Ends] = {
     ("lhs", 1): ("out", 1),
@@ -39,7 +38,7 @@ PARTNERS: dict[Ends, Ends] = {
 """Which dimensions of a product are the same."""
 
 OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
-"""Which tensor of a product each is of the product of the transposed operands."""
+"""Maps each tensor of a product to its role in the product of the transposed operands."""
 
 
 @dataclass(frozen=True)
@@ -166,4 +165,4 @@ class AsMatrices:
 
 
 PLAIN = AsMatrices()
-"""That of two matrices."""
+"""The product of two matrices."""

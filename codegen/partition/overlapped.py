@@ -224,4 +224,4 @@ MOVES: dict[Side, str] = {"lhs": "all_gather", "rhs": "all_gather", "out": "redu
 """What happens to a tensor in a kernel."""
 
 _SHORT = {"bfloat16": "bf16", "float32": "f32", "int8": "i8", "int32": "i32", "float16": "f16"}
-"""How jaxprs print the types that matmuls have."""
+"""How jaxprs print the types of matmuls."""

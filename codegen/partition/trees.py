@@ -15,7 +15,7 @@ from shardwright.ir.jax_specs import Spec
 from shardwright.ir.sharding import Sharding
 
 LONGEST = 200
-"""Characters of a tree in a message."""
+"""Most characters of a tree in a message."""
 LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
 

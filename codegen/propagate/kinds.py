@@ -35,8 +35,8 @@ MATRICES: dict[str, int] = {
     ),
     **dict.fromkeys(("lu_pivots_to_permutation", "tridiagonal_solve"), 1),
 }
-"""Ops that treat each matrix of a batch by itself, and the dimensions of the first operand that
-belong to one; all dimensions before these are of the batch."""
+"""Ops that treat each matrix of a batch separately, with the dimensions of the first operand that
+form a matrix; all earlier dimensions are batch dimensions."""
 
 # Operands in which an op is linear, so that partial sums may pass through. None: any single one
 # while the others are whole; "all": all of them at once.

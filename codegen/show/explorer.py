@@ -24,7 +24,7 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 from shardwright.ir.steps import ReduceStep, Step
 
 MOST_TRANSFERS = 20_000
-"""Transfers that a page lists in all, some 3 MB; plans beyond them are stated in closed form."""
+"""Most transfers that a page lists, some 3 MB; larger plans are shown in closed form."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from shardwright.codegen.show.svg_text import FAINT, INK, Span, box, root, text_
 from shardwright.ir.relayout import RelayoutPlan
 
 DRAWN = 16
-"""Devices that are drawn on each side."""
+"""Most devices drawn on each side."""
 MARGIN, LEFT, TOP, WIDTH, HEIGHT, SMALL = 24, 110, 92, 84, 30, 12
 LIGHT, DARK = (255, 244, 221), (240, 160, 60)
 EMPTY, KEPT = "#f2f3f5", "#ffffff"

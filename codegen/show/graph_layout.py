@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 SWEEPS = 8
 PASSING = 10.0
-"""The width of an edge that passes a row."""
+"""The width of an edge that crosses a row."""
 
 
 @dataclass(frozen=True)

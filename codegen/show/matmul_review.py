@@ -23,7 +23,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 PICTURE = "![What each device has of A, B and C while it multiplies](matmul.svg)"
 WIDTH = 80
-"""Characters of a line, but for commands and tables."""
+"""Characters per line, except in commands and tables."""
 
 
 def matmul_page(

@@ -18,7 +18,7 @@ from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored
 
 DRAWN = 16
-"""Devices that are drawn on each side."""
+"""Most devices drawn on each side."""
 MARGIN, LEFT, TOP, WIDTH, LEAST, HEIGHT, GAP, SMALL = 24, 96, 74, 108, 18, 132, 14, 12
 PADDING = "#e6e8eb"
 

@@ -17,7 +17,7 @@ from shardwright.codegen.show.program_svg import ProgramPicture, drawn, value_li
 from shardwright.ir.program import ops_of
 
 ROWS = 60
-"""Rows that a list of values has at most."""
+"""Most rows in a list of values."""
 
 
 def program_explorer(

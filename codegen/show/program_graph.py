@@ -20,11 +20,11 @@ from shardwright.codegen.partition.local.steps import (
 )
 
 SYMBOLS = {"sum": "+", "max": "max ", "min": "min "}
-"""What stands before the axes along which devices hold terms."""
+"""The symbol before the axes of a partial value."""
 
 
 HIDDEN = frozenset({"constant"})
-"""What is not drawn."""
+"""Ops that are not drawn."""
 
 
 @dataclass(frozen=True)

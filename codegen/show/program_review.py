@@ -11,7 +11,7 @@ from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 
 NOTHING = "nothing"
-"""What a remedy begins with if there is none."""
+"""How the text of a remedy begins if there is none."""
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
 

@@ -27,7 +27,8 @@ from shardwright.codegen.show.svg_text import (
 )
 
 WHOLE = 40
-"""Of a program with more values than this, those around communications are drawn."""
+"""Most values of a program that is drawn whole; of larger ones, only values near communications are
+drawn."""
 MARGIN, TOP, BOX, LABEL, ROW, GAP = 24, 62, 36, 20, 62, 18
 LARGE, SMALL = 12, 10
 COLOURS = (

@@ -23,7 +23,7 @@ from shardwright.codegen.show.tables import (
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPlan
 
 WIDTH = 80
-"""Characters of a line, but for commands and tables."""
+"""Characters per line, except in commands and tables."""
 
 RINGS = "rings.svg"
 """The picture of rings in a bundle."""

@@ -20,14 +20,14 @@ KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
     "slice": (collectives.slice, ("dim",)),
     "permute": (collectives.permute, ("pairs",)),
 }
-"""What each kind is, and the keys that it takes beside those of all."""
+"""The description of each kind, and its keys besides the common ones."""
 
 OWN = ("kind", "axes", "dim", "tiled", "pairs")
 DERIVED = ("target", "target_mesh", "target_split")
 """Keys of a reshard that follow from the kind."""
 
 SHARED = tuple(key for key in SHARED_BY_RESHARDS if key not in DERIVED)
-"""What a collective may have in common with other tables."""
+"""Keys of a collective that can be set for several tables."""
 
 KEYS = tuple(key for key in FIELDS if key not in DERIVED) + OWN
 REQUIRED = ("name", "kind", "mesh", "shape", "dtype", "source", "axes")

@@ -34,7 +34,7 @@ from shardwright.ir.errors import InputError, in_a_line, one_of, unknown
 
 FILE = "shardwright.toml"
 OUT = "generated"
-"""The folder of bundles where a file says nothing of it."""
+"""The default folder of bundles."""
 
 AnOperation = TypeVar(
     "AnOperation",

@@ -27,12 +27,12 @@ from shardwright.ir.text.parse import parse_mesh, parse_shape
 LONGEST_COMMAND = 2000
 
 BUNDLE_IDS = range(0, 7 * 2**12, 4)
-"""Collective ids of bundles; those after them are of groups. All are 16-bit signed numbers in the
+"""Collective ids of bundles, followed by those of groups. All are 16-bit signed numbers in the
 interpreter of TPU kernels."""
 
 INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
-"""Numbers from which JAX's interpreter of TPU kernels takes those of its own semaphores. A kernel
-whose collective id is one of them would wait on a semaphore that something else signals."""
+"""The numbers that JAX's interpreter of TPU kernels gives to its own semaphores. A kernel with one
+of them as its collective id would wait on a semaphore that something else signals."""
 
 # Names that modules import directly or indirectly: a bundle folder of that name would shadow them.
 # Python's own tests are never imported.
@@ -41,7 +41,7 @@ IMPORTED = (sys.stdlib_module_names - {"test"}) | {
 }
 
 OF_THE_ROOT = "MODULES", "_support", "load"
-"""Names that the package of all bundles has already."""
+"""Names that the package of all bundles already uses."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Description:
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
 SHARED = FIELDS[1:-1]
-"""What several reshards may have in common: all but the name and the collective id."""
+"""Keys that can be set for several reshards: all but the name and the collective id."""
 REQUIRED = ("mesh", "shape", "dtype", "source", "target")
 _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 

@@ -16,7 +16,7 @@ FEATURES = {
     "symmetric": "`symmetric_source` and `symmetric_result`: GPU memory that peers read or write",
     "vmap": "`reshard` of JAX modules under `jax.vmap`: one exchange after another",
 }
-"""Every feature, and what it adds."""
+"""Every feature, with a description."""
 
 
 def read_features(value: object) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
 
 GROUP_IDS = range(BUNDLE_IDS.stop, 2**15, 8)
-"""Collective ids of groups: the first of each."""
+"""Collective ids of groups: the first id of each."""
 
 _KEYS = ("name", "members", "collective_id")
 

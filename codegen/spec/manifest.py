@@ -23,7 +23,7 @@ FILE = "manifest.json"
 PLAN = "plan.json"
 """A file that every bundle has."""
 SUPPORT = "_support"
-"""The folder of the support modules, beside those of the bundles."""
+"""The folder of support modules, next to the folders of bundles."""
 VERSION = 1
 
 

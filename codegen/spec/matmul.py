@@ -136,12 +136,12 @@ FIELDS = (
 
 OWN = ("name", "lhs", "rhs", "out", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
-"""What a matmul may have in common with other tables."""
+"""Keys of a matmul that can be set for several tables."""
 
 Operation = (
     Description | MatmulDescription | ProgramDescription | RelayoutDescription | ModelDescription
 )
-"""What a bundle may be of."""
+"""The operations of bundles."""
 
 
 def _inline(value: object) -> str:

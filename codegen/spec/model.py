@@ -33,10 +33,10 @@ REQUIRED = ("name", "mesh", "tensors", "source", "target")
 FIELDS = (*REQUIRED, "dtype", "target_mesh", "memory_limit", "backends")
 """The keys of a table."""
 SHARED = ("mesh", "target_mesh", "dtype", "memory_limit", "backends")
-"""What a model may have in common with other tables."""
+"""Keys of a model that can be set for several tables."""
 
 Said: TypeAlias = tuple[tuple[str, str], ...]
-"""By name or glob a value, as JSON."""
+"""Values by name or glob, as JSON."""
 
 
 @dataclass(frozen=True)

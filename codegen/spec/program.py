@@ -25,7 +25,7 @@ FIELDS = (
 )
 """The keys of a table."""
 SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit", "kernels")
-"""What a program may have in common with other tables."""
+"""Keys of a program that can be set for several tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 CHOICES = {
     "mode": (("as_shardy", "cheapest"), "the mode must be known"),
@@ -35,7 +35,7 @@ CHOICES = {
         "sub-axes of arguments and results can be allowed or gathered",
     ),
 }
-"""What can be chosen of how a function is partitioned, each with its rule."""
+"""Options for partitioning a function, each with its rule."""
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

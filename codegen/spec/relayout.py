@@ -26,7 +26,7 @@ REQUIRED = ("name", "mesh", "dtype", "tensors", "source", "target")
 FIELDS = (*REQUIRED, "target_mesh", "backends")
 """The keys of a table."""
 SHARED = ("mesh", "target_mesh", "dtype", "backends")
-"""What a relayout may have in common with other tables."""
+"""Keys of a relayout that can be set for several tables."""
 
 Texts: TypeAlias = tuple[tuple[str, str], ...]
 """The layout of each buffer, by its name."""

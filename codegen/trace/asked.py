@@ -12,7 +12,7 @@ from shardwright.ir.program import Line
 from shardwright.ir.sharding import DimSharding, Sharding
 
 KERNELS = ("mosaic",)
-"""Platforms of which a program has no code: the insides of Pallas kernels."""
+"""Platforms for which a program has no code: the bodies of Pallas kernels."""
 
 
 def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:

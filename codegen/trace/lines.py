@@ -17,7 +17,7 @@ _OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constrain
 _JAX = str(Path(jax.__file__).resolve().parent)
 _FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # frames around it call us
 INSTALLED = "-packages"
-"""What the folders of installed packages have in their paths."""
+"""Parts of paths that mark folders of installed packages."""
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 

@@ -11,7 +11,7 @@ WORDS = {
     "SaveAnyNamesButThese": "save_any_names_but_these",
     "SaveAnythingExceptTheseNames": "save_anything_except_these_names",
 }
-"""Classes of policies that jax makes of names, and the functions that make them."""
+"""Classes of policies that jax makes from names, and the functions that make them."""
 
 
 def policy_text(policy: Any) -> str | None:

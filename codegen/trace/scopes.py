@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 BACKWARD = "backward"
-"""The first of the scopes of what a backward pass computes."""
+"""The outermost scope of a backward pass."""
 OF_JAX = ("checkpoint", "remat", "rematted_computation")
-"""Scopes that JAX adds by itself."""
+"""Scopes that JAX adds itself."""
 WRAPPED = re.compile(r"(\w+)\((.*)\)")
 
 

@@ -111,7 +111,7 @@ REDUCED = {
     "pmax": "reduce_max",
     "pmin": "reduce_min",
 }
-"""What a collective is along a dimension."""
+"""The equivalent of a collective along a dimension."""
 
 REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "reshape": reshape,
@@ -122,4 +122,4 @@ REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "top_k": top_k,
     "unstack": unstack,
 }
-"""What becomes other ops, by the kind that jaxprs have."""
+"""Jaxpr primitives that are rewritten as other ops."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a worker handles plain data only
 
 
 MAX_DEVICES = 64
-"""Meshes of more devices are not run: the interpreters take a thread, or a launch, a device."""
+"""Most devices of meshes that are run: interpreters need a thread, or a launch, per device."""
 
 Transfer = tuple[int, ...]
 """Sender, receiver, then low and high of the tensor range for each dimension."""

@@ -26,7 +26,8 @@ from shardwright.codegen.verify.transfers import Ranges as Integers
 from shardwright.codegen.verify.transfers import intervals, partition_fault
 
 LISTED = 32
-"""Of more positions, the boxes of some are compared with those that the exchange lists."""
+"""Most positions for which all boxes are compared with the transfers of the exchange; beyond that,
+only some."""
 
 
 CHECK = "exact cover"

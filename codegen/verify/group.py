@@ -29,7 +29,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
 
 MOST_MEMBERS, OF_A_KIND = 32, 3
-"""Of more tensors, this many of each kind are run."""
+"""With more members than MOST_MEMBERS, only OF_A_KIND of each kind are run."""
 
 
 def report_group(

@@ -15,7 +15,7 @@ from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
 from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, StoredSaid, compare_held
 
 Watch = Callable[[int], AbstractContextManager[None]]
-"""Gives what a run goes on in, by its number."""
+"""Returns the context for a run, given its number."""
 
 
 def unwatched_run(number: int) -> AbstractContextManager[None]:

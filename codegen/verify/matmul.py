@@ -26,7 +26,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 MOST_FLOPS = 1 << 26
 MOST_ELEMENTS = 1 << 18
-"""More is not run: a CPU takes its time, and the oracle too."""
+"""Most elements that are run: larger products take too long on a CPU and in the oracle."""
 
 
 def report_matmul(

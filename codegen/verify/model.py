@@ -18,7 +18,7 @@ from shardwright.ir.model_proof import prove
 from shardwright.ir.part_digits import ProofError
 
 MOST_ELEMENTS = 1 << 22
-"""Of more elements nothing is moved here."""
+"""Most elements of a model that is moved here."""
 
 
 def report_model(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.rules import PlacedBuffer
 
 ONE_IN = 1 << 20
-"""Runs go on until two elements of a tensor are alike in all of them once in so many cases."""
+"""Runs continue until the chance that two elements of a tensor are alike in all runs is below one
+in this many."""
 
 
 @dataclass(frozen=True)

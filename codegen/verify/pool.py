@@ -19,7 +19,7 @@ from shardwright.ir.errors import install
 AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
 
 TIME_LIMIT = 300.0
-"""Seconds that one case may take, by default."""
+"""Default time limit for one case, in seconds."""
 
 
 def missing(backend: str) -> str:

@@ -17,7 +17,7 @@ from shardwright.codegen.verify.report import Report, Verdict
 from shardwright.ir.mesh import Mesh
 
 AS_WRITTEN = "--xla_disable_hlo_passes=cse"
-"""So that XLA does twice what the function says twice, as bytes are counted."""
+"""Stops XLA from merging repeated computations, so that bytes are counted as written."""
 WORKER = f"{__package__}.program_worker"
 
 

@@ -13,9 +13,9 @@ from shardwright.codegen.compile.hlo import received_in_all
 from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
 
 ROUNDING, SLACK = 2e-5, 8
-"""A float may be off by as much of the largest one, and as often as far as one device is."""
+"""Tolerances: relative to the largest float, and as a multiple of the error on one device."""
 EPSILONS = 4
-"""A narrow float may be off by as many of its steps of the largest one."""
+"""Tolerance of narrow floats, in steps of the largest one."""
 
 
 def arguments(avals: Any, seed: int = 0) -> Any:

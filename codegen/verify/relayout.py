@@ -17,7 +17,7 @@ from shardwright.codegen.verify.report import Report
 from shardwright.ir.relayout import Relayout
 
 MOST_ELEMENTS = 1 << 22
-"""Of more elements nothing is moved here."""
+"""Most elements of a relayout that is moved here."""
 
 
 def report_relayout(

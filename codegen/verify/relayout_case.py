@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.stored import Stored
 
 Held = Mapping[str, Mapping[int, Bits]]
-"""What devices have of buffers, by the buffer's name and the device id."""
+"""The contents of buffers on devices, by buffer name and device id."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from shardwright.ir.relayout import Relayout, plan_relayout
 from shardwright.ir.stored import Stored
 
 SHORT = 2
-"""Elements of what nothing cuts, and of the shortest piece of what is cut."""
+"""Elements of an uncut dimension, and of the shortest piece of a cut one."""
 
 Shapes = dict[str, tuple[int, ...]]
 Axis = tuple[str, int]
 """A logical dimension of a tensor."""
 Units = dict[Axis, int]
-"""By what each is divided."""
+"""The divisor of each dimension."""
 
 
 class Use(NamedTuple):

@@ -28,8 +28,8 @@ class Report:
 
 
 BY_DEFINITION = "ragged all-to-all by its definition"
-"""The check, and the detail, of a module whose collective CPU does not have: something that does
-what the collective is documented to do stood in for it."""
+"""The check, and the detail, of a module whose collective CPU lacks: an implementation of the
+collective's documentation stood in for it."""
 
 Progress = Callable[[int, int, Report | None], None]
 """Called as progress(done, total, report): first with (0, total, None), then after each report."""

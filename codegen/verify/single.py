@@ -31,11 +31,11 @@ from shardwright.ir.plan import DirectPlan
 from shardwright.ir.reshard import Reshard
 
 MAX_ENUMERATED, MAX_COMPARED = 2**20, 2**16
-"""Transfers of plans that are enumerated; those that are compared with a module's, one by one. A
-module of more is proved to cover every target shard."""
+"""Most transfers of plans that are enumerated, and most that are compared one by one with a
+module's. Beyond that, modules are proved to cover every target shard."""
 
 MOST_MESHES = 48
-"""Smaller meshes that are tried."""
+"""Most smaller meshes that are tried."""
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:

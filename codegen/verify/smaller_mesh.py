@@ -30,7 +30,7 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
 
 ENOUGH = 8
-"""Meshes of fewer devices come last: on few devices, many wrong index functions are right."""
+"""Meshes with fewer devices come last: on few devices, many wrong index functions are right."""
 
 
 def smaller_meshes(reshards: Sequence[Reshard], most: int) -> Iterator[tuple[Reshard, ...]]:
@@ -238,7 +238,7 @@ def _moved(reshard: Reshard, meshes: dict[Mesh, _Shrunk]) -> Reshard:
 
 
 _Side = tuple[tuple[int, ...], str]
-"""How a side cuts a dimension: over how many parts, level after level, and the split."""
+"""How a side cuts a dimension: the number of parts at each level, and the split."""
 
 
 def _is_cut_alike(large: Reshard, small: Reshard) -> bool:

@@ -17,7 +17,7 @@ from shardwright.codegen.verify.oracle.definition import Bits, Placement
 from shardwright.codegen.verify.oracle.sums import Numbers
 
 BitsOf = Callable[[Numbers, str], Bits]
-"""The bits of numbers as values of a dtype, as the framework of a backend makes them."""
+"""Converts numbers to the bits of a dtype, by the framework of a backend."""
 
 
 def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:

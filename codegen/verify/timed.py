@@ -14,12 +14,11 @@ from shardwright.codegen.verify.oracle.definition import Placement
 from shardwright.codegen.verify.oracle.sums import array_of, array_shape
 
 PART = 8
-"""The part of this machine's memory that all shards may take: comparing them takes several
+"""The share of this machine's memory that all shards may take: comparing them takes several
 copies."""
 
 LEAST, MOST, LIMIT = 7, 50, 1.0
-"""Turns of a call that are timed, at least and at most, and the seconds after which no further one
-begins."""
+"""Least and most timed calls, and the seconds after which no further call begins."""
 
 
 @dataclass(frozen=True)

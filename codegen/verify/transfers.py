@@ -96,4 +96,4 @@ def partition_fault(tiles: Ranges, box: Ranges) -> str:
 
 
 _AT_ONCE = 256
-"""Tiles that are compared with all others at once, to bound the memory that takes."""
+"""Tiles compared with all others at once, limited to bound memory."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardwright.ir.reshard import Reshard
 
 MAX_ELEMENTS = 1 << 18
-"""A tensor of more elements than this is verified on its twin."""
+"""Tensors with more elements are verified on a smaller twin."""
 
 SUBLANES, LANES = (8, 16, 32), 128
 """The tilings of TPU memory along the last two dimensions."""

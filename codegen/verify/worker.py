@@ -29,7 +29,7 @@ from shardwright.codegen.verify.routes import exchanged, phases_agree, routes, s
 from shardwright.codegen.workers.serve import Answer, serve
 
 AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
-"""What a line may be."""
+"""The types of a line."""
 
 
 def main(backend: str) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 Answer = Callable[[str], Mapping[str, object]]
-"""From a line to what is answered, which JSON must be able to hold."""
+"""Maps a line to its answer, which must be representable in JSON."""
 
 
 def serve(prepare: Callable[[], Answer]) -> None:

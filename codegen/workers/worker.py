@@ -24,10 +24,10 @@ from typing import Any
 import shardwright
 
 START_LIMIT = 240.0
-"""Seconds that a worker may take to import its runtime and to find the faults planted in it."""
+"""Time limit in seconds for a worker to import its runtime and find the faults planted in it."""
 
 Environment = Mapping[str, str | None]
-"""What must be set before a runtime is imported; None: what must not be."""
+"""Variables to set before a runtime is imported; None for a variable that must be unset."""
 
 # Submodules come from the package's own folders, so its parent need not be on the path.
 _START = """\

@@ -19,7 +19,7 @@ from .jax_host import refuse_derivative
 from .jax_meshes import apart, typed
 
 EXTREMUM = (
-    "the maximum or minimum of terms has no derivative where terms are equal: "
+    "a partial maximum or minimum has no derivative where values are equal: "
     "stop_gradient(x) before reshard, or use a function of your own that has one"
 )
 

@@ -15,7 +15,7 @@ from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.text.located import Located, Spans
 
 INDEXED = re.compile(r"\s*[A-Za-z]\w*\s*\[")
-"""How such a text begins, and no other notation does."""
+"""How texts in this notation begin; no other notation begins like this."""
 
 _WHOLE = re.compile(r"\s*[A-Za-z]\w*\s*\[([^\[\]]*)\]\s*(?:\{\s*U_(\w+)\s*\}\s*)?")
 _INDEX = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:_(\w+)|_\{(\w+)\})?\s*")

@@ -147,7 +147,7 @@ class ArrayMatmul:
 
 
 MOST_FLOPS = 2**28
-"""More are not done in a self-check."""
+"""Most operations of a self-check."""
 
 
 def _summed(side, x):

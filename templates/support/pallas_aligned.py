@@ -19,7 +19,8 @@ from .pallas_slots import starts
 from .pallas_steps import hop
 
 FLAT_TILE = 4096
-"""Elements of a tile of memory of one dimension: of bytes, a multiple of those of wider ones."""
+"""Elements of a tile of one-dimensional memory. For bytes it is a multiple of the tile of wider
+elements."""
 
 
 class Aligned(Forwarding):

@@ -105,7 +105,7 @@ def mistakes(layer: Layer) -> None:
         (layer, {"w": place}, f"target: {EACH}\ngot: none for w, b\n"),
         (layer, Layer(place, None), f"target: {EACH}\ngot: none for b\n"),
         ([*layer], [place, place, place], "got: one for 2, not in x"),
-        (layer, "x", "target, w: the target of an array must be a JAX sharding\ngot: 'x'"),
+        (layer, "x", "target, w: the target of a jax.Array must be a JAX sharding\ngot: 'x'"),
         (layer, NamedSharding(MESH, P("x", "y")), "target, b: a sharding must not be longer than"),
         (
             {"w": layer.w, "step": "three"},

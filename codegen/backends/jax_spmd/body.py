@@ -54,10 +54,10 @@ from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
 JOINING = ("concatenate", "pad", "dynamic_update_slice")
-"""Ops of whose results XLA may take a part for one of what they join."""
+"""Ops that join operands, of whose results XLA may slice an operand out."""
 
 EXCHANGED = ("all_to_all", "exchange")
-"""Changes that send blocks of a value, each to another device."""
+"""Changes that send each block of a value to another device."""
 
 
 @dataclass(frozen=True)

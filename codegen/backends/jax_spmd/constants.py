@@ -18,7 +18,7 @@ from shardwright.codegen.trace.avals import KEY_KINDS
 STORED = "constants.npz.txt"
 """The file of long arrays: an .npz in base64, so that all files of a bundle are text."""
 LONGEST = 64
-"""Elements of an array that stands in a module."""
+"""Most elements of an array that is written out in a module."""
 
 
 def array_text(place: int, array: Any) -> str:
@@ -76,7 +76,7 @@ IMPORTS = (
     "",
     "import numpy as np",
 )
-"""What these lines take from elsewhere."""
+"""Imports of these lines."""
 
 
 def _is_key(array: Any) -> bool:

@@ -69,16 +69,16 @@ INFIX = {
     "xor": "^",
 }
 WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
-"""Ops beside whose operands a Python number may stand."""
+"""Ops that take a Python number as an operand."""
 
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
-"""A start that is a number."""
+"""How an expression that is a number begins."""
 
 NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
-"""The largest numbers of integers in which not every extent can be said."""
+"""The largest values of integer types too narrow for some extents."""
 
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
-"""What ops take from elsewhere than `jax`, `jnp` and `lax`."""
+"""Imports of ops besides `jax`, `jnp` and `lax`."""
 
 FUNCTIONS = {
     **{name: f"jnp.{name}" for name in ("exp", "log", "sin", "cos", "tan", "tanh", "sqrt", "sign")},

@@ -23,7 +23,7 @@ from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
-"""A list of texts, or the items of a dict of them."""
+"""A list of texts, or the items of a dict of texts."""
 
 
 class FunctionWriter(BodyWriter, Protocol):

@@ -30,14 +30,14 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "min": np.minimum,
     "select_n": lambda which, *cases: cases[int(which)],
 }
-"""Ops whose result on numbers is the same wherever it is computed."""
+"""Ops whose result on constants is the same wherever it is computed."""
 KEPT = frozenset(
     {
         *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "slice", "squeeze"),
         *("stop_gradient", "transpose"),
     }
 )
-"""Ops that give a tensor of one number if they are given one."""
+"""Ops that return a constant tensor for a constant tensor."""
 EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 
 
@@ -109,9 +109,9 @@ SAME: dict[str, Callable[[OpText], bool]] = {
     "squeeze": _is_expanded,
     "transpose": lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
 }
-"""Ops that give their operand, and when."""
+"""Ops that return their operand, and the condition for it."""
 
 VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
-"""Ops that stand where their result is used, if that is once."""
+"""Ops inlined where their result is used, if it is used once."""
 LONGEST_VIEW = 70
-"""Characters of an expression that does."""
+"""Most characters of an inlined expression."""

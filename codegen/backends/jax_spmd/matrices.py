@@ -19,14 +19,14 @@ _WORDS = {
     "tridiagonal_solve": ("perturb_singular",),
     "lu_pivots_to_permutation": ("permutation_size",),
 }
-"""The parameters of primitives, which their functions in `lax.linalg` take by the same names."""
+"""Parameters of primitives that functions of `lax.linalg` take by the same names."""
 
 _CHOICES = {
     "eig": ("implementation", "implementation", "EigImplementation"),
     "eigh": ("algorithm", "implementation", "EighImplementation"),
     "svd": ("algorithm", "algorithm", "SvdAlgorithm"),
 }
-"""The parameter that names an algorithm, the argument that takes it, and the names there are."""
+"""The parameter that names an algorithm, the argument that takes it, and its possible values."""
 
 
 def _worded(text: OpText) -> list[str]:

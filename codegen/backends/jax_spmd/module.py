@@ -45,7 +45,7 @@ from shardwright.codegen.partition.partitioned import Partitioned
 
 NO_RINGS = ProgramRings()
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")
-"""What modules with kernels have besides the names that these import."""
+"""Additional names in modules with kernels, besides their imports."""
 LIKE = (
     "",
     "",
@@ -62,7 +62,7 @@ TEMPLATE = (
         "",
     ),
 )
-"""Options of `program`: the name, the default, and what its docstring says."""
+"""Options of `program`: name, default and documentation."""
 INTERPRET = (
     "interpret",
     "False",

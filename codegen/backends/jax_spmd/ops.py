@@ -20,7 +20,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 
 FORMED = {"shift": plain_shift}
-"""Ops that stand in no jaxpr, where nothing is split along their dimension."""
+"""Ops that no jaxpr contains, for dimensions that are not split."""
 
 HOST = {"pure_callback": pure_callback}
 
@@ -30,7 +30,7 @@ REFUSED = {
     "io_callback": "a function with effects would run once on every device",
     "pallas_call": "a kernel outside of jax.shard_map has no text in a module",
 }
-"""Why modules cannot have ops that people write."""
+"""Why modules cannot contain certain ops that users write."""
 
 
 def check_ops(body: Body) -> None:

@@ -19,10 +19,10 @@ from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.matmul_plan import MatmulPlan
 
 Step = Callable[[str], Expression]
-"""Makes an expression of the text of an array."""
+"""Makes an expression from the text of an array."""
 
 RingOf = Callable[[MatmulPlan, str, str, int], RingText]
-"""Gives a kernel from its plan, its name, the axes of devices and its collective id."""
+"""Makes a kernel from its plan, its name, the axes of devices and its collective id."""
 
 
 @dataclass(frozen=True)

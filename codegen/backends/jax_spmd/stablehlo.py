@@ -29,7 +29,7 @@ from shardwright.ir.program import Value
 
 PLAIN = "builtin.module(func.func(chlo-legalize-to-stablehlo),symbol-dce)"
 FOREIGN = ("sdy.", "mhlo.", "jax.", "stablehlo.mesh")
-"""Attributes that are not the program's."""
+"""Attributes that do not belong to the program."""
 
 
 def stablehlo_text(program: Partitioned) -> str:

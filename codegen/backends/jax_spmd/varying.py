@@ -13,11 +13,11 @@ from shardwright.codegen.partition.local.steps import (
 )
 
 LOCAL = ("slice", "mask")
-"""Changes of layout that are no collectives."""
+"""Changes of layout without a collective."""
 BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
-"""Ops that are bound as they are: jax wants their operands to differ along the same axes."""
+"""Ops that are bound directly: jax requires their operands to vary along the same axes."""
 LOOPED = frozenset({"regularized_incomplete_beta"})
-"""Ops that jax lowers to a loop whose carry differs over devices after the first turn alone."""
+"""Ops that jax lowers to a loop whose carry varies over devices only after the first iteration."""
 
 
 def is_checked(program: LocalProgram) -> bool:

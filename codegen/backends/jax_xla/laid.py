@@ -36,7 +36,7 @@ from shardwright.ir.reshard import Reshard
 
 MOVERS = ("slice", "permute", "all-gather", "all-to-all")
 SMALL = 4
-"""Bytes of elements with which XLA only computes as what they are."""
+"""Bytes of the elements on which XLA can compute only in their own type."""
 
 
 def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:

@@ -53,7 +53,7 @@ PADDED = 4
 """So many pieces at most a TPU puts in a row as a maximum of padded ones, which takes a pass after
 the one that cuts them; more are cut and put there at once (jax 0.10.2, libtpu 0.0.42)."""
 WORD = 4
-"""Bytes that a processor moves in the time of an element, at least."""
+"""Least bytes that a processor moves per element."""
 
 
 def timeline(plan: Plan) -> Timeline:

@@ -31,7 +31,7 @@ Function = tuple[str, ...]
 """The lines of a function."""
 
 MOVES = "MOVES"
-"""The constant that is all that moves."""
+"""The constant with all data of the transfers."""
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,6 @@ KERNELS = {
     "ring": Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),
     "spread": Kernels(("kernel",), ("schedule", "slot")),
 }
-"""By the form that the program of a module states."""
+"""The kernels by the form that the program of a module states."""
 FORWARDING = ("routed", "relayed", "gathered", "spread")
-"""Those in which devices send on what comes."""
+"""Kernels whose devices forward what they receive."""

@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass
 
 WRITTEN_OUT = 16
-"""The most rounds that stand in a module one by one."""
+"""Most rounds that a module lists one by one."""
 
 KNOWN = 1 << 16
-"""Above this many tiles products of two numbers need not fit 32 bits: they stay in order."""
+"""With more tiles than this, products of two numbers may exceed 32 bits, and tiles keep their
+order."""
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
 
 MORE_IDS = 2
-"""By how much the collective id of a second kernel is more than that of the first: a bundle has
-four, one more for each kernel that moves cotangents back."""
+"""Offset from the collective id of the first kernel to that of the second: a bundle has four ids,
+one more for each kernel that moves cotangents back."""
 
 
 def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:

@@ -67,7 +67,7 @@ class Pieces:
 
 
 Factor = Callable[[Pieces, int], Integers]
-"""The factor of a figure along a dimension: of every piece, an int64 array."""
+"""The factor of a figure along a dimension, one per piece, as an int64 array."""
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from shardwright.codegen.emit.python_text import called
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
-"""The index functions that no kernel calls, nor `verify`."""
+"""Index functions that neither kernels nor `verify` call."""
 
 PEERS = "PEERS"
-"""The constant that finds what each end sends and gets."""
+"""The constant with the peers of each device."""
 
 ID = "COLLECTIVE_ID"
 """The constant with the collective id of a kernel."""
@@ -45,7 +45,7 @@ FORMS = (
     "target_position",
     "holder",
 )
-"""The index functions by which it does."""
+"""The index functions of each form."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,14 @@ def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
 
 
 SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")
-"""What kernels that send call."""
+"""Functions that sending kernels call."""
 
 Given = tuple[str, list[str]]
-"""The name of the object that runs kernels, and what it is given of the mesh."""
+"""The name of the object that runs kernels, and its arguments from the mesh."""
 
 Made = tuple[dict[str, tuple[str, ...]], tuple[str, ...], tuple[tuple[str, ...], ...]]
-"""What is called, the object that runs kernels where these do not come with it, and functions."""
+"""The called function, the object that runs kernels (unless it is imported with it), and
+functions."""
 
 
 def _form(
@@ -227,7 +228,7 @@ STEPS = (
     "units_of",
     "within",
 )
-"""What the kernels of windows call of their support."""
+"""Support functions that the kernels of windows call."""
 
 
 def _slots(form: Slots, moving: Moving, exchange: Exchange, program: ProgramText) -> Made:

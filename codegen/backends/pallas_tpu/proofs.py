@@ -38,7 +38,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.tiles import DimTiles
 
 VMEM_BYTES = 16 * 2**20
-"""What a kernel may take by default, on every generation."""
+"""VMEM that a kernel may use by default, on every generation."""
 
 
 def check(form: Form, exchange: Exchange) -> None:

@@ -30,10 +30,10 @@ from shardwright.ir.mesh import AxisRef, Digit
 from shardwright.ir.plan import DirectPlan
 
 ROWS = 1024
-"""Rows of a chunk at most: twelve chunks are in VMEM, six megabytes."""
+"""Most rows of a chunk: twelve chunks are in VMEM, six megabytes."""
 SUBLANES = 8
 WIDE = 4
-"""Bytes of an element on its way."""
+"""Bytes per element in flight."""
 
 
 @dataclass(frozen=True)

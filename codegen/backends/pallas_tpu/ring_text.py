@@ -14,9 +14,9 @@ from shardwright.codegen.emit.python_text import called
 from shardwright.codegen.emit.templates import render
 
 CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
-"""What modules import, by support module."""
+"""Imports of modules, by support module."""
 LISTED = 16
-"""The most coordinates of a ring that a module lists."""
+"""Most coordinates of a ring that a module lists."""
 
 
 def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:

@@ -28,8 +28,8 @@ Form = Direct | Windows | Slots | Routed
 STAGED = "the result from the staging area"
 """What a kernel copies itself when all has come."""
 CHUNK_SECONDS = 1e-8
-"""What a chunk costs beside its bytes: its DMAs take some 100 ns to start, most of which pass while
-others are under way. Source: an estimate; nothing here has been timed on a TPU."""
+"""Fixed cost of a chunk: its DMAs take some 100 ns to start, mostly hidden behind others in flight.
+Source: an estimate; nothing here has been timed on a TPU."""
 
 
 def stages_of(

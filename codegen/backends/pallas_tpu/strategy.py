@@ -55,7 +55,7 @@ WHAT = {
     "gathered": "source shards go from device to device, each to its place in target shards",
     "spread": "source shards go from device to device, and XLA takes tiles out of them",
 }
-"""What readers are told of each."""
+"""The description of each strategy for readers."""
 
 ASSUMED = Switch(
     None,
@@ -63,8 +63,8 @@ ASSUMED = Switch(
     ICI_LATENCY,
     memory=chip_of("v5e:2x4").hbm_bandwidth,
 )
-"""What forms are priced on where no topology is given: the HBM of a v5e, and two of its links into
-each device, which is what small slices have. Source: `codegen/hardware/chips.py`."""
+"""Rates for pricing forms without a topology: the HBM of a v5e, and two of its links into each
+device, as in small slices. Source: `codegen/hardware/chips.py`."""
 
 
 @dataclass(frozen=True)

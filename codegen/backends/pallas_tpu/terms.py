@@ -23,7 +23,8 @@ from shardwright.ir.plan import DirectPlan, Plan
 
 SIDES = ("source", "target")
 CARRIER = "_CARRIER"
-"""The constant that brings a device the terms; as long as `_PROGRAM`, in whose place it stands."""
+"""The constant for the program that brings terms to a device; as long as `_PROGRAM`, whose place it
+takes."""
 
 
 @dataclass(frozen=True)

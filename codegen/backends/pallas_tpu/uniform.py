@@ -236,7 +236,7 @@ class Uniform:
 
 
 LONG = 88
-"""Characters of a result in which no part is named."""
+"""Most characters of a result whose parts get no names."""
 
 RECEIVER = "The device that the tile of a number of a source shard goes to."
 SENDER = "The device that the tile of a number of a target shard comes from."

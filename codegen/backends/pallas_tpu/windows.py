@@ -31,17 +31,16 @@ from shardwright.ir.tiles import DimTiles
 
 MAX_LANES = 1024
 MAX_WINDOW = 96 * 1152
-"""Elements of a window, at most: two of them, six chunks and what shifting needs beside them take
-less than 6 MiB of VMEM, of the 16 that a kernel has by default on every generation. Shifts are
-unrolled over a window, so that larger ones take longer to compile (of three times the elements,
-1.3 times as long); they save 0.6% of the traffic to HBM."""
+"""Most elements of a window: two of them, six chunks and the temporaries of shifts take less than 6
+MiB of VMEM, of the 16 MiB that a kernel has by default on every generation. Shifts are unrolled
+over a window, so larger windows compile more slowly (three times the elements take 1.3 times as
+long); they save 0.6% of the HBM traffic."""
 SLOTS = 6
-"""Chunks that may be on their way at a time: one for each link of a chip, of which none has more
-than six."""
+"""Most chunks in flight: one for each link of a chip, and no chip has more than six."""
 TEMPORARIES = 5
-"""Windows of 32-bit words that the compiler keeps at a time while it shifts one."""
+"""Windows of 32-bit words that the compiler needs at a time to shift one."""
 FEWEST_ROWS = 5
-"""Arrays of fewer rows than this are kept in smaller tiles than windows have; they get 8."""
+"""Arrays with fewer rows have smaller tiles than windows; they get 8 rows."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ PULLED = Words()
 PUSHED = Words("from", "to", "b", "wanted", "held", "source_", "target_")
 
 Condition = tuple[Value, Value]
-"""Two values of which the first is less than the second."""
+"""Two values, the first of which must be less than the second."""
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def _module(request: Request) -> TritonText:
 
 
 PART = ("source shard", "part")
-"""What a side of the second exchange is called in texts of a first one."""
+"""The name for a side of the second exchange in texts of the first."""
 
 
 def _ends(plan: Plan) -> Exchange:

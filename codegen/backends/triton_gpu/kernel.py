@@ -37,16 +37,16 @@ from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
 
 LOOPED = FITS - 4
-"""Characters of a line of the loop that is a kernel's body."""
+"""Most characters of a line in the loop of a kernel."""
 
 Terms = list[tuple[Value, Value]]
-"""Summands of an offset: where something begins, and how far apart that is counted in."""
+"""Summands of an offset: where something begins, and the stride of each index."""
 
 POSITIONS = {
     "receiver": "position of this device in the target mesh",
     "me": "its position in the source mesh, -1 if it is not in it",
 }
-"""Parameters of kernels that are positions."""
+"""Kernel parameters that are positions."""
 
 
 @dataclass(frozen=True)

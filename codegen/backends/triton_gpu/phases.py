@@ -22,7 +22,7 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 from shardwright.ir.steps import MoveStep
 
 BOTH = "BOTH"
-"""What modules call both ends of a tile."""
+"""The names in modules for the two ends of a tile."""
 
 # From this many bytes in a shard, offsets are computed in 64 bits.
 WIDE_BYTES = 2**31
@@ -60,7 +60,7 @@ NAMES = {
         ),
     ),
 }
-"""By how many exchanges a module has."""
+"""Names by the number of exchanges in a module."""
 
 
 @dataclass(frozen=True)

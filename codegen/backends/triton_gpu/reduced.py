@@ -13,7 +13,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 
 UNROLLED = 8
-"""Up to this many terms are loaded at once, which takes registers for each."""
+"""Most terms loaded at once: each needs registers."""
 
 _TYPES = {
     "bool": "uint8",

@@ -35,19 +35,19 @@ WIDEST_UNIT = 8
 """Bytes of the widest integer."""
 
 BLOCK_BYTES = 8192
-"""What a program moves at most: four loads of 16 bytes in flight for each of 128 threads."""
+"""Most bytes that a program moves: four loads of 16 bytes in flight for each of 128 threads."""
 
 BLOCK_UNITS = 2048
-"""And at most this many units, 16 for each thread."""
+"""Most units that a program moves: 16 per thread."""
 
 ROW_BYTES = 512
-"""Rows of a block are not cut shorter than this, 16 bytes for each thread of a warp."""
+"""Least bytes in a row of a block: 16 for each thread of a warp."""
 
 THREADS = 256
-"""Threads of the largest program, four warps of 64; of 32 on NVIDIA."""
+"""Threads of the largest program: four warps of 64 (of 32 on NVIDIA)."""
 
 IDLE = 8
-"""Of this many units of a row, a block may leave one idle."""
+"""One in this many units of a row may be idle in a block."""
 
 Form = Literal["lines", "mixed", "units"]
 

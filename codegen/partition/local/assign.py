@@ -34,14 +34,15 @@ OPERATORS = {
     "reduce_or": "max",
     "reduce_and": "min",
 }
-"""Ops whose shards along a factor that is reduced over give terms, and what makes one of these."""
+"""Ops whose shards are partial values along a reduced factor, and the op that combines them."""
 
 UNSPLIT = frozenset(
     {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
 )
-"""Ops that every device computes whole, whatever their rule says."""
+"""Ops that every device computes whole, whatever their rule allows."""
 FUSED = frozenset({"transpose"})
-"""Ops that compilers make a part of what they stand beside: a matmul writes its result as asked."""
+"""Ops that compilers fuse with their neighbours: a matmul writes its result in the layout that is
+needed."""
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,15 @@ from shardwright.ir.program import Program
 SWEEPS = 8
 """Most passes over all ops."""
 REACH = 60
-"""Most ops that change with one."""
+"""Most ops that change along with one."""
 WIDE = 2000
-"""Of programs with fewer ops, what follows from a change goes through matmuls too."""
+"""In programs with fewer ops, changes also propagate through matmuls."""
 PASSING = ELEMENTWISE | {
     *("broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum", PORT)
 }
-"""Ops that follow what they stand beside."""
+"""Ops that take the sharding of their neighbours."""
 LEAST = 0.01
-"""The least gain for which anything is changed, in bytes."""
+"""Least gain in bytes for which anything is changed."""
 
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:

@@ -18,9 +18,10 @@ from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
-"""Bytes by which an op that passes terms on is cheaper: a sum is made as late as it can be."""
+"""Bytes subtracted from the cost of an op that passes partial sums on: sums are made as late as
+possible."""
 FEWEST = 3
-"""Fewest equal stretches that are split alike."""
+"""Fewest equal stretches that are split the same way."""
 
 
 @functools.cache

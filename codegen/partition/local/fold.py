@@ -24,7 +24,7 @@ from shardwright.codegen.partition.local.steps import (
 LEAST = 24
 """Fewest steps that a function must save."""
 SCOPES = 3
-"""How many values that pass a border weigh as much as a named scope that is cut in two."""
+"""How many values crossing a border weigh as much as splitting a named scope."""
 
 
 def folded(

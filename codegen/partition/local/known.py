@@ -10,7 +10,7 @@ from shardwright.ir.program import Op, Program, ops_of
 SAME = frozenset(
     {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "constrain"}
 )
-"""Ops that give what they are given, in another shape or type."""
+"""Ops that return their operand in another shape or type."""
 
 
 def known_as(program: Program) -> dict[int, str]:

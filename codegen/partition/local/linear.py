@@ -12,7 +12,8 @@ from shardwright.codegen.partition.local.ports import PORT
 from shardwright.ir.program import Op, Value
 
 TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
-"""All operands are terms; one that is whole becomes terms of which all but one are zero."""
+"""All operands are partial sums; a whole operand becomes terms that are zero on all devices but
+one."""
 
 ALONE = frozenset(
     {
@@ -20,10 +21,10 @@ ALONE = frozenset(
         *("slice", "rev", "convert_element_type", "div", "name"),
     }
 )
-"""The first operand is terms."""
+"""The first operand is a partial sum."""
 
 EITHER = frozenset({"mul", "dot_general", "ragged_dot_general"})
-"""One operand is terms, the other whole."""
+"""One operand is a partial sum, the other is whole."""
 
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 """Bits of the exponent and of the mantissa."""

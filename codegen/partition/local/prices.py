@@ -20,4 +20,4 @@ class Ratings:
 
 
 THRIFT = (0.1, 1.0, 10.0)
-"""What a byte of a result costs in the plans that are tried when memory is too small."""
+"""Cost of a byte of a result in the plans tried when memory is too small."""

@@ -25,9 +25,10 @@ from shardwright.ir.dtypes import dtype_of
 from shardwright.ir.errors import InputError
 
 OPERATIONS, TOUCHED = 1000.0, 5.0
-"""Operations of a matmul, and bytes that other ops read or write, to a byte received."""
+"""Matmul operations, and bytes read or written by other ops, that cost as much as a received
+byte."""
 LARGE = 2.0**26
-"""Bytes of a shard whose gather takes no notice of latencies."""
+"""Shard size in bytes from which the latency of a gather is negligible."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Rates:
 
 
 DEFAULT = Rates()
-"""Without a topology."""
+"""The rates without a topology."""
 
 
 def rates_of(

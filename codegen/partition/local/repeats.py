@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SHORTEST = 8
-"""Fewest items of a stretch that is worth a name."""
+"""Fewest items in a stretch that gets a name."""
 
 
 @dataclass(frozen=True)

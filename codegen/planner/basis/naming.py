@@ -21,7 +21,7 @@ from shardwright.ir.sharding import DimSharding, Operator, Sharding
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 
 Named = tuple[State, Sharding, Split]
-"""A state, its sharding, and how uneven dimensions are split."""
+"""A state, its sharding and the split of uneven dimensions."""
 
 
 @dataclass(frozen=True)

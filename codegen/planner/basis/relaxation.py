@@ -29,7 +29,7 @@ from shardwright.codegen.planner.network.collectives import Prices
 
 Parts = tuple[int, ...]
 Use = tuple[int, Digits]
-"""A layer, and the digits that are in use."""
+"""A layer, and the digits in use."""
 Price = Callable[[str, int, Digits, Parts], float]
 
 

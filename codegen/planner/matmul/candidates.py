@@ -18,11 +18,11 @@ from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication, Refs
 
 MOST = 4096
-"""Ways to give axes to factors that are all looked at. Of more, axes stay at factors that an
-operand or the result gives them."""
+"""Most assignments of axes to factors that are all examined. Beyond that, axes stay at the factors
+where an operand or the result has them."""
 
 Place = int | Side | None
-"""A factor, an operand that stays unreduced, or nothing."""
+"""A factor, an operand that stays unreduced, or None."""
 
 
 def multiplications(matmul: Matmul) -> Iterator[Multiplication]:

@@ -34,15 +34,15 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.reshard import Reshard
 
 LISTED = 5
-"""Candidates that a plan lists beside the one that was chosen, each of another kind."""
+"""Candidates that a plan lists besides the chosen one, each of another kind."""
 
 WAYS = ("one", "both")
 LOOPS = ("auto", "never", *WAYS, "pulled")
 BYTES = "switch,latency=1e-10"
-"""What movements are planned on where no topology is given: bytes are what takes time there."""
+"""Rates for planning without a topology: only bytes take time."""
 
 Rank = tuple[float, ...]
-"""What candidates are compared by, the least first."""
+"""The key by which candidates are compared, lowest first."""
 
 
 def plan_matmul(

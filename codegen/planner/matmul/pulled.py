@@ -29,11 +29,11 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.product_terms import product_layout, terms_at
 
 PULLING = 16 / 132
-"""The part of a device that pulls instead of multiplying: so many of the SMs of an H100."""
+"""The share of a device that pulls instead of multiplying, in SMs of an H100."""
 
 ANNOUNCING = 5.9e-6
-"""What the kernel takes that tells peers of what is offered. Source: bench/gpu_check.md, `announce`
-of matmul_gather_gpu; it is counted where the topology says what kernels take."""
+"""Time of the kernel that announces data to peers. Source: bench/gpu_check.md, `announce` of
+matmul_gather_gpu; it counts where the topology gives kernel times."""
 
 
 def reads_peers(network: Network, mesh: Mesh) -> bool:

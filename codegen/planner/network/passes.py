@@ -24,12 +24,11 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 Form = Literal["tiled", "apart", "several", "whole"]
-"""How an all-to-all is written: tiled; with a dimension of its own for the parts; with one for the
-parts of several pairs of dimensions; or as XLA's partitioner has it where all axes of a dimension
-move."""
+"""The form of an all-to-all: tiled; with one dimension for the parts; with one for the parts of
+several pairs of dimensions; or, where all axes of a dimension move, that of XLA's partitioner."""
 
 ROWS, LANES = 8, 128
-"""Rows of a tile of memory, and elements of a row."""
+"""Rows of a tile of memory, and elements per row."""
 
 
 class Standing(IntEnum):

@@ -27,7 +27,7 @@ EXACT = {
     "float32": 2**24,
     "float64": 2**53,
 }
-"""The largest integer up to which all are exact."""
+"""The largest integer up to which all integers are exact."""
 
 EPSILON = {
     "float8_e4m3fn": 2.0**-3,
@@ -37,7 +37,7 @@ EPSILON = {
     "float32": 2.0**-23,
     "float64": 2.0**-52,
 }
-"""From 1 to the next number."""
+"""The distance from 1 to the next number."""
 
 
 @dataclass(frozen=True)

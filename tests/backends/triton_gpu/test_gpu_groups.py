@@ -348,8 +348,8 @@ def test_a_member_of_another_shape(tmp_path: Path) -> None:
         ),
         (
             'name = "both"\nmembers = ["up", "other"]',
-            "line 27, group 'both', members: the members of a group are on the same devices in the "
-            "same order",
+            "line 27, group 'both', members: the members of a group must be on the same devices "
+            "in the same order",
         ),
     ],
 )

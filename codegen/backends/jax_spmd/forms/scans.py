@@ -11,7 +11,7 @@ TOGETHER = {
     "cummin": "jnp.minimum({}, {})",
     "cumlogsumexp": "jnp.logaddexp({}, {})",
 }
-"""Two stretches of what is added up, put together."""
+"""Combines the sums of two consecutive stretches."""
 
 
 def cumulative(form: FormText) -> FormLines:

@@ -15,7 +15,7 @@ from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import Loop, MatmulCandidate
 
 UNROLLED = 16
-"""Devices of a ring up to which a loop is unrolled."""
+"""Most devices of a ring whose loop is unrolled."""
 
 Lines = list[str]
 

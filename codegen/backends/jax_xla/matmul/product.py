@@ -67,7 +67,7 @@ _USED: dict[OwnName, str] = {
     "number_of": "number_of(",
     "groups_along": "groups_along(",
 }
-"""How statements name what they use."""
+"""How statements refer to the names they use."""
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:

@@ -14,7 +14,7 @@ from shardwright.codegen.backends.jax_xla.steps.statements import Statement
 from shardwright.codegen.planner.basis.digits import Digits
 
 Ask = Callable[[str, Digits, list[str]], Statement]
-"""What makes a collective of its name, digits and arguments."""
+"""Makes a collective from its name, digits and arguments."""
 
 
 @dataclass(frozen=True)

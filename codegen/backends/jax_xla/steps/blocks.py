@@ -54,8 +54,8 @@ _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"
 
 
 WIDENED = ("bfloat16",)
-"""Floats of which XLA on CPU computes a slice of what is padded in float32, which changes NaNs,
-moved as integers or not."""
+"""Float types that are always moved as integers: XLA on CPU slices padded arrays of them in
+float32, which changes NaNs."""
 
 
 @dataclass(frozen=True)

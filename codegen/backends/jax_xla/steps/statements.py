@@ -21,7 +21,7 @@ OwnName = Literal[
     "pl",
     "pltpu",
 ]
-"""Functions of support, constants of the module, and libraries."""
+"""Names of support functions, module constants and libraries."""
 
 
 def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.ir.dtypes import itemsize
 
 Extents = tuple[int, int, int, int]
-"""Of the batch, i, j and k."""
+"""Extents of the batch, i, j and k."""
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
 FACTORS = ("batch", "i", "j", "k")
@@ -25,18 +25,19 @@ MOST: tuple[Extents, ...] = (
     (1, 256, 512, 512),
     (1, 128, 256, 256),
 )
-"""The largest blocks that are tried, in turn."""
+"""The largest blocks to try, in order."""
 SUM = 4
-"""Bytes of a sum on its way: float32 or int32."""
+"""Bytes of an element of a partial sum: float32 or int32."""
 SHARE = 5, 8
-"""The part of VMEM that a kernel's own blocks take; the compiler takes some for itself."""
+"""The share of VMEM for a kernel's own blocks; the compiler needs some for itself."""
 STRETCH = 1152
-"""The most that kernels multiply at a time along j: what divides a block, and no less than half."""
+"""Most elements of j that kernels multiply at a time: a divisor of a block of at least half its
+extent."""
 PER_BLOCK = 64
-"""Elements of an extent that take as long as what is done once a block: of 128 columns a v5e reads
+"""Elements of an extent that take as long as the fixed work per block: of 128 columns a v5e reads
 the other operand's block as slowly as it multiplies 240."""
 MOST_SLOTS = 64
-"""Blocks that stay in VMEM, each with a semaphore."""
+"""Most blocks that stay in VMEM, each with a semaphore."""
 
 
 @dataclass(frozen=True)

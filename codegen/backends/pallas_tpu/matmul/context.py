@@ -29,17 +29,17 @@ from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 
 DTYPES = "bfloat16", "float32", "int8"
-"""The types that kernels multiply."""
+"""The types that kernels can multiply."""
 
 MODULE = "pallas_matmul"
-"""The support module of kernels that multiply."""
+"""The support module of matmul kernels."""
 
 JAX = (
     "import numpy as np",
     "from jax.experimental import pallas as pl",
     "from jax.experimental.pallas import tpu as pltpu",
 )
-"""What kernels take of JAX, besides `jnp`."""
+"""Imports of kernels from JAX, besides `jnp`."""
 
 
 def refuse_matmul(matmul: Matmul) -> None:

@@ -32,9 +32,9 @@ from shardwright.ir.matmul_plan import Loop, MatmulPlan
 
 NAMES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 LEAST_VMEM = 16 * 2**20
-"""What a kernel may take on every chip."""
+"""VMEM that a kernel may use on every chip."""
 MOST_SEMAPHORES = 192
-"""For parts that come, of about 256 that a kernel may have."""
+"""Most semaphores for incoming parts, of about 256 that a kernel may have."""
 
 
 @dataclass(frozen=True)

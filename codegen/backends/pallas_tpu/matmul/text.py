@@ -40,7 +40,7 @@ CALLED = {
         "put_sum",
     ),
 }
-"""What kernels call, by support module."""
+"""Functions that kernels call, by support module."""
 
 
 @dataclass(frozen=True)

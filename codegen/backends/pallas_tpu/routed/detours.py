@@ -16,7 +16,7 @@ from shardwright.codegen.planner.network.flows import flows
 from shardwright.ir.exchange import Exchange
 
 MOST_DEVICES = 512
-"""Devices, at most, whose schedules are tried: more take too long to find."""
+"""Most devices for which schedules are tried: with more, the search takes too long."""
 
 
 def at_least(exchange: Exchange, itemsize: int, torus: Torus) -> float:

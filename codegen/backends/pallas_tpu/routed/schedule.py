@@ -234,7 +234,7 @@ def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
 
 
 Pairs = list[tuple[int, int]]
-"""How far shards have come before a hop, and after it."""
+"""The progress of shards before and after a hop."""
 
 
 def _shared_ways(

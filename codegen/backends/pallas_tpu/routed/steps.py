@@ -22,7 +22,7 @@ from shardwright.codegen.planner.network.links import Flows
 from shardwright.ir.algebra.index import Integers
 
 Made = tuple[int, Hop, Push, Integers]
-"""A move: its round, its hop, and the devices that have something to move."""
+"""A move: its round, its hop, and the devices that move something."""
 
 
 class _Part(NamedTuple):

@@ -46,11 +46,11 @@ message takes one to get there."""
 WORD = 4
 """Bytes of elements that XLA packs as what they are: of smaller floats it makes integers first."""
 MOST_STEPS = 64
-"""Chunks of moves, at most, where moves are cut: each has semaphores of its own."""
+"""Most chunks of moves if moves are cut: each needs its own semaphores."""
 
 
 IN_PLACE = ("relayed", "gathered")
-"""Forms for which XLA packs nothing."""
+"""Forms for which XLA need not pack anything."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from shardwright.codegen.emit.templates import render
 from shardwright.ir.exchange import Exchange
 
 FLAT_TILE = 4096
-"""Elements of a tile of memory of one dimension: of bytes, a multiple of those of wider ones."""
+"""Elements of a tile of one-dimensional memory. For bytes it is a multiple of the tile of wider
+elements."""
 
 
 @dataclass(frozen=True)

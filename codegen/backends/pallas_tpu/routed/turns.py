@@ -18,17 +18,17 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, Turn, Ways,
 from shardwright.codegen.hardware.topology import Floats
 
 WHOLE = (0, 1)
-"""The halves of what goes as a whole."""
+"""The halves of a piece that is sent whole."""
 Going = dict[Turn, dict[Hop, dict[int, tuple[int, ...]]]]
-"""Of every round the hops, and the halves of the pieces, by number, that make them."""
+"""For every round, its hops and the halves of the numbered pieces that make them."""
 Legs = tuple[tuple[Turn, Hop, int], ...]
-"""The hops of a piece, when, and of which of its halves."""
+"""The hops of a piece: when each is made, and with which halves."""
 MOST_CHOICES = 2048
-"""Ways of all pieces, at most, that are tried in every order of their hops."""
+"""Most combinations of routes for which every order of hops is tried."""
 MORE_ROUNDS = 2
-"""How many rounds more than the fewest are tried: another one costs more than it saves."""
+"""How many rounds beyond the fewest are tried: one more costs more than it saves."""
 PASSES = 6
-"""How often each piece may take another way when all have theirs."""
+"""How often each piece may change its route once all have routes."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ Digits = tuple[tuple[int, int], ...]
 Lines = tuple[int, ...]
 """The strides of the digits that are places on lines."""
 Turn = tuple[int, int]
-"""When a hop is made: in which phase, of as many as there are axes, and how late in it."""
+"""When a hop is made: its phase, out of one per axis, and its delay within the phase."""
 
 
 def digits_of(devices: int) -> Digits:

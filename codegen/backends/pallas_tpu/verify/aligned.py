@@ -21,7 +21,7 @@ from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 Box = tuple[tuple[int, int], ...]
-"""(low, high) in the tensor, in the order of kernels."""
+"""(low, high) in the tensor, in the kernels' dimension order."""
 SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 

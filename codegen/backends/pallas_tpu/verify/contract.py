@@ -22,11 +22,11 @@ from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir.errors import one_of
 
 DIVIDE = ("div", "rem")
-"""The functions in which kernels divide, by the operations of `lax`, and in which dividends are
+"""The operations of `lax` that divide in kernels, and the functions in which their dividends are
 checked."""
 
 KERNEL_FILES = "pallas_"
-"""What the names of those support modules begin with that kernels run in."""
+"""Prefixes of the names of support modules in which kernels run."""
 
 
 def programs_of(module: ModuleType) -> tuple[Any, ...]:

@@ -17,11 +17,11 @@ from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
 _Place = tuple[int, int]
-"""A rank, and a slot of it."""
+"""A rank and one of its slots."""
 Digits = tuple[tuple[int, int], ...]
 """(stride, extent) of each digit of a place."""
 _Part = tuple[int, int, _Place]
-"""A range of a slot, and where what it holds was at first."""
+"""A range of a slot, and the original place of its content."""
 
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:

@@ -23,10 +23,10 @@ from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
 HEARD = "heard"
-"""The semaphore of starts by which devices hear that they were heard."""
+"""The semaphore of starts by which devices learn that their signal arrived."""
 
 FEW = 64
-"""Of more devices some alone are held back."""
+"""With more devices than this, only some are held back."""
 
 
 @dataclass(frozen=True)

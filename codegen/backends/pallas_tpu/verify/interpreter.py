@@ -25,7 +25,7 @@ from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
 from shardwright.codegen.verify.compare import MismatchError
 
 STUCK = 3.0
-"""Seconds without a signal, all devices waiting, after which they wait for ever."""
+"""Seconds without a signal, while all devices wait, that count as a deadlock."""
 
 PATIENCE = 60.0
 """The same while some device may still be computing."""

@@ -17,7 +17,7 @@ Traces = Sequence[tuple[Event, ...]]
 """The events of every device, by rank."""
 
 Counts = Counter[tuple[int, str]]
-"""What every semaphore of every rank is at."""
+"""The count of every semaphore of every rank."""
 
 
 def count(counts: Counts, rank: int, event: Event) -> bool:

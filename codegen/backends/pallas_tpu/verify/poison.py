@@ -28,7 +28,7 @@ class Mode:
 
 
 MODES = (Mode("nan", "on_wait"), Mode("zero", "eager"))
-"""Both poisons, and both ways in which the interpreter can time copies."""
+"""Both poisons, combined with both ways in which the interpreter can time copies."""
 
 _current = [MODES[0]]
 

@@ -41,8 +41,8 @@ from shardwright.codegen.verify.compare import MismatchError, named
 
 Place = tuple[int, ...]
 Contents = Counter[Any]
-"""Of a block of an operand, (device, buffer, place, from where on it is zero); of a sum, pairs of
-such; with how often."""
+"""For a block of an operand: (device, buffer, place, start of its zeros). For a sum: pairs of
+blocks, each with its count."""
 
 BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
 """The index functions of a module."""

@@ -28,11 +28,11 @@ from shardwright.codegen.verify.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 PRIVATE = ("windows", "chunks")
-"""Buffers whose places a device alone uses, several times."""
+"""Buffers whose places only their own device uses, several times."""
 REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
-"""Those whose places are used several times, by others too or not."""
+"""Buffers whose places are used several times, by any device."""
 RESULT = "y"
-"""One whose places are where something is sent on from there."""
+"""A buffer that counts as reused if something is forwarded from it."""
 
 Semaphore = tuple[int, str]
 

@@ -48,10 +48,10 @@ from shardwright.codegen.verify.terms import added_in_order, random_terms, reduc
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 
 FEW_RANKS = 16
-"""Of more devices two calls one after another are not carried out."""
+"""With more devices than this, two consecutive calls are not executed."""
 
 TRACED = 512
-"""Of more devices the kernel's events are not followed: they take minutes."""
+"""With more devices than this, the kernel's events are not followed: it takes minutes."""
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")

@@ -17,7 +17,7 @@ TYPES = {
     "targets": "*i64",
     "number": "i32",
 }
-"""Triton's type of each argument that is passed when the kernel runs, in order."""
+"""Triton's type of each argument at launch, in order."""
 
 _MEANING = {
     "blocks": "device address of [number, 3]: the entry of each block, and its row and column "

@@ -10,11 +10,9 @@ from shardwright.codegen.compile.saving import lines_of
 from shardwright.ir.dtypes import DTYPES
 
 ALIGNMENT = 16
-"""Bytes that divide the addresses of `peers`, of `out` and of every source shard.
-
-The kernel moves as many at once. The module launches another specialisation for shards that lie
-otherwise, which is not compiled here.
-"""
+"""Bytes that divide the addresses of `peers`, of `out` and of every source shard. The kernel moves
+that many at once. For other alignments the module launches another specialization, which is not
+compiled here."""
 
 _MEANING = {
     "peers": f"device address, a multiple of {ALIGNMENT}: the address of each source shard, "

@@ -29,13 +29,13 @@ _NUMBERS = {
     torch.int32: "i32",
 }
 _WORDS = {"flags", "told", "come", "state"}
-"""Arguments that are flags, counters, and the number of the call."""
+"""Arguments that are flags, counters or the number of the call."""
 
 _TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
-"""Those that are tables of integers."""
+"""Arguments that are tables of integers."""
 
 TMA_SINCE = 90
-"""Compute capability, tens and units."""
+"""The first compute capability with TMA, as tens and units."""
 
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
@@ -147,7 +147,7 @@ _UNITS = {
     "poll": r"%globaltimer",
     "release": r"\batom\S*\.release|\bbuffer_wbl2\b",
 }
-"""Instructions that say how a kernel multiplies, loads and synchronizes."""
+"""Instructions that show how a kernel multiplies, loads and synchronizes."""
 
 
 def units_of(assembly: str) -> dict[str, int]:

@@ -32,7 +32,7 @@ WIDE = 16
 """Bytes of the widest load and store that all architectures have."""
 
 Used = tuple[int | None, int | None]
-"""Registers and bytes of stack that a thread has; None if nothing tells."""
+"""Registers and stack bytes per thread; None if unknown."""
 
 Kind = Literal["ld", "st"]
 

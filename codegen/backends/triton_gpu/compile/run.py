@@ -18,7 +18,7 @@ from shardwright.codegen.compile.report import GpuCode
 from shardwright.codegen.compile.saving import save
 
 WARPS = 4
-"""Of a program, unless it is said."""
+"""Default warps per program."""
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:

@@ -38,14 +38,14 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.product_terms import added, fate_of, product_layout
 
 DTYPES = "bfloat16", "float16", "float32", "int8"
-"""The types that kernels multiply."""
+"""The types that kernels can multiply."""
 
 IMPORTS = (("torch_matmul", "TritonMatmul"),)
 COTANGENTS = (("torch_cotangents", "Cotangents"),)
-"""Support modules and what a module imports of them."""
+"""Support modules, and the names that a module imports from them."""
 
 MOST = 2**23
-"""Elements of a row, of which a tile has at most 2**7."""
+"""Most elements of a row; a tile has at most 2**7 of them."""
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,18 @@ from shardwright.ir.product_terms import added, product_layout, terms_at
 LINE = 16
 """Bytes of the widest load and store."""
 ALIGNED = 128
-"""Bytes at whose multiples slots begin."""
+"""Alignment of slots in bytes."""
 BLOCK = 2048
-"""Units of a block that is copied, or elements of one that is added."""
+"""Units of a copied block, or elements of an added block."""
 COLUMNS = 128
-"""Most units of a row of a block that is copied."""
+"""Most units in a row of a copied block."""
 UNITS = {1: "tl.uint8", 2: "tl.int16", 4: "tl.int32", 8: "tl.int64"}
-"""What is copied as one, by its bytes."""
+"""Element types for copies, by size in bytes."""
 DESCRIBED = 2
-"""Bytes of what TMA copies: of int8 wgmma takes b by columns, of float32 none."""
+"""Element sizes that TMA copies: wgmma reads int8 b by columns, and float32 is not copied by
+TMA."""
 FIELDS = {"lhs": 2, "rhs": 3}
-"""Which number of a stretch of j is that of an operand's part."""
+"""The index, within a stretch of j, of an operand's part."""
 COMES = (
     MatmulParameter(
         "come", "int32 [parts]: how many programs of `pull` are done with each, over all calls"

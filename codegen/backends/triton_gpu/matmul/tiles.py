@@ -14,11 +14,11 @@ LINE = 128
 LARGE = 128, 128
 """Rows and columns of the largest tiles."""
 EXACT = 64, 128
-"""Those of float32, which is multiplied exactly, and not by tensor cores."""
+"""The largest tiles for float32, which is multiplied exactly, without tensor cores."""
 LEAST = 16
-"""What tensor cores multiply at least along each dimension; of int8 twice that along j."""
+"""Least extent of tensor-core products along each dimension; for int8, twice that along j."""
 SMALL = 64 * 128
-"""Elements of a tile up to which four warps multiply it."""
+"""Most elements of a tile that four warps multiply."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.verify.case import Case
 
 MAX_BYTES = 1 << 16
-"""Of how large shards together all bytes are watched."""
+"""Most bytes of all shards together for which every byte is watched."""
 
 
 def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:

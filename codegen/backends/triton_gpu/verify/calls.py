@@ -17,7 +17,7 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.verify.compare import MismatchError
 
 CALLS = 3
-"""How many calls of each way are made."""
+"""Calls made in each way."""
 
 
 class Manner(NamedTuple):
@@ -49,7 +49,7 @@ WAYS = {
     "exchanged by the kernel": Manner("exchange", on_gpus=False, programs=1, kernels=2, calls=1),
 }
 UNWATCHED = "pulled", "pushed", "exchanged in one", "exchanged by CPUs"
-"""The ways of larger shards, whose values alone are compared."""
+"""The ways for larger shards, of which only values are compared."""
 
 
 def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool = True) -> None:

@@ -18,9 +18,9 @@ from shardwright.codegen.verify import compare
 from shardwright.codegen.verify.compare import MismatchError
 
 FOLLOWED = 2**15
-"""Of kernels with more programs of first blocks in all, those of some devices are followed."""
+"""Most programs with first blocks for which all devices are followed; beyond that, only some."""
 SOME = 32
-"""So many devices, and the last."""
+"""How many devices are followed, besides the last."""
 
 
 def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:

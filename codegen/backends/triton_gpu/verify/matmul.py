@@ -40,7 +40,7 @@ KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds
 POISONS = 0xFF, 0x5A
 Holdings = dict[int, tuple[Sequence[int], ...]]
 ORDERED, REPLAYED = 3, 2
-"""Calls whose order is checked, and how often the launches of the last are made again."""
+"""Calls whose order is checked, and how often the last one's launches are replayed."""
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from shardwright.codegen.backends.triton_gpu.verify.stand_ins import (
 )
 
 Call = Callable[[Rank, int], None]
-"""What a rank does in a call of a number."""
+"""What a rank does in a given call."""
 WAYS = ((False, (0,)), (True, (1, 2)))
-"""Whether memory is that of GPUs, and the numbers of the calls made with it."""
+"""Whether the memory is GPU memory, and the numbers of the calls that use it."""
 CALLS = sum(len(calls) for _, calls in WAYS)
 
 

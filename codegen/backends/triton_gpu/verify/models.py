@@ -16,7 +16,7 @@ from shardwright.codegen.verify.model_case import BufferCase, ModelCase
 from shardwright.codegen.verify.oracle.definition import Bits
 
 POISON = 0x01
-"""Every byte of memory before it is written."""
+"""The value of every byte that has not been written."""
 
 States = Mapping[int, Mapping[str, Bits]]
 

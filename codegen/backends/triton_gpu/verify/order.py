@@ -30,7 +30,7 @@ from shardwright.codegen.verify.compare import MismatchError
 SMS = 5
 PULLERS = 2
 POLLS = 3
-"""What a device of these has, and how often it looks: in this order of launches nobody waits."""
+"""A device's tasks and how often it polls; in this launch order nobody waits."""
 
 
 @dataclass

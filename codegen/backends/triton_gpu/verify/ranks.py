@@ -39,8 +39,8 @@ from shardwright.codegen.verify.oracle.definition import Bits
 
 EMPTY = torch.empty
 SYMMETRIC_LINE = 128
-"""Bytes at whose multiples symmetric memory begins; on every rank elsewhere in its allocation, as
-in memory that is pooled."""
+"""Alignment of symmetric memory in bytes. On every rank it begins at a different offset of its
+allocation, as in pooled memory."""
 
 
 class Gpu:

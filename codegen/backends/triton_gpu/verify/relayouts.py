@@ -19,7 +19,7 @@ from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, compare
 
 Tensors = dict[str, list[Any]]
 POISON = 0xA5
-"""Every byte of memory before it is written, but for bool, of which 1 is."""
+"""The value of every byte that has not been written; for bool it is 1."""
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:

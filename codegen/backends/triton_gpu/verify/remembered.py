@@ -16,7 +16,7 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.verify.compare import MismatchError
 
 MORE = 1 << 12
-"""So many bytes more another module needs."""
+"""Additional bytes that another module needs."""
 
 
 class MixedCall(NamedTuple):

@@ -17,7 +17,7 @@ import torch
 from triton.runtime import interpreter
 
 _KINDS = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
-"""What torch calls a type, by Triton's name."""
+"""torch's name of a type, by Triton's name."""
 
 
 @contextmanager

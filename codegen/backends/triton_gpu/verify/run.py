@@ -45,10 +45,10 @@ from shardwright.codegen.verify.terms import (
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_model", "run_relayout"]
 
 Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
-"""From source shards, by tensor and in the order of device ids, to target shards."""
+"""Takes source shards, by tensor and in the order of device ids, and returns target shards."""
 
 FEW = 3
-"""Every other execution has this many programs a launch, each of which copies several blocks."""
+"""Programs per launch in every other execution; each copies several blocks."""
 
 CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
 

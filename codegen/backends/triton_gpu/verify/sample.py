@@ -38,7 +38,7 @@ from shardwright.codegen.verify.oracle import definition as oracle
 
 EACH_END = 3
 BETWEEN = 10
-"""Programs of a launch that are run: this many first ones, last ones, and random ones."""
+"""How many first, last and random programs of a launch are run."""
 
 _EMPTY = torch.empty
 

@@ -27,7 +27,7 @@ from shardwright.codegen.verify.terms import own_terms, runs
 from shardwright.codegen.verify.timed import CannotTimeError, Hardware, arrays_of, check_memory
 
 TURNS = 20
-"""Calls that are timed: as many on every rank."""
+"""Timed calls on every rank."""
 
 Call = Callable[[], Any]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from shardwright.codegen.verify.compare import MismatchError
 
 ONE_EACH = 2**62
-"""Programs of a launch in which none has two blocks."""
+"""Enough programs per launch for one block each."""
 
 COPIES = ("copy_rows", "copy_some_lines")
 """The support functions that copy a block of rows."""
@@ -104,7 +104,7 @@ class _TermRows:
 
 
 _WRITE, _INSIDE = _TargetRows(), object()
-"""Where a block lies in the target shard, and the mask of it."""
+"""The place of a block in the target shard, and its mask."""
 
 
 class _PlainLanguage:

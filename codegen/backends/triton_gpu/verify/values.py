@@ -13,7 +13,7 @@ from shardwright.codegen.verify.oracle.definition import Bits
 from shardwright.codegen.verify.terms import cotangent_back, own_terms, runs
 
 RANDOM = 3
-"""So many calls in a row move random bits, each other ones."""
+"""Consecutive calls that move random bits, fresh in each call."""
 
 
 class Values:

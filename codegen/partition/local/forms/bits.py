@@ -7,7 +7,7 @@ import math
 from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 
 COUNTED = 2**32
-"""Positions that a number of 32 bits can say."""
+"""Most positions that a 32-bit number can index."""
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:

@@ -27,7 +27,7 @@ from shardwright.codegen.propagate.build import Builder
 from shardwright.ir.program import Op
 
 MOST_ROUNDS = 8
-"""Of ops whose rows take more rounds the dimension is gathered."""
+"""Most rounds for the rows of an op; beyond that, its dimension is gathered."""
 
 
 @dataclass(frozen=True)

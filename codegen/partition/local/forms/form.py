@@ -11,7 +11,8 @@ from shardwright.ir.program import Op, Rule, Value
 
 Shape = tuple[int, ...]
 UNADDED = frozenset({"bool", "float8_e8m0fnu"})
-"""Dtypes without a sum over devices, keys beside them. float8_e8m0fnu has no zero to fill terms."""
+"""Dtypes, besides keys, without a sum over devices. float8_e8m0fnu has no zero to fill terms
+with."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ NOTHING = {
     "reduce_window_max": -math.inf,
     "reduce_window_min": math.inf,
 }
-"""What may be padded with, since it is no part of the result."""
+"""Padding values, which do not affect the result."""
 
 
 def with_padding(program: Program) -> Program:
