@@ -163,8 +163,8 @@ def test_another_file_with_the_same_names(home: Path) -> None:
     other = home / "other.toml"
     other.write_text("out = 'generated'\n" + tables.replace("[8, 4]", "[16, 4]"))
     rule = "another config owns this folder\n"
-    got = "got: generated, which is written by shardwright.toml\n"
-    expected = "expected: another folder, or what other.toml says in shardwright.toml"
+    got = "got: generated, written by shardwright.toml\n"
+    expected = "expected: another folder, or the tables of other.toml in shardwright.toml"
     assert mistake("emit", "other.toml") == (
         f"other.toml, line 1, out: {rule}  out = 'generated'\n         ^^^^^^^^^\n{got}{expected}"
     )
@@ -208,7 +208,7 @@ def test_flags_beside_a_config(home: Path) -> None:
     assert ok("emit", "generated/manifest.json", "--name", "rows") == "generated/rows: unchanged\n"
     assert mistake("emit", *flags(name="rows")) == (
         "--output: a config owns this folder\n"
-        "got: rows, otherwise than shardwright.toml says\n"
+        "got: rows, which differs from shardwright.toml\n"
         "expected: a table in shardwright.toml, or another folder"
     )
     assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config says")
