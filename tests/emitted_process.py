@@ -145,7 +145,7 @@ def of_random(mode: str, kind: str, first: str, last: str, mesh: str) -> dict[st
         try:
             text = sw.emit(program).module
         except sw.InputError as error:  # of arguments or results that do not divide
-            if "must be equal, as JAX wants them" not in str(error):
+            if "JAX needs equal shards" not in str(error):
                 raise
             continue
         if (fn, text) not in _COMPARED:  # another mode may have made the same

@@ -205,7 +205,7 @@ class PlanCommand(Flags):
         from shardwright.codegen.cli.plan_group import group_json, print_group
 
         self._refuse_options(
-            "one reshard is wanted", f"the group {group.name}", "one of its members"
+            "one reshard is needed", f"the group {group.name}", "one of its members"
         )
         plans = {}
         for folder, (description, count) in self.kinds(group).items():

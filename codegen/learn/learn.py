@@ -181,7 +181,7 @@ def learn(
     held = _held(load, tensors, mesh, exact, processes, large)
     if not any(held.values()):
         raise InputError(
-            "a loader must return what the rank stores, by the names of buffers",
+            "a loader must return a dict from buffer names to arrays",
             argument="load",
             got="no buffer on any rank",
             expected='a dict, as {"qkv": array}',

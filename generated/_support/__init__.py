@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "4b725d7b60b1880a",
-    "pallas_tpu": "811f3644e3da203c",
+    "jax_xla": "0b1cdae9d7997f46",
+    "pallas_tpu": "17614d56487efbce",
     "triton_gpu": "b1934545233234e4",
 }
 

@@ -59,7 +59,7 @@ def test_a_name_alone_beside_other_bundles(tmp_path: Path, monkeypatch: pytest.M
     assert run("check", root).code == 0
     monkeypatch.chdir(root / "wk")
     reshard().write(".")
-    assert message(lambda: reshard().write("")).startswith("path: the folder of all bundles")
+    assert message(lambda: reshard().write("")).startswith("path: the path must be the folder")
 
 
 @pytest.mark.parametrize("name", ["_support", "load", "MODULES"])

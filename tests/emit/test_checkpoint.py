@@ -130,6 +130,6 @@ def test_plan_and_show_have_a_part_a_kind() -> None:
     result = CliRunner().invoke(app, ["plan", str(CONFIG), "weights", "--explain"])
     assert (result.exit_code, result.stderr) == (
         2,
-        "error: --explain: one reshard is wanted\ngot: the group weights\n"
+        "error: --explain: one reshard is needed\ngot: the group weights\n"
         "expected: one of its members\n",
     )

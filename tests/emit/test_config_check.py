@@ -211,7 +211,7 @@ def test_flags_beside_a_config(home: Path) -> None:
         "got: rows, which differs from shardwright.toml\n"
         "expected: a table in shardwright.toml, or another folder"
     )
-    assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config says")
+    assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config owns")
     with pytest.raises(sw.InputError, match="a config owns this folder"):
         sw.emit(sw.load_toml("shardwright.toml")[0].reshard()).write("generated/rows")
     assert files(home) == before

@@ -119,8 +119,8 @@ expected: "x" at one place""",
     ),
     (
         {"lhs": ((8, 12), "A[I_x, J]"), "rhs": ((12, 6), "B[K_y, J]"), "out": "C[I_x, K]"},
-        """rhs: a matmul sums over the last index of lhs, which is the last but one of rhs; the \
-others are those of the result, in their order
+        """rhs: a matmul sums over the last index of lhs, the last but one of rhs; the result \
+must have the other indices, in order
 got: B[K_y, J]
 expected: A[I, J] and B[J, K] to C[I, K], batch indices first in all""",
     ),

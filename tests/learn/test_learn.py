@@ -344,7 +344,7 @@ def test_refused() -> None:
     )
     assert message(learned(lambda rank, tensors: np.ones((1, 1)))) == exactly(
         """
-        load: a loader must return what the rank stores, by the names of buffers
+        load: a loader must return a dict from buffer names to arrays
         got: array([[1.]])
         expected: a dict, as {"qkv": array}
         """
@@ -358,14 +358,14 @@ def test_refused() -> None:
     )
     assert message(learned(lambda rank, tensors: {})) == exactly(
         """
-        load: a loader must return what the rank stores, by the names of buffers
+        load: a loader must return a dict from buffer names to arrays
         got: no buffer on any rank
         expected: a dict, as {"qkv": array}
         """
     )
     assert message(
         lambda: sw.compare(packed, lambda rank, tensors: {1: 0}, logical=HEADS, ranks=4)
-    ).startswith("expected: a loader must return what the rank stores, by the names")
+    ).startswith("expected: a loader must return a dict from buffer names")
     assert message(learned(lambda rank, tensors: {"q": np.zeros(3, np.float16)})) == exactly(
         """
         load, buffer 'q': dtype must be the narrowest element type on the loader's way

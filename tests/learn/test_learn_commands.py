@@ -139,7 +139,7 @@ def test_mistakes(home: Path) -> None:
         """
     )
     said = mistake("learn", "a_loader:load", "--tensor=q=4", "--ranks=4", "--like=tf")
-    assert said.startswith("--like: tensors must be of a kind that is known\ngot: tf\n")
+    assert said.startswith("--like: the kind of tensors must be known\ngot: tf\n")
     for words, expected in MISTAKES:
         assert mistake(*words) == exactly(expected)
 

@@ -85,5 +85,5 @@ def test_groups_of_devices_are_refused() -> None:
         check_vma=False,
     )
     program = program_of(inner, flow_cases.shaped(8, 16))
-    with pytest.raises(sw.InputError, match="must be of all devices along its axes"):
+    with pytest.raises(sw.InputError, match="must include all devices along its axes"):
         sw.emit(program).files("grouped")

@@ -89,5 +89,5 @@ def test_the_price_stands_beside_the_bytes() -> None:
 def test_a_topology_must_be_known() -> None:
     with pytest.raises(sw.InputError, match="topology"):
         program("v5x:2x4")
-    with pytest.raises(sw.InputError, match="fewer devices"):
+    with pytest.raises(sw.InputError, match="every device of the meshes"):
         program("v5e:2x2").bytes_received  # noqa: B018

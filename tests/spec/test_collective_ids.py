@@ -162,8 +162,8 @@ collective id
         (
             HEAD + table("a", "collective_id = 7\n"),
             """
-            shardwright.toml, line 11, reshard 'a', collective_id: a collective id is one of \
-those of its kind
+            shardwright.toml, line 11, reshard 'a', collective_id: a collective id must be one \
+reserved for its kind
               collective_id = 7
               ^^^^^^^^^^^^^^^^^
             got: 7
@@ -173,8 +173,8 @@ those of its kind
         (
             TABLES + GROUPS + "collective_id = 12\n",
             """
-            shardwright.toml, line 32, group 'more', collective_id: a collective id is one of \
-those of its kind
+            shardwright.toml, line 32, group 'more', collective_id: a collective id must be one \
+reserved for its kind
               collective_id = 12
               ^^^^^^^^^^^^^^^^^^
             got: 12

@@ -273,8 +273,8 @@ collective_id
     (
         CONFIG + GROUP.replace("layer0.norm", "b").replace("[64],", "[6], target_mesh = 'tp=4',"),
         """
-        shardwright.toml, line 25, tensor 'b', target_mesh: the members of a group are on the \
-same devices in the same order
+        shardwright.toml, line 25, tensor 'b', target_mesh: the members of a group must be on \
+the same devices in the same order
             {name = "b", shape = [6], target_mesh = 'tp=4', source = '[{"fsdp"}]', target = '[{}]'},
                                                      ^^^^
         got: the target mesh of b on devices 0, 1, 2, 3

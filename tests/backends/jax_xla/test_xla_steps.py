@@ -55,7 +55,12 @@ def of_steps(reshards: list[Reshard], first: int = 0) -> list[Plan]:
         try:
             made.append(plan(reshard, "basis", topology=TOPOLOGIES[number % 3 if fits else 0]))
         except InputError as error:
-            rules = "one set of devices", "no sequence", "their order of devices"
+            rules = (
+                "within one set of devices",
+                "the same devices",
+                "no sequence",
+                "their order of devices",
+            )
             if not any(rule in error.rule for rule in rules):
                 raise
     return made

@@ -211,7 +211,7 @@ def test_a_module_checks_itself(kind: str, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "int16": (("int16", '[{"x"}, {}]', "[{}, {}]"), "dtype: triton_gpu does not multiply such"),
+    "int16": (("int16", '[{"x"}, {}]', "[{}, {}]"), "dtype: triton_gpu cannot multiply this dtype"),
 }
 
 
