@@ -51,7 +51,7 @@ class Filling:
         InputError for a limit that is too small."""
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
-                f"a model must go in at most {MOST_BUCKETS:,} buckets",
+                f"a model must move in at most {MOST_BUCKETS:,} buckets",
                 argument="memory_limit",
                 got=f"{self.limit:,} bytes, where a device moves {busiest:,}",
                 expected=f"at least {max(2 * -(-busiest // MOST_BUCKETS), self.least):,}",
@@ -138,7 +138,8 @@ class Filling:
 
 
 def _with_digests(pairs: Integers) -> Flow:
-    """Return the bytes of messages, with digests and what aligns them, from those between pairs."""
+    """Return the bytes of messages including digests and alignment, from the bytes between
+    pairs."""
     staged = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
     return Flow(staged.sum(axis=1), staged.sum(axis=0))
 

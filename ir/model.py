@@ -106,7 +106,7 @@ def flattened(tree: Any) -> dict[str, Any]:
     for name, leaf in _leaves(tree, ""):
         if name in found:
             raise InputError(
-                "two leaves of a tree must not have one name",
+                "two leaves of a tree must not have the same name",
                 got=name,
                 expected="keys without points",
             )

@@ -146,7 +146,7 @@ class LinedUp:
         return [*self.split(outer, end), (inside, *steps)]
 
     def walk(self, turns: list[tuple[int, ...]], end: int) -> Integers:
-        """Return what each loop adds to the digits, [relay, loop, digit]; ProofError if a digit
+        """Return the change of the digits by each loop, [relay, loop, digit]; ProofError if a digit
         leaves its range."""
         shape = len(self.parts), len(turns), len(self.steps_of)
         along = np.zeros(shape, dtype=np.int64)

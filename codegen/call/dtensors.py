@@ -165,7 +165,7 @@ def _relabelled(move: Move, target: Placements) -> Move:
 
 
 def unknown_to_modules(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements) -> str:
-    """Return what modules do not know of a description that torch redistributes; "" for nothing."""
+    """Return the property of a description that only torch can redistribute, or ""."""
     for check, value in ((check_shape, shape), (dtype_of, dtype)):
         try:
             check(value)

@@ -71,7 +71,7 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
 
 
 def _instead(x: Any) -> str:
-    """Return what to pass instead of a value without a sharding."""
+    """Return a suitable call for a value without a sharding."""
     if type(x).__module__.split(".")[0] == "torch":
         return "a DTensor: distribute_tensor(x, device_mesh, placements)"
     return "an array with a sharding: jax.device_put(x, sharding)"

@@ -88,7 +88,7 @@ def _moves(leaf: Leaf) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _mover(described: tuple[tuple[str, DescribedArray], ...]) -> Callable[[list[Any]], list[Any]]:
-    """Return what moves arrays of some descriptions."""
+    """Return the mover of arrays with these descriptions."""
     began = time.perf_counter()
     names, arrays = zip(*described, strict=True)
     weights, called = exchange(

@@ -23,7 +23,7 @@ JAX_OPTIONS = ("devices", "progress", "digest")
 
 @dataclass(frozen=True)
 class Sync:
-    """A model from one side to another: its plan, its proof, and what moves it.
+    """The move of a model from one side to another: its plan, its proof and its runtime.
 
     `print` says what moves, and what was proved of it.
     """
@@ -37,7 +37,7 @@ class Sync:
         return prove(self.plan)
 
     def __call__(self, state: Any, **options: Any) -> Any:
-        """Return what this process stores afterwards, from what it stores before.
+        """Return this process's target buffers, given its source buffers.
 
         `state`: source buffers by name, perhaps in nested dicts, lists and tuples: tensors of
         torch, where every process of a group calls, with None if it has none; or arrays of JAX,
@@ -77,7 +77,7 @@ class Sync:
         return dict(self._runtime("jax_model").source_shardings(devices))
 
     def _runtime(self, name: str) -> Any:
-        """Return what moves the model, made once."""
+        """Return the runtime that moves the model, cached."""
         if name not in self._made:
             support = importlib.import_module(f"shardwright.templates.support.{name}")
             self._made[name] = support.Weights(self.data)
@@ -103,7 +103,7 @@ class Sync:
 
 
 def sync(model: Model, source: object, target: object, *, memory_limit: int = MEMORY_LIMIT) -> Sync:
-    """Return what moves a model from a source to a target.
+    """Return an object that moves a model from a source to a target.
 
     `source`, `target`: `sw.Rules`, or a `sw.Stored` of all its tensors, as learned. Both may be on
     any devices. `memory_limit`: bytes of messages in flight on any device, 1 GiB by default. Raises
@@ -119,8 +119,8 @@ def exchange(
     source: Sequence[Any],
     target: Sequence[Any],
 ) -> tuple[Sync, list[str]]:
-    """Return what moves some tensors at once, and how it calls each: by its name, or by a number
-    where names are alike or have other characters than letters, digits and points.
+    """Return an object that moves several tensors at once, and the name it uses for each tensor:
+    its own or, if names clash or have characters other than letters, digits and points, a number.
 
     `tensors`: their shapes and dtypes. `source`, `target`: of each its sharding and its mesh.
     """

@@ -102,8 +102,8 @@ def _moves(leaf: Leaf) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _mover(described: tuple[tuple[str, DescribedDTensor], ...]) -> Callable[[list[Any]], list[Any]]:
-    """Return what moves DTensors of some descriptions, on every rank of their meshes; others have
-    no part."""
+    """Return the mover of DTensors with these descriptions, on every rank of their meshes; other
+    ranks take no part."""
     began = time.perf_counter()
     names, tensors = zip(*described, strict=True)
     weights, called = exchange(

@@ -36,8 +36,8 @@ class Leaf(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A tree taken apart: its leaves, the paths to them, what puts it together, and the module that
-    does so."""
+    """A flattened tree: its leaves, their paths, the function that rebuilds it, and the library of
+    that function."""
 
     leaves: list[Any]
     paths: list[tuple[Any, ...]]
@@ -59,8 +59,8 @@ def tree_of(x: Any) -> Tree | None:
 
 
 def leaves_of(tree: Tree, target: Any, source: Any) -> list[Leaf]:
-    """Return the leaves of a tree with where they go, and what is said of where they are. Raises
-    InputError for leaves of which that is not said, and for what is said of none."""
+    """Return the leaves of a tree with their targets and sources. Raises InputError for leaves
+    without a target, and for targets without a leaf."""
     targets = _for_each(tree, target, "target")
     sources = [None] * len(targets) if source is None else _for_each(tree, source, "source")
     return list(map(Leaf, map(_name, tree.paths), tree.leaves, targets, sources))
@@ -92,8 +92,7 @@ def alone(leaf: Leaf, move: Callable[[Leaf], Any]) -> Any:
 
 
 def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
-    """Return what is given for each leaf: by a tree that has it at the same place or at one above,
-    or for all."""
+    """Return the value for each leaf: from a prefix tree, or one value for all."""
     flat, _ = tree.module.tree_flatten_with_path(given, is_leaf=_is_place)
     by_path = {tuple(path): leaf for path, leaf in flat}
     found, used, lacking = [], set(), []

@@ -63,7 +63,7 @@ def compare(
         for given, side in zip((found, expected), sides, strict=True):
             if not isinstance(side, Stored):
                 raise InputError(
-                    "a relayout must be of two layouts in files",
+                    "there must be two layouts in files for a relayout",
                     argument="--bytes",
                     got=given,
                     expected=f"the file of shardwright learn {given} -o FILE",

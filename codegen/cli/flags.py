@@ -404,7 +404,7 @@ class Flags(ABC):
         for key in self.fields:
             if key not in ("name", *taken):
                 raise InputError(
-                    f"a key that a {what} does not take",
+                    f"a {what} does not take this key",
                     argument=flag(key),
                     got=name,
                     expected=f"no {flag(key)}",

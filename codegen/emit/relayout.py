@@ -172,7 +172,7 @@ class SideOfRelayout:
 
     @property
     def buffer_lines(self) -> list[str]:
-        """Of each buffer its layout, what devices have of it, and its shapes."""
+        """Return for each buffer its layout, its contents on devices, and its shapes."""
         lines: list[str] = []
         rows = [*held_rows(self.stored)]
         for number, (name, layout) in enumerate(self.stored.buffers.items()):

@@ -16,7 +16,7 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class LearnedAgain:
-    """What a loader stores now, beside what a file says."""
+    """The layouts that a loader has now, compared with those in a file."""
 
     path: Path
     comparison: Comparison
@@ -43,7 +43,7 @@ def is_learned(path: Path) -> bool:
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
-    """Return what has moved since a file was learned; InputError where its loader is gone.
+    """Return the differences since a file was learned; InputError if its loader is gone.
 
     `home`: the folder in which the loader's module is looked for first.
     """

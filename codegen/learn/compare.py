@@ -44,7 +44,7 @@ MOST_RUNS = 8
 
 @dataclass(frozen=True)
 class Difference:
-    """A range of a buffer of one device: what is expected there, and what is found.
+    """A range of a buffer of one device, with its expected and its actual contents.
 
     `range`: half-open, of the buffer's `along`, as rows; None for buffers of two shapes.
     """
@@ -89,7 +89,7 @@ def compare(
     ranks: object = None,
     dtype: object = None,
 ) -> Comparison:
-    """Return where a layout, or what a loader stores, differs from what is expected.
+    """Return the differences between a layout or a loader and the expected one.
 
     Either side is a layout, what `sw.learn` returned, or `load(rank, tensors)`, which gives the
     buffers of a device by name and runs as `sw.learn` runs it. `logical`, `ranks` and `dtype`: as
@@ -135,8 +135,8 @@ def _of_other_form(found: BoundBuffer, expected: BoundBuffer) -> bool:
 
 
 def _of_learned(given: Learned, argument: str) -> Side:
-    """Return what was learned; InputError for large buffers without a layout, of which not every
-    element is known."""
+    """Return a learned side; InputError for large buffers without a layout, whose elements are not
+    all known."""
     if not given.sampled:
         return HeldSide(given.tensors, given.held)
     lacking = [name for each in given.held.values() for name in each if name not in given.layouts]
@@ -159,8 +159,7 @@ def _run(
     ranks: object,
     dtype: object,
 ) -> Side:
-    """Return what a loader stores; the tensors and ranks are those of the other side if they are
-    not given."""
+    """Return the buffers of a loader, by default with the tensors and ranks of the other side."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
             "two loaders need the logical tensors and the ranks",
@@ -274,7 +273,7 @@ class _Buffer:
                 yield from self._of_blocks(pair[0], pair[1])
 
     def _at(self, blocks: list[HeldBlock], low: int, high: int) -> HeldBlock | None:
-        """Return what a side has in a range; None beyond its end."""
+        """Return the contents of a side in a range; None beyond its end."""
         block = next((each for each in blocks if each.start <= low < each.stop), None)
         return None if block is None else block.sliced(self.dim, low, high)
 
@@ -297,7 +296,7 @@ class _Buffer:
         return [(int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
 
     def _said(self, found: HeldBlock, expected: HeldBlock) -> tuple[str, str]:
-        """Return how to call what is expected, and what is found."""
+        """Return the descriptions of the expected and the actual contents."""
         if found.way != expected.way or not found.adds:
             other = "other " * (found.way == expected.way)
             said = f"{other}{called(found, None, self.shapes)}"

@@ -36,8 +36,8 @@ _ODD = (PADDING, UNKNOWN, SCATTERED)
 def fit_buffer(
     held: Sequence[AnyHeld], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> BufferLayout | None:
-    """Return the layout of a buffer from what each mesh position holds; None if no layout has
-    it."""
+    """Return the layout of a buffer, given the contents at each mesh position; None if no layout
+    fits."""
     ranks = {len(each.shape) for each in held if each.size} or {len(held[0].shape)}
     if len(ranks) > 1 or not all(each.is_moved for each in held):
         return None
@@ -180,7 +180,8 @@ class _View(Seen):
                 yield Stack(parts[0][1], tuple(part for part, _ in parts))
 
     def _paddings(self, slots: list[Slot]) -> list[list[int | None]]:
-        """Return what each slot may store with its padding: none, one width for all positions."""
+        """Return the possible contents of each slot with padding: none, or one width for all
+        positions."""
         none: list[int | None] = [None] * len(slots)
         if not any(block.tensor == PADDING for blocks in self._all for block in blocks):
             return [none]
@@ -254,7 +255,7 @@ class _View(Seen):
         ]
 
     def _cut_alike(self) -> list[Slot] | None:
-        """Return slots between all places at which the elements of any position jump."""
+        """Return slots split at every place where the elements of some position jump."""
         if len({each.shape for each in self.held if each.size}) > 1:
             return None
         split = [

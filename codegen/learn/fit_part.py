@@ -117,7 +117,7 @@ class PartFit:
     def built(
         self, most: int, factored: bool, empty: int | None, whole: bool = False
     ) -> tuple[TensorPart, int] | None:
-        """Return the simplest part of what positions have.
+        """Return the simplest part that matches the contents of all positions.
 
         `empty`: the stored dimension of which other positions have no element. `whole`: leave the
         dimension of the stack whole.

@@ -1,4 +1,4 @@
-"""What a buffer of one device holds, in blocks: by a layout, or read off what a loader stores.
+"""The contents of a device's buffer as blocks, from a layout or from the output of a loader.
 
 A block is a range of the buffer along one dimension whose elements are of one tensor. The logical
 index of an element is a base, plus for each dimension of the buffer what its place there adds.
@@ -44,7 +44,7 @@ class HeldBlock:
 
     @property
     def way(self) -> tuple[str, float, float]:
-        """What the values are, but for which elements."""
+        """Return the description of the values, without their elements."""
         return self.tensor, self.times, self.plus
 
     def sliced(self, dim: int, low: int, high: int) -> HeldBlock:
@@ -98,7 +98,7 @@ def _padded(blocks: list[HeldBlock], extent: int) -> Iterator[HeldBlock]:
 
 
 def of_held(held: HeldBuffer, shapes: Shapes, dim: int) -> list[HeldBlock]:
-    """Return the blocks of what a loader stores in a buffer of tensors of these shapes."""
+    """Return the blocks of a buffer that a loader returned, for tensors of these shapes."""
     if held.tensors.ndim == 0:
         return [_row(held.reshaped((1,)), shapes, 0)]
     found: list[HeldBlock] = []
@@ -219,7 +219,7 @@ def order_of(block: HeldBlock, dim: int) -> Integers:
 
 
 def named(dim: int, rank: int) -> str:
-    """Return what the elements along a dimension are called."""
+    """Return the description of the elements along a dimension."""
     if rank == 1:
         return "elements"
     return ("rows", "columns")[dim] if dim < 2 else f"indices of dimension {dim}"

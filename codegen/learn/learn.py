@@ -53,7 +53,7 @@ _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
 
 @dataclass(frozen=True, repr=False)
 class Learned(Drawn):
-    """What a loader stores on each rank, and the layouts that have it.
+    """The buffers of a loader on each rank, and the layouts that describe them.
 
     `findings`: what no layout has, one text each: values that are computed, elements in an order
     that no cut gives, elements that no rank has. `str` is TOML that `sw.Stored.parse` reads.
@@ -155,7 +155,7 @@ def learn(
     dtype: object = None,
     processes: bool = False,
 ) -> Learned:
-    """Return what a loader stores, as stored layouts.
+    """Return the stored layouts of a loader's buffers.
 
     `load(rank, tensors)` gives what a rank stores, by buffer. It runs several times for each rank,
     on tensors in which every element has a code of its own; the layouts that are found are checked
@@ -211,7 +211,7 @@ def _held(
     processes: bool,
     large: bool,
 ) -> dict[int, dict[str, AnyHeld]]:
-    """Return what each rank stores, large buffers by a sample."""
+    """Return the buffers of each rank; large buffers are sampled."""
     if large:
         return probe_sampled(load, tensors, mesh.device_ids, exact)
     run = probe_in_processes if processes else probe
@@ -264,7 +264,7 @@ def _tensors(layout: BufferLayout) -> set[str]:
 
 
 def _findings(learned: Learned) -> Iterator[str]:
-    """Yield what no layout has, and the elements that no rank has."""
+    """Yield the ranges without a layout, and the elements that no rank stores."""
     ranks: dict[tuple[str, str], list[int]] = {}
     mixed = dict(_of_other_ranks(learned))
     yield from mixed.values()
@@ -286,8 +286,7 @@ def _findings(learned: Learned) -> Iterator[str]:
 
 
 def _of_other_ranks(learned: Learned) -> Iterator[tuple[str, str]]:
-    """Yield the buffers that have more dimensions on some ranks than on others, and what is said
-    of them."""
+    """Yield the buffers whose rank differs between devices, with a message."""
     first: dict[str, tuple[int, tuple[int, ...]]] = {}
     for device, buffers in learned.held.items():
         for name, held in buffers.items():
@@ -304,8 +303,8 @@ def _of_ranks(devices: list[int], learned: Learned) -> str:
 
 
 def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
-    """Yield the ranges of a buffer that no layout has, and what they hold: along the dimension in
-    which they are fewest."""
+    """Yield the ranges of a buffer without a layout and their contents, along the dimension with
+    the fewest such ranges."""
     found = []
     for dim in range(max(1, len(held.shape))):
         blocks = [(block, _why(block, shapes)) for block in blocks_of(held, shapes, dim)]
@@ -318,7 +317,8 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:
-    """Return what a block holds that no part does; nothing for elements that a part may have."""
+    """Return the contents of a block that no part can have; nothing for elements that a part can
+    have."""
     if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
         return f"hold {called(block, None, shapes)}"
     if all(loops(add) is not None for add in block.adds):
@@ -350,7 +350,7 @@ def _distributions() -> Mapping[str, list[str]]:
 
 
 def _source(load: Load) -> tuple[str, dict[str, str]]:
-    """Return where a loader is from, and the versions of what it may use."""
+    """Return the location of a loader, and the versions of the packages that it may use."""
     module = getattr(load, "__module__", None) or "__main__"
     name = getattr(load, "__qualname__", type(load).__name__)
     root = module.split(".")[0]

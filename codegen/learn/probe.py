@@ -51,7 +51,7 @@ _LEAST_CODES = 2**16
 
 @dataclass(frozen=True)
 class LogicalTensor:
-    """A logical tensor as the loader gets it: its shape, and what it is made like."""
+    """A logical tensor as the loader receives it: its shape, and the kind of object."""
 
     shape: tuple[int, ...]
     like: Any = None  # an array or tensor; None: numpy's float64
@@ -114,8 +114,8 @@ class LogicalTensor:
 
 @dataclass(frozen=True)
 class HeldBuffer:
-    """Of each place of a buffer: the number of its tensor, or `PADDED` or `COMPUTED`; the logical
-    index [..., rank]; and what the element was multiplied by, and then raised by."""
+    """For each place of a buffer: the number of its tensor, `PADDED` or `COMPUTED`; the logical
+    index [..., rank]; and the factor and offset applied to the element."""
 
     tensors: Integers
     index: Integers
@@ -152,7 +152,7 @@ class HeldBuffer:
         return self.reshaped((*self.shape[:dim], *parts, *self.shape[dim + 1 :]))
 
     def row(self, place: int, dim: int) -> HeldBuffer:
-        """Return what is at a place along a dimension, which stays with extent 1."""
+        """Return a slice at a place along a dimension, which stays with extent 1."""
         each = (slice(None),) * dim + (slice(place, place + 1),)
         others = (getattr(self, name)[each] for name in ("times", "plus", "computed"))
         return HeldBuffer(self.tensors[each], self.index[each], *others)
@@ -232,7 +232,7 @@ def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> 
 def probe(
     load: Load, tensors: Mapping[str, LogicalTensor], devices: Sequence[int], dtype: str
 ) -> dict[int, Buffers]:
-    """Return what a loader stores on each device, by its id and the name of the buffer.
+    """Return the buffers that a loader returns on each device, by device id and buffer name.
 
     Raises InputError for a loader that returns no arrays by name, or other ones from pass to pass.
     """
@@ -248,7 +248,7 @@ def probed(
     together: bool = False,
     take: Callable[[dict[str, Floats]], dict[str, Floats]] = dict,
 ) -> Buffers:
-    """Return what a loader stores on a device.
+    """Return the buffers that a loader returns on a device.
 
     `together`: in as many runs on all devices. `take`: what to keep of the buffers of a run.
     """
@@ -282,7 +282,8 @@ def probed(
 def _affine(
     held: HeldBuffer, codes: Codes, passes: list[Floats], zero: Floats, one: Floats
 ) -> HeldBuffer:
-    """Return the buffer with what was computed as `times * element + plus`, where it was."""
+    """Return the buffer with computed elements as `times * element + plus`, where they have that
+    form."""
     times = np.where(np.isfinite(one - zero) & (one != zero), one - zero, 1.0)
     plus = np.where(np.isfinite(zero), zero, 0.0)
     undone = codes.decoded([np.rint((values - plus) / times) for values in passes])
@@ -305,7 +306,7 @@ def run_loader(
     values: Mapping[str, Any],
     base: int = 0,
 ) -> dict[str, Floats]:
-    """Return what a loader stores on a device of some values of the tensors; InputError for
+    """Return a loader's buffers on a device, given some values of the tensors; InputError for
     buffers whose type has no `base` integers."""
     given = {name: each.filled(values[name]) for name, each in tensors.items()}
     try:

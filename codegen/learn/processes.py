@@ -29,7 +29,7 @@ TIME_LIMIT = timedelta(minutes=5)
 def probe_in_processes(
     load: Load, tensors: Mapping[str, LogicalTensor], devices: Sequence[int], dtype: str
 ) -> dict[int, Buffers]:
-    """Return what a loader stores on each device, as `probe` does.
+    """Return the buffers that a loader returns on each device, like `probe`.
 
     The loader runs in one process for each device, in a group of torch over gloo, whose ranks are
     the positions of the devices. Raises InputError for a loader that no other process can import,
@@ -68,7 +68,7 @@ def _pickled(load: Load, *rest: object) -> bytes:
 
 
 def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
-    """Return what each device sent; InputError with the first failure."""
+    """Return each device's message; InputError with the first failure."""
     found: dict[int, Buffers] = {}
     left = dict(ranks)
     while left:
@@ -93,7 +93,7 @@ def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int,
 
 
 def _run_rank(pipe: Connection, place: tuple[int, int, int, str], asked: bytes) -> None:
-    """Run a rank, and send whether it failed, and what it stores or the failure."""
+    """Run a rank, and send whether it failed, with its buffers or the failure."""
     rank, size, device, address = place
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
     try:

@@ -52,8 +52,8 @@ Places: TypeAlias = tuple[Integers, ...]
 
 @dataclass(frozen=True)
 class SampledBuffer:
-    """What is known of a large buffer. `lines`: of each dimension the places that were read, all
-    of them along this dimension, and what they hold."""
+    """A sample of a large buffer. `lines`: for each dimension the places that were read, with all
+    elements along this dimension."""
 
     shape: tuple[int, ...]
     lines: tuple[tuple[Places, HeldBuffer], ...]
@@ -179,7 +179,7 @@ def is_large(shapes: Shapes) -> bool:
 
 
 def blocks_of(held: AnyHeld, shapes: Shapes, dim: int) -> list[HeldBlock]:
-    """Return the blocks of what a loader stores in a buffer of tensors of these shapes."""
+    """Return the blocks of a buffer that a loader returned, for tensors of these shapes."""
     if isinstance(held, SampledBuffer):
         return held.blocks(shapes, dim)
     return of_held(held, shapes, dim)
@@ -261,7 +261,7 @@ class _Sample:
         return found
 
     def taken(self, held: dict[str, Floats]) -> dict[str, Floats]:
-        """Return what is read of the buffers of a run, by the buffer and the dimension."""
+        """Return the sampled elements of a run's buffers, by buffer and dimension."""
         found = {}
         for name, each in held.items():
             if each.size <= SMALL or not each.ndim:
@@ -275,7 +275,8 @@ class _Sample:
 def probe_sampled(
     load: Load, tensors: Mapping[str, LogicalTensor], devices: Sequence[int], dtype: str
 ) -> dict[int, dict[str, AnyHeld]]:
-    """Return what a loader stores on each device, as `probe` does, large buffers by a sample."""
+    """Return the buffers that a loader returns on each device, like `probe`; large buffers are
+    sampled."""
     codes = Codes.of(tensors, dtype)
     return {device: _of_device(load, tensors, device, codes) for device in devices}
 

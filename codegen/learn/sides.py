@@ -23,7 +23,8 @@ Extents: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayoutSide:
-    """What a layout has, by device; `fitted`: to a loader, whose empty buffers have any shape."""
+    """The contents of a layout by device; `fitted`: matched to a loader, whose empty buffers have
+    any shape."""
 
     stored: Stored
     fitted: bool = False
@@ -55,7 +56,7 @@ class LayoutSide:
 
 @dataclass(frozen=True)
 class HeldSide:
-    """What a loader stores, by device."""
+    """The contents of a loader's buffers by device."""
 
     tensors: Mapping[str, tuple[int, ...]]
     held: Mapping[int, Mapping[str, AnyHeld]]
@@ -99,7 +100,7 @@ def _shape_beside(shape: Extents, like: Extents | None, fitted: bool) -> Extents
 
 
 def walked(side: LayoutSide) -> HeldSide:
-    """Return what a layout has, element by element; InputError for very many elements."""
+    """Return the contents of a layout, element by element; InputError for too many elements."""
     stored = side.stored
     count = sum(map(math.prod, stored.tensors.values()))
     if count > MOST_WALKED:

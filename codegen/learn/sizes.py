@@ -115,7 +115,7 @@ def learn_sizes(
     check: Size,
     dtype: object = None,
 ) -> LearnedSizes:
-    """Return what a loader stores at any size, learned at a few small ones.
+    """Return the layouts of a loader at any size, learned at a few small sizes.
 
     `sizes`: two or more, of the same parameters. `load(rank, tensors, **size)`, `logical(**size)`
     and `ranks(**size)` are as for `learn`, of a size. `check`: one more size, at which the loader
@@ -149,8 +149,7 @@ def learn_sizes(
 def _differs(
     family: LearnedSizes, load: Callable[..., Mapping[str, Any]], dtype: object
 ) -> str | None:
-    """Return what a loader stores elsewhere than the layouts at the size to check; None for
-    nothing."""
+    """Return where a loader differs from the layouts at the size to check; None if nowhere."""
     check = family.checked
     tensors, at_size = read_logical(family.logical(**check)), partial(_at, load, check)
     try:
@@ -229,7 +228,7 @@ def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutF
 
 
 def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
-    """Return whether a form has every element of what a loader stored at a size."""
+    """Return whether a form matches every element that a loader stored at a size."""
     try:
         layout = parse_layout(form.text(size))
     except (InputError, ZeroDivisionError):

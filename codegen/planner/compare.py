@@ -83,7 +83,8 @@ def _bound(reshard: Reshard, model: str) -> Row:
 
 @lru_cache(maxsize=8)  # each takes a JAX process; commands ask repeatedly
 def xla_plan(reshard: Reshard) -> XlaCollectives | str:
-    """Return what XLA compiles the identity between the two shardings to, or why it cannot."""
+    """Return XLA's compiled plan for the identity between the two shardings, or why it cannot
+    compile one."""
     reason = why_not_xla(reshard)
     if reason:
         return reason

@@ -169,8 +169,8 @@ def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _scaled_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a matmul of operands that are scaled in blocks of what is contracted,
-    which is whole: a scale is of as many elements as a block has."""
+    """Return the rule of a matmul whose operands are scaled in blocks along the contracted
+    dimension, which stays whole: each scale covers one block of elements."""
     build = Builder(operands, results)
     contract, batch = _pair(op, "contract"), _pair(op, "batch")
     end, to = len(operands), 0

@@ -42,7 +42,7 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
     lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
     groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
     n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
-    if batches > 1:  # the batch is groups times the rest, and so is the output's feature
+    if batches > 1:  # groups come first in the batch and in the output's features
         build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
     build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
     if groups > 1:

@@ -1,5 +1,5 @@
 """The picture of a program as a standalone SVG: values as boxes, coloured by their split, and
-communications as thick edges labelled with what they move.
+communications as thick edges labelled with the bytes they move.
 
 The box states the split as well as its colour. For a large program only values around
 communications are drawn; dashed edges stand for values in between.

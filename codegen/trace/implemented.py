@@ -1,4 +1,5 @@
-"""Primitives of other libraries, and of `jax.experimental.sparse`, as what implements them."""
+"""Primitives of other libraries, and of `jax.experimental.sparse`, traced as their
+implementations."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from shardwright.codegen.trace.batched import traced_at
 
 
 def implemented(equation: Any) -> Any:
-    """Return the jaxpr of what a sparse primitive, or one that is not of jax, runs eagerly; None
-    where that is no function of arrays."""
+    """Return the jaxpr of the eager implementation of a sparse primitive or a primitive of another
+    library; None if that is no function of arrays."""
     primitive = equation.primitive
     impl = _sparse(primitive.name)
     if impl is None:
@@ -33,7 +34,7 @@ def implemented(equation: Any) -> Any:
 
 
 def _sparse(name: str) -> Any:
-    """Return what computes a primitive of `jax.experimental.sparse` from dense arrays, which its
-    lowerings run too; None for other primitives. jax does not export these functions."""
+    """Return the implementation of a primitive of `jax.experimental.sparse` on dense arrays, which
+    its lowerings also run; None for other primitives. jax does not export these functions."""
     module = {"bcoo": bcoo, "bcsr": bcsr}.get(name.partition("_")[0])
     return getattr(module, f"_{name}_impl", None)

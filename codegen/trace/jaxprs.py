@@ -45,7 +45,7 @@ CALLS = frozenset(
 
 
 class Tracer:
-    """One walk over a jaxpr and what it calls; `values` and `warnings` grow as it goes."""
+    """One walk over a jaxpr and the jaxprs that it calls, adding to `values` and `warnings`."""
 
     def __init__(self, strict: bool, meshes: ProgramMeshes) -> None:
         self.values: list[Value] = []
@@ -300,7 +300,7 @@ class _Block:
         return operands
 
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
-        """Return what the function under `custom_partitioning` computes, split by its own ops."""
+        """Return the results of the function under `custom_partitioning`, split by its own ops."""
         line = self.tracer.lines.of(equation)
         where = f"{line}: " if line else ""
         said = "the function under custom_partitioning is split by its own operations"

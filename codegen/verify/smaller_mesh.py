@@ -204,7 +204,7 @@ def _options(cut: _Cut, kept: Integers | None, most: int) -> Iterator[Integers]:
 
 
 def _shares(one: Integers, other: Integers) -> str:
-    """Return what two meshes' devices share."""
+    """Return the devices that two meshes share."""
     common = int(np.isin(one, other).sum())
     if common in (one.size, other.size):
         return {

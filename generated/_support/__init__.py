@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "0b1cdae9d7997f46",
-    "pallas_tpu": "17614d56487efbce",
-    "triton_gpu": "b1934545233234e4",
+    "jax_xla": "300acdd10e1fcf4b",
+    "pallas_tpu": "6b19acaf9321956a",
+    "triton_gpu": "32cff7eddf60f527",
 }
 
 

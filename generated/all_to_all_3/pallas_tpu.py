@@ -72,7 +72,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "17614d56487efbce", __name__)
+require("pallas_tpu", "6b19acaf9321956a", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -61,7 +61,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "17614d56487efbce", __name__)
+require("pallas_tpu", "6b19acaf9321956a", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -51,7 +51,7 @@ from .._support.jax_operation import Operation
 from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
 
-require("pallas_tpu", "17614d56487efbce", __name__)
+require("pallas_tpu", "6b19acaf9321956a", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -46,7 +46,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_groups import among_groups
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "0b1cdae9d7997f46", __name__)
+require("jax_xla", "300acdd10e1fcf4b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

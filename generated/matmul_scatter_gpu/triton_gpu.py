@@ -43,7 +43,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "b1934545233234e4", __name__)
+require("triton_gpu", "32cff7eddf60f527", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -44,7 +44,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "17614d56487efbce", __name__)
+require("pallas_tpu", "6b19acaf9321956a", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -48,7 +48,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_steps import sends_along
 
-require("jax_xla", "0b1cdae9d7997f46", __name__)
+require("jax_xla", "300acdd10e1fcf4b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -88,7 +88,7 @@ class Windows(PallasProgram):
             pltpu.VMEM(several(2, tiling.window), x.dtype),
             pltpu.SemaphoreType.DMA((2,)),
         )
-        stage = x  # without sends no part comes from it
+        stage = x  # never read without sends
         if self.peers.sends:
             chunks = pltpu.VMEM(several(self.slots, tiling.chunk), x.dtype)
             sizes = pltpu.SMEM((self.slots * len(self.view),), jnp.int32)

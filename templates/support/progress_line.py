@@ -9,7 +9,7 @@ WIDTH = 30
 
 
 def shown(progress, draws):
-    """Return what is called after each bucket: `progress`; if it is None a bar, on a process that
+    """Return the callback after each bucket: `progress` if given; else a bar, on a process that
     `draws` and whose stderr is a terminal; else None."""
     terminal = progress is None and draws and sys.stderr is not None and sys.stderr.isatty()
     return Bar(sys.stderr) if terminal else progress

@@ -133,7 +133,7 @@ class Group:
 
 
 def _is_nothing(_):
-    """Return that no list is a leaf."""
+    """Return False: no list is a leaf."""
     return False
 
 

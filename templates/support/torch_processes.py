@@ -237,7 +237,7 @@ class Processes(PeerMemory):
         return socket.gethostname(), foreign(home), transport != "exchange" and has_fabric(home)
 
     def _unshared(self, group, home):
-        """Return why ranks have no shared symmetric memory, equal on all; "" if they have."""
+        """Return why the ranks have no common symmetric memory, or ""."""
         try:
             self._stage(group, home)
         except RuntimeError as error:

@@ -88,7 +88,7 @@ def test_modules_are_run(folder: Path) -> None:
 def test_mistakes_say_the_file_and_the_table(folder: Path) -> None:
     """Mistakes that planning finds too; flags that no model takes are refused."""
     said = run("plan", "--topology", "v5e:2x4").err
-    assert said.startswith("error: --topology: a key that a model does not take\n"), said
+    assert said.startswith("error: --topology: a model does not take this key\n"), said
     config = folder / "shardwright.toml"
     config.write_text(CONFIG.replace('"layer0.*" = "_[{a}]"', '"layer0.*" = "_[{b}]"'))
     where = "error: shardwright.toml, line 5, model 'stages', source: layer0.w: an axis must exist"

@@ -396,7 +396,7 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
     twice = {"a.b": np.zeros(2), "a": {"b": np.zeros(3)}}
     assert message(lambda: sw.Model.from_pytree(twice)) == exactly(
         """
-        two leaves of a tree must not have one name
+        two leaves of a tree must not have the same name
         got: a.b
         expected: keys without points
         """

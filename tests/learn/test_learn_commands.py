@@ -206,7 +206,7 @@ MISTAKES = [
     (
         ("compare", "a_loader:load", "server.toml", "--bytes"),
         """
-        --bytes: a relayout must be of two layouts in files
+        --bytes: there must be two layouts in files for a relayout
         got: a_loader:load
         expected: the file of shardwright learn a_loader:load -o FILE
         """,

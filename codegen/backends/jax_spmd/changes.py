@@ -18,7 +18,7 @@ def axes_text(names: Sequence[str]) -> str:
 
 
 def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tuple[str, list[str]]:
-    """Return a gather of what axes split, put together along a dimension.
+    """Return an all-gather of shards, joined along a dimension.
 
     With `check_vma` jax is told that all devices have the same then, and holds their gradient to be
     whole on each of them. Without it each has a term of the gradient: it must add these up.

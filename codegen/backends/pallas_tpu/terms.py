@@ -149,7 +149,7 @@ class TermsText:
 
 
 def terms_text(plan: Plan) -> str:
-    """Return what a module states of its terms."""
+    """Return a module's statements about its terms."""
     reshard = plan.reshard
     operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
     return (

@@ -1,4 +1,5 @@
-"""Ops that pass terms through: applied to terms, they give terms of the result."""
+"""Ops that pass partial sums through: applied to the terms of an operand, they give the terms of
+the result."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Search:
 
     def _every_permute(self, entry: _Entry) -> None:
         state = entry.state
-        if not self.allowed(state, state):  # as large as after any permute
+        if not self.allowed(state, state):  # no permute changes the size
             self._refuse(entry.key)
             return
         choice = self.permutes.all_of(state)

@@ -118,7 +118,7 @@ def _held(
 
 
 def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
-    """Return what lies between two places."""
+    """Return the part between two places."""
     cut = ((max(begin, low), min(end, high), place) for begin, end, place in parts)
     return [part for part in cut if part[0] < part[1]]
 

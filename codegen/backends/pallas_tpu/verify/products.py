@@ -202,7 +202,7 @@ def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
 def _end(ring: _Ring, number: int) -> str:
     """Return how block `number` along j must end in both operands: with zeros from the end of the
     matmul on, so that nothing beyond an array's end is multiplied."""
-    side = "a" if ring.travels == "b" else "b"  # which has all of j
+    side = "a" if ring.travels == "b" else "b"  # the operand with all of j
     _, size = sorted(_starts(ring, side, DIMS[side].index(DIM_J)).values())[number]
     return _zero_from(size) if size < ring.blocks[DIM_J] else ""
 

@@ -100,7 +100,7 @@ def nothing(split: SplitOp) -> Iterator[FormMove]:
 
 
 def any_parts(factor: int, parts: int) -> bool:
-    """Return that a factor can be split into any number of equal parts."""
+    """Return True: a factor can be split into any number of equal parts."""
     return True
 
 

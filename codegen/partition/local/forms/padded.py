@@ -21,7 +21,7 @@ NOTHING = {
 
 
 def with_padding(program: Program) -> Program:
-    """Return a program in which windows do their preceding padding."""
+    """Return a program in which windows include the padding before them."""
     return replace(program, body=_rewritten(program.body))
 
 
