@@ -20,7 +20,7 @@ class Target:
 
     @property
     def stem(self) -> str:
-        """The name as file names have it."""
+        """The name for use in file names."""
         return self.name.replace(":", "_")
 
     @property

@@ -212,7 +212,7 @@ class PartFit:
         return TensorPart(self._tensor, tuple(dims), factors), stack
 
     def _factor_sizes(self, order: list[list[Entry]]) -> list[dict[int, int]] | None:
-        """Return of each logical dimension the factors by weight, major to minor; those of weight 0
+        """Return the factors of each logical dimension by weight, major to minor; those of weight 0
         or less have size 1."""
         found = []
         for logical, extent in enumerate(self._shape):

@@ -153,7 +153,7 @@ class SampledBuffer:
         return part.reshaped((part.size,))
 
     def holds(self, bound: BoundBuffer, position: int, numbers: Mapping[str, int]) -> bool:
-        """Return whether a layout has what was read."""
+        """Return whether a layout matches the sampled elements."""
         shape = bound.shape(position)
         if math.prod(shape) != self.size:
             return False

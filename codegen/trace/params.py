@@ -88,7 +88,7 @@ def _literal(value: Any) -> Param | _Nothing:
     """Return a value as a literal; NO if it is not one (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
-    if isinstance(value, jax.extend.core.Primitive):  # by which the best of a window is chosen
+    if isinstance(value, jax.extend.core.Primitive):  # the comparison that selects from a window
         return str(value.name)
     if isinstance(value, enum.Enum):  # some of them are integers too
         return value.name

@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "300acdd10e1fcf4b",
     "pallas_tpu": "6b19acaf9321956a",
-    "triton_gpu": "32cff7eddf60f527",
+    "triton_gpu": "fe359195c238b26e",
 }
 
 

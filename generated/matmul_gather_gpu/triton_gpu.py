@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "32cff7eddf60f527", __name__)
+require("triton_gpu", "fe359195c238b26e", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

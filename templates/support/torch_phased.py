@@ -30,7 +30,7 @@ class Phased(Reshard):
 
     @property
     def phases(self):
-        """Both, in order."""
+        """Both exchanges, in order."""
         return self._both
 
     def source_shape(self, device_id):

@@ -185,7 +185,7 @@ def _common_end(ways: Sequence[Path]) -> Path:
             break
         end.append(parts[0])
     found = tuple(reversed(end))
-    of_dicts = all(part.startswith("[") for part in found)  # which a call can construct itself
+    of_dicts = all(part.startswith("[") for part in found)  # the call can construct them
     return found if of_dicts or all(way[-len(found) :] == found for way in ways) else ()
 
 

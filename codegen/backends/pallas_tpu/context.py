@@ -145,7 +145,7 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
 
 
 def _of_ring(request: Request, ring: RingForm) -> PallasText:
-    """Return the template's context of rings only."""
+    """Return the part of the template's context that only rings need."""
     plan, held = ring.plan, ends_of(ring.plan)
     said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
     module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)

@@ -141,7 +141,7 @@ class _Walk:
         if each.form == "whole" and each.split == Standing.LAST and self.late:
             before = 0  # the passes that join this dimension lay it out for the split
         if self.by_columns and each.form == "tiled" and each.split == Standing.LAST:
-            before, self.late = before - 1, 0  # they lie as the split takes them
+            before, self.late = before - 1, 0  # they have the layout that the split needs
         if not (each.form == "tiled" and each.split == Standing.MIDDLE):
             self._view()
         self.is_viewed = True

@@ -80,8 +80,8 @@ def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def lacking_in_two(case: Case) -> dict[int, int]:
-    """Return, for every device, ascending, the minimum elements it receives if terms are reduced in
-    two exchanges: for every value of its target shard another term, or the value."""
+    """Return, for every device in ascending order, the fewest elements it receives if terms are
+    reduced in two exchanges: for every value of its target shard, one term or the sum."""
     held = oracle.holdings(case.target, case.shape)
     return {device: math.prod(map(len, held.get(device, ((),)))) for device in case.devices()}
 
