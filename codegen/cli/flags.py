@@ -158,7 +158,7 @@ class Flags(ABC):
     collective_id: Annotated[
         str | None,
         typer.Option(
-            help="Even number that no other kernel of a program on TPUs has (default: one that "
+            help="Multiple of 4 that no other kernel of a program on TPUs has (default: one that "
             "follows from the rest)."
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""One matmul: README.md describes it, plan.json lists every transfer."""
+"""One matmul: README.md describes it, plan.json has its plan."""
 
 import pathlib
 

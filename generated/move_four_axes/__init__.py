@@ -1,4 +1,4 @@
-"""One reshard: README.md describes it, plan.json lists every transfer."""
+"""One reshard: README.md describes it, plan.json has its plan."""
 
 import pathlib
 

@@ -1,1 +1,1 @@
-"""One relayout: README.md describes it, plan.json lists every transfer."""
+"""One relayout: README.md describes it, plan.json has its plan."""

@@ -320,7 +320,7 @@ def test_check_shows_an_edit(root: Path) -> None:
         "+++ a/__init__.py (emitted)",
         "@@ -1,3 +1,3 @@",
         '-"""One reshard: README.md says what it moves, plan.json lists some transfers."""',
-        '+"""One reshard: README.md describes it, plan.json lists every transfer."""',
+        '+"""One reshard: README.md describes it, plan.json has its plan."""',
         " ",
         " import pathlib",
     ]
