@@ -311,7 +311,7 @@ def test_check_passes(root: Path) -> None:
 
 def test_check_shows_an_edit(root: Path) -> None:
     path = root / "a/__init__.py"
-    path.write_text(path.read_text().replace("every transfer", "some transfers"))
+    path.write_text(path.read_text().replace("its plan", "another plan"))
     (problem,) = check(root)
     assert (problem.path, problem.rule) == ("a/__init__.py", "edited by hand")
     assert str(problem).split("\n") == [
@@ -319,7 +319,7 @@ def test_check_shows_an_edit(root: Path) -> None:
         "--- a/__init__.py (on disk)",
         "+++ a/__init__.py (emitted)",
         "@@ -1,3 +1,3 @@",
-        '-"""One reshard: README.md says what it moves, plan.json lists some transfers."""',
+        '-"""One reshard: README.md describes it, plan.json has another plan."""',
         '+"""One reshard: README.md describes it, plan.json has its plan."""',
         " ",
         " import pathlib",
