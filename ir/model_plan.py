@@ -24,7 +24,7 @@ from shardwright.ir.mesh import as_integer
 from shardwright.ir.model import MEMORY_LIMIT, Model
 from shardwright.ir.model_data import kind_data
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
-from shardwright.ir.rules import Rules
+from shardwright.ir.rules import Rules, check_stored
 from shardwright.ir.stored import Stored
 
 
@@ -208,7 +208,7 @@ def plan_model(
     sides = Rules.of(source, "source"), Rules.of(target, "target")
     for given, argument in ((source, "source"), (target, "target")):
         if isinstance(given, Stored):
-            _check_stored(given, model, argument)
+            check_stored(given, model, argument)
     limit = as_integer(memory_limit)
     if limit is None or limit < 1:
         raise InputError(
@@ -218,18 +218,6 @@ def plan_model(
     found = kinds_of(model, *sides)
     relays = tuple(map(relays_of_kind, found.kinds))
     return ModelPlan(model, *sides, _in_turn(found, relays), relays, limit)
-
-
-def _check_stored(stored: Stored, model: Model, argument: str) -> None:
-    """Raise InputError for a stored layout whose shapes or dtypes differ from the model's."""
-    for name, tensor in model.tensors.items():
-        if name in stored.tensors and (stored.tensors[name], stored.dtype) != tensor[:2]:
-            raise InputError(
-                "a stored layout must have the shapes and dtypes of the model: nothing is cast",
-                argument=f"{argument}, {name}",
-                got=f"{stored.dtype}{[*stored.tensors[name]]}",
-                expected=f"{tensor.dtype}{[*tensor.shape]}",
-            )
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:

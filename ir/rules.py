@@ -194,6 +194,18 @@ class Rules:
         return _Placing(self, model).run()
 
 
+def check_stored(stored: Stored, model: Model, argument: str) -> None:
+    """Raise InputError for a stored layout whose shapes or dtypes differ from the model's."""
+    for name, tensor in model.tensors.items():
+        if name in stored.tensors and (stored.tensors[name], stored.dtype) != tensor[:2]:
+            raise InputError(
+                "a stored layout must have the shapes and dtypes of the model: nothing is cast",
+                argument=f"{argument}, {name}",
+                got=f"{stored.dtype}{[*stored.tensors[name]]}",
+                expected=f"{tensor.dtype}{[*tensor.shape]}",
+            )
+
+
 class _Placing:
     """The buffers of a model by the rules of a side."""
 

@@ -23,7 +23,7 @@ from shardwright.codegen.spec.toml_tables import read_toml
 from shardwright.ir.errors import InputError, one_of, unknown
 from shardwright.ir.mesh import Mesh, as_integer
 from shardwright.ir.model import MEMORY_LIMIT, Model
-from shardwright.ir.rules import LayoutRule, Rules
+from shardwright.ir.rules import LayoutRule, Rules, check_stored
 from shardwright.ir.stored import Stored
 
 if TYPE_CHECKING:
@@ -135,14 +135,28 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
             raise InputError("missing", argument=key, expected=f"a value for {key}")
     meshes: list[Mesh] = [read_mesh("mesh", given["mesh"])]
     meshes.append(read_mesh("target_mesh", given.get("target_mesh", given["mesh"])))
+    tensors = _tensors(given["tensors"], given.get("dtype"), home)
     rules: list[Said] = []
-    for number, key in enumerate(("source", "target")):
+    for number, (key, mesh) in enumerate((("source", "mesh"), ("target", "target_mesh"))):
         side = _side(key, given[key], home)
-        if isinstance(side, Stored):  # a learned layout has its own mesh
-            meshes[number] = side.mesh
-            rules.append(_rules(Rules.of(side, key), key))
-        else:
-            rules.append(_rules(_ruled(meshes[number], side, key), key))
+        if isinstance(side, Stored):
+            try:
+                check_stored(side, Model(_values(tensors)), given[key])
+            except InputError as error:
+                raise _within(error, key) from None
+            if mesh not in given:
+                meshes[number] = side.mesh
+            elif meshes[number].axes != side.mesh.axes:
+                raise InputError(
+                    f"the {mesh} must have the axes and sizes of the mesh in {given[key]}, whose "
+                    "ranks go to its devices in order",
+                    argument=mesh,
+                    got=meshes[number],
+                    expected=f"{side.mesh}, with other device_ids or without"
+                    + (", or no target_mesh" if mesh == "target_mesh" else ""),
+                )
+            side = dict(side.buffers)
+        rules.append(_rules(_ruled(meshes[number], side, key), key))
     limit = as_integer(given.get("memory_limit", MEMORY_LIMIT))
     if limit is None or limit < 1:
         raise InputError(
@@ -160,7 +174,7 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
     return ModelDescription(
         check_name(read_text("name", given["name"])),
         source,
-        _tensors(given["tensors"], given.get("dtype"), home),
+        tensors,
         rules[0],
         rules[1],
         None if target == source else target,

@@ -119,6 +119,39 @@ def test_in_python(folder: Path) -> None:
     assert "received by all devices        32 bytes" in run("plan").out
 
 
+def test_a_learned_layout_goes_to_the_devices_of_the_mesh(folder: Path) -> None:
+    """Positions of the file's mesh are those of a given mesh with its axes."""
+    stored = sw.Stored('<["tp"=2], device_ids=[3, 2]>', {"a": (4, 4)}, "a[{tp}]", "bfloat16")
+    (folder / "learned.toml").write_text(str(stored))
+    head = '[[model]]\nname = "a"\ntensors = {a = [4, 4]}\n'
+    to_file = head + 'mesh = "fsdp=4"\nsource = "_[{fsdp}]"\ntarget = "learned.toml"\n'
+    from_file = head + 'target_mesh = "fsdp=4"\nsource = "learned.toml"\ntarget = "_[{fsdp}]"\n'
+    dtype, placed = 'dtype = "bfloat16"\n', '<["tp"=2], device_ids=[5, 4]>'
+
+    def ids(text: str, side: int) -> list[int]:
+        (folder / "shardwright.toml").write_text(text + dtype)
+        (said,) = read_config("shardwright.toml").models
+        return list(said.rules()[side].mesh.device_ids)
+
+    assert ids(to_file, 1) == [3, 2]
+    assert ids(f"{to_file}target_mesh = '{placed}'\n", 1) == [5, 4]
+    assert ids(f"{from_file}mesh = '{placed}'\n", 0) == [5, 4]
+    assert ids(from_file + 'mesh = "tp=2"\n', 0) == [0, 1]
+    said = message(lambda: ids(to_file + 'target_mesh = "zz=2"\n', 1))
+    assert (
+        "model 'a', target_mesh: the target_mesh must have the axes and sizes of the mesh" in said
+    )
+    assert 'expected: <["tp"=2], device_ids=[3, 2]>, with other device_ids or without' in said
+    assert (
+        "line 7, model 'a', mesh: the mesh must have the axes and sizes of the mesh in learned"
+        in (message(lambda: ids(from_file + 'mesh = "fsdp=4"\n', 0)))
+    )
+    dtype = 'dtype = "float32"\n'
+    said = message(lambda: ids(to_file, 1))
+    assert "model 'a', target: learned.toml, a: a stored layout must have the shapes and" in said
+    assert said.endswith("got: bfloat16[4, 4]\nexpected: float32[4, 4]")
+
+
 def test_a_state_is_of_torch_or_jax() -> None:
     weights = sw.sync(
         sw.Model({"w": (4,)}, "float32"), sw.Rules("a=2", "_[{a}]"), sw.Rules("a=2", "_")
