@@ -37,7 +37,13 @@ def compare(
     tensors: TensorOption = None,
     ranks: RanksOption = None,
     dtype: DtypeOption = None,
-    like: LikeOption = "numpy",
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            help="What loaders get: numpy, torch or jax (default: as the file says, or numpy).",
+        ),
+    ] = None,
     relayout: Annotated[
         bool, typer.Option("--bytes", help="Print what devices must receive from FOUND instead.")
     ] = False,
@@ -53,12 +59,15 @@ def compare(
 
     Example: shardwright compare my_loaders:convert server.toml
     """
+    from shardwright.codegen.learn.again import like_of
     from shardwright.codegen.learn.compare import compare as compared
+    from shardwright.codegen.spec.references import told
     from shardwright.ir.relayout import Relayout, plan_relayout
     from shardwright.ir.stored import Stored
 
-    sides = [_side(found, "FOUND", like), _side(expected, "EXPECTED", like)]
-    stored = next((each for each in sides if isinstance(each, Stored)), None)
+    sides = [_side(found, "FOUND"), _side(expected, "EXPECTED")]
+    named = zip((found, expected), sides, strict=True)
+    path, stored = next((each for each in named if isinstance(each[1], Stored)), (None, None))
     if relayout:
         for given, side in zip((found, expected), sides, strict=True):
             if not isinstance(side, Stored):
@@ -72,7 +81,9 @@ def compare(
         return
     if stored is None:
         _check_given(tensors, ranks)
-    comparison = compared(*sides, **_asked(tensors, ranks, dtype, like, stored))
+    kind = like or ("numpy" if path is None else like_of(Path(path)))
+    pair = [each if isinstance(each, Stored) else told(each, kind) for each in sides]
+    comparison = compared(*pair, **_asked(tensors, ranks, dtype, kind, stored))
     if not (quiet and comparison.same):
         print(comparison)
     if not comparison.same:
@@ -135,13 +146,13 @@ def _check_given(tensors: list[str] | None, ranks: str | None) -> None:
             raise InputError("missing", argument=option, expected=expected)
 
 
-def _side(given: str, argument: str, like: str) -> Any:
+def _side(given: str, argument: str) -> Any:
     """Return the layout in a file, or a loader."""
-    from shardwright.codegen.spec.references import loader, told
+    from shardwright.codegen.spec.references import loader
     from shardwright.ir.stored import Stored
 
     if ":" in given and not Path(given).exists():
-        return told(loader(given, argument), like)
+        return loader(given, argument)
     return Stored.read(given)
 
 

@@ -42,6 +42,12 @@ def is_learned(path: Path) -> bool:
         return False
 
 
+def like_of(path: Path) -> str:
+    """Return what the loader of a stored layout got; numpy where the file does not say."""
+    said = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
+    return str(said.get("like", "numpy"))
+
+
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
     """Return the differences since a file was learned; InputError if its loader is gone.
 

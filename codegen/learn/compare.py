@@ -24,6 +24,7 @@ from shardwright.codegen.learn.held import (
 from shardwright.codegen.learn.learn import Learned, learn, read_ranks
 from shardwright.codegen.learn.probe import (
     Load,
+    LogicalTensor,
     element_type,
     probe,
     read_logical,
@@ -93,7 +94,8 @@ def compare(
 
     Either side is a layout, what `sw.learn` returned, or `load(rank, tensors)`, which gives the
     buffers of a device by name and runs as `sw.learn` runs it. `logical`, `ranks` and `dtype`: as
-    there, by default the tensors and devices of the side that is no loader. Raises InputError for
+    there, by default the tensors and devices of the side that is no loader; of what `sw.learn`
+    returned, also the kind and element type of its tensors. Raises InputError for
     sides of other tensors, devices or buffers, and for two loaders without `logical` and `ranks`.
     """
     sides: list[Side] = []
@@ -107,7 +109,7 @@ def compare(
             try:
                 sides.append(_run(given, argument, other, logical, ranks, dtype))
             except InputError as error:
-                place = (error.argument or "").replace("load", argument, 1)
+                place = argument if error.argument == "load" else error.argument or ""
                 raise error.named(place) from error.__cause__
         else:
             raise InputError(
@@ -167,6 +169,12 @@ def _run(
             got="none",
             expected='logical={"q": (32, 16)}, ranks=range(4)',
         )
+    if logical is None and isinstance(other, Learned):
+        logical = {
+            name: LogicalTensor.made(shape, other.like, other.dtype)
+            for name, shape in other.tensors.items()
+        }
+        dtype = other.dtype if dtype is None else dtype
     tensors = read_logical(logical if other is None or logical is not None else other.tensors)
     mesh = other.mesh if ranks is None and other is not None else read_ranks(ranks)
     exact = element_type(tensors, dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
@@ -36,13 +37,16 @@ def probe_in_processes(
     and with the first failure of one that fails.
     """
     asked = _pickled(load, tensors, Codes.of(tensors, dtype))
+    home = _home(load)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         ranks: dict[Connection, tuple[int, BaseProcess]] = {}
         for rank, device in enumerate(devices):
             mine, theirs = context.Pipe()
             place = (rank, len(devices), device, str(Path(folder) / "group"))
-            process: BaseProcess = context.Process(target=_run_rank, args=(theirs, place, asked))
+            process: BaseProcess = context.Process(
+                target=_run_rank, args=(theirs, place, home, asked)
+            )
             process.start()
             theirs.close()
             ranks[mine] = device, process
@@ -65,6 +69,18 @@ def _pickled(load: Load, *rest: object) -> bytes:
             got=f"{getattr(load, '__qualname__', in_a_line(load))} ({error})".splitlines()[0],
             expected="a function that `from module import name` finds, not one inside another",
         ) from None
+
+
+def _home(load: Load) -> str:
+    """Return the folder from which a loader's module was imported."""
+    name = getattr(load, "__module__", None) or "__main__"
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if name == "__main__" or file is None:  # every process runs the script itself
+        return ""
+    is_package = getattr(module, "__path__", None) is not None
+    depth = name.count(".") + is_package
+    return str(Path(file).absolute().parents[depth])
 
 
 def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
@@ -92,13 +108,15 @@ def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int,
     return found
 
 
-def _run_rank(pipe: Connection, place: tuple[int, int, int, str], asked: bytes) -> None:
+def _run_rank(pipe: Connection, place: tuple[int, int, int, str], home: str, asked: bytes) -> None:
     """Run a rank, and send whether it failed, with its buffers or the failure."""
     rank, size, device, address = place
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
     try:
         import torch.distributed as dist
 
+        if home and home not in sys.path:
+            sys.path.insert(0, home)
         load, tensors, codes = pickle.loads(asked)
         dist.init_process_group(
             "gloo", init_method=f"file://{address}", rank=rank, world_size=size, timeout=TIME_LIMIT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 from commands import mistake, ok, run
 from strategies import exactly
+
+import shardwright as sw
+from shardwright.codegen.learn.probe import LogicalTensor
 
 LOADER_FILE = """
 import numpy as np
@@ -27,6 +31,28 @@ def load(rank, tensors):
 
 def convert(rank, tensors):
     return load(rank // 2 * 2, tensors)
+"""
+TORCH_FILE = """
+import torch
+
+
+def load(rank, tensors):
+    assert tensors["w"].dtype == torch.bfloat16
+    return {"w": tensors["w"].chunk(2)[rank]}
+
+
+def swapped(rank, tensors):
+    return load(1 - rank, tensors)
+"""
+COLLECTIVE_FILE = """
+import torch
+import torch.distributed as dist
+
+
+def load(rank, tensors):
+    rows = torch.empty(4, 3)
+    dist.scatter(rows, [*tensors["w"].chunk(2)] if dist.get_rank() == 0 else None)
+    return {"w": rows}
 """
 TENSORS = [f"--tensor={each}" for each in ("q=32x4", "k=8x4", "norm=4")]
 
@@ -74,6 +100,49 @@ def test_the_file(home: Path) -> None:
         "q rows 8 to 16 of rank 1 hold q rows 0 to 8 (qk rows 0 to 8)\n"
         "q rows 24 to 32 of rank 3 hold q rows 16 to 24 (qk rows 0 to 8)\n",
     )
+
+
+def test_the_kind_of_tensors_is_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader that is compared gets what the learned one got, and errors name its module."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "some_loaders.py").write_text(TORCH_FILE)
+    importlib.invalidate_caches()
+    ok("learn", "some_loaders:load", "--tensor=w=8x3", "--ranks=2", "--like=torch",
+       "--dtype=bfloat16", "-o", "it.toml")  # fmt: skip
+    assert ok("compare", "some_loaders:load", "it.toml") == "no difference\n"
+    done = run("compare", "some_loaders:swapped", "it.toml")
+    assert (done.code, done.out) == (
+        1,
+        "w rows 0 to 4 of rank 0 hold w rows 4 to 8 (w rows 0 to 4)\n"
+        "w rows 4 to 8 of rank 1 hold w rows 0 to 4 (w rows 0 to 4)\n",
+    )
+    said = mistake("compare", "some_loaders:load", "it.toml", "--like=numpy")
+    assert said.startswith("some_loaders:load: the loader failed on rank 0\n")
+    load = sys.modules["some_loaders"].load
+    logical = {"w": LogicalTensor.made((8, 3), "torch", "bfloat16")}
+    learned = sw.learn(load, logical=logical, ranks=2)
+    assert sw.compare(load, learned).same
+
+
+@pytest.mark.slow
+def test_processes_find_a_loader_in_this_folder(tmp_path: Path) -> None:
+    """The installed command, in a folder that is on no path but for the loader."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    (tmp_path / "a_scatter.py").write_text(COLLECTIVE_FILE)
+    command = str(Path(sys.executable).with_name("shardwright"))
+
+    def said(*words: str) -> str:
+        done = subprocess.run([command, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said("learn", "a_scatter:load", "--processes", "--like=torch", "--tensor=w=8x3", "--ranks=2",
+         "-o", "it.toml")  # fmt: skip
+    assert said("check", "it.toml") == "it.toml: as its loader stores now\n"
 
 
 def test_check(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
