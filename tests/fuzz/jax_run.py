@@ -140,7 +140,7 @@ class _Run:
         said = " ".join(self.module.pad.__doc__.split())
         padded, shape = self.module.PADDED_SOURCE_SHAPE, self.module.SHAPE
         pads = padded[len(padded) - len(shape) :] != shape
-        return pads and "payloads of NaNs" in said and f"{self.module.DTYPE} " in said
+        return pads and "NaN payloads" in said and f"{self.module.DTYPE} " in said
 
     def _check_result(self, bits: Bits, y: Any) -> None:
         """What every device has, and what `unpad` makes of it."""
