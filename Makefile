@@ -108,14 +108,15 @@ endif
 release: $(STAMP)  ## build the wheel and the sdist, install each in empty environments, publish nothing
 	$(BIN)/python tests/release.py
 
-peers: $(PEERS)/.installed programs  ## learn layouts from vLLM, Megatron-core and transformers; `programs`
+peers: $(PEERS)/.installed  ## learn layouts from vLLM, Megatron-core and transformers
 	PYTHONPATH=$(abspath $(PEERS)) $(BIN)/python -m pytest -n 0 tests/peers
 
 programs: export PYTHONPATH := $(abspath $(PROGRAMS))
 programs: $(PROGRAMS)/.installed  ## programs of flax, optax and others in both modes, as a table
+	@mkdir -p build
 	for mode in as_shardy cheapest; do \
-		$(BIN)/python tests/peers/program_process.py $$mode | tee build/programs_$$mode.log; done
-	$(BIN)/python tests/peers/program_table.py build/programs_*.log > bench/programs.md
+		$(BIN)/python tests/peers/program_process.py $$mode > build/programs_$$mode.log || exit 1; done
+	$(BIN)/python tests/peers/program_table.py build/programs_*.log
 
 sweep: $(STAMP)  ## the long sweeps: all pairs of shardings, hundreds of random reshards
 	$(PYTEST) -m 'slow and not exhaustive'
