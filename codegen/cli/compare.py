@@ -164,7 +164,7 @@ def _asked(
     stored: "Stored | None",
 ) -> dict[str, Any]:
     """Return the tensors, ranks and dtype to run loaders with."""
-    from shardwright.codegen.learn.probe import LogicalTensor
+    from shardwright.codegen.learn.logical import LogicalTensor
     from shardwright.ir.given import shape_of
 
     exact = dtype or (stored.dtype if stored is not None else "float32")

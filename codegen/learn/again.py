@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwright.codegen.learn.compare import Comparison, compare
 from shardwright.codegen.learn.learn import Learned, learn
-from shardwright.codegen.learn.probe import LogicalTensor
+from shardwright.codegen.learn.logical import LogicalTensor
 from shardwright.codegen.spec.references import loader, told
 from shardwright.ir.stored import Stored
 

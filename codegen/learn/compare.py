@@ -22,13 +22,8 @@ from shardwright.codegen.learn.held import (
     order_of,
 )
 from shardwright.codegen.learn.learn import Learned, learn, read_ranks
-from shardwright.codegen.learn.probe import (
-    Load,
-    LogicalTensor,
-    element_type,
-    probe,
-    read_logical,
-)
+from shardwright.codegen.learn.logical import LogicalTensor, element_type, read_logical
+from shardwright.codegen.learn.probe import Load, probe
 from shardwright.codegen.learn.sampled import LARGE, is_large
 from shardwright.codegen.learn.sides import HeldSide, LayoutSide, Side, walked
 from shardwright.ir.arrays import Integers

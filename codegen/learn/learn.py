@@ -24,16 +24,14 @@ from shardwright.codegen.learn.held import (
     named,
     order_of,
 )
-from shardwright.codegen.learn.pieces import differences
-from shardwright.codegen.learn.probe import (
-    HeldBuffer,
-    Load,
+from shardwright.codegen.learn.logical import (
     LogicalTensor,
     check_memory,
     element_type,
-    probe,
     read_logical,
 )
+from shardwright.codegen.learn.pieces import differences
+from shardwright.codegen.learn.probe import HeldBuffer, Load, probe
 from shardwright.codegen.learn.processes import probe_in_processes
 from shardwright.codegen.learn.sampled import AnyHeld, blocks_of, is_large, probe_sampled
 from shardwright.ir.drawn import Drawn

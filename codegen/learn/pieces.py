@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.learn.probe import Codes, Floats, Load, LogicalTensor, run_loader
+from shardwright.codegen.learn.logical import Floats, LogicalTensor
+from shardwright.codegen.learn.probe import Codes, Load, run_loader
 from shardwright.ir.parts import BoundBuffer
 from shardwright.ir.stored import Stored
 

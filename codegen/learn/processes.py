@@ -20,7 +20,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.learn.probe import Buffers, Codes, Load, LogicalTensor, probed
+from shardwright.codegen.learn.logical import LogicalTensor
+from shardwright.codegen.learn.probe import Buffers, Codes, Load, probed
 from shardwright.ir.errors import InputError, in_a_line
 
 TIME_LIMIT = timedelta(minutes=5)

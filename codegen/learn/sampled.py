@@ -23,15 +23,14 @@ from shardwright.codegen.learn.held import (
     HeldBlock,
     of_held,
 )
+from shardwright.codegen.learn.logical import Floats, LogicalTensor
 from shardwright.codegen.learn.probe import (
     COMPUTED,
     PADDED,
     Buffers,
     Codes,
-    Floats,
     HeldBuffer,
     Load,
-    LogicalTensor,
     probed,
 )
 from shardwright.ir.arrays import Integers

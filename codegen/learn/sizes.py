@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from shardwright.codegen.learn.fit import holds
 from shardwright.codegen.learn.learn import Learned, learn, read_ranks
+from shardwright.codegen.learn.logical import element_type, read_logical
 from shardwright.codegen.learn.pieces import first_difference
-from shardwright.codegen.learn.probe import element_type, read_logical
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh

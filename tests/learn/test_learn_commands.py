@@ -16,7 +16,7 @@ from commands import mistake, ok, run
 from strategies import exactly
 
 import shardwright as sw
-from shardwright.codegen.learn.probe import LogicalTensor
+from shardwright.codegen.learn.logical import LogicalTensor
 
 LOADER_FILE = """
 import numpy as np

@@ -1,0 +1,136 @@
+"""Logical tensors: the shapes and kinds of object that a loader receives."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.ir.dtypes import dtype_of, itemsize
+from shardwright.ir.errors import InputError, in_a_line, unknown
+from shardwright.ir.foreign import JAX_ARRAY, TORCH_TENSOR, is_a
+from shardwright.ir.given import shape_of
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+KINDS = ("numpy", "torch", "jax")
+"""Libraries whose tensors a loader may receive."""
+
+
+@dataclass(frozen=True)
+class LogicalTensor:
+    """A logical tensor as the loader receives it: its shape, and the kind of object."""
+
+    shape: tuple[int, ...]
+    like: Any = None  # an array or tensor; None: numpy's float64
+
+    @staticmethod
+    def of(given: Any) -> LogicalTensor:
+        """Read a shape, or an array or tensor of numpy, torch or jax."""
+        if isinstance(given, LogicalTensor):
+            return given
+        if isinstance(given, np.ndarray) or is_a(given, TORCH_TENSOR, JAX_ARRAY):
+            return LogicalTensor(tuple(int(extent) for extent in given.shape), given)
+        return LogicalTensor(shape_of(given))
+
+    @staticmethod
+    def made(shape: tuple[int, ...], like: str, dtype: object) -> LogicalTensor:
+        """Return a numpy, torch or jax tensor of an element type; numpy tensors are float64."""
+        if like == "numpy":
+            return LogicalTensor(shape)
+        name = dtype_of(dtype)
+        if like == "torch":
+            import torch
+
+            return LogicalTensor(shape, torch.empty(0, dtype=getattr(torch, name)))
+        if like == "jax":
+            import jax.numpy as jnp
+
+            return LogicalTensor(shape, jnp.zeros(0, name))
+        raise unknown("the kind of tensors must be known", like, KINDS, "--like")
+
+    @property
+    def kind(self) -> str:
+        """Of which library the loader gets a tensor."""
+        kinds = {"torch": TORCH_TENSOR, "jax": JAX_ARRAY}
+        return next((name for name, each in kinds.items() if is_a(self.like, each)), "numpy")
+
+    @property
+    def dtype(self) -> str | None:
+        """The element type; None for a shape alone."""
+        return None if self.like is None else dtype_of(self.like.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that the loader gets."""
+        return 8 if self.dtype is None else itemsize(self.dtype)
+
+    def filled(self, values: Floats) -> Any:
+        """Return these values as the loader is to get them."""
+        few = np.array(values, dtype=np.float64)
+        if self.kind == "torch":
+            import torch
+
+            return torch.from_numpy(few).to(self.like.dtype).expand(self.shape).contiguous()
+        if self.kind == "jax":
+            import jax.numpy as jnp
+
+            return jnp.broadcast_to(jnp.asarray(few, self.like.dtype), self.shape)
+        dtype = np.float64 if self.like is None else self.like.dtype
+        return np.broadcast_to(few.astype(dtype), self.shape).copy()
+
+
+def read_logical(logical: object) -> dict[str, LogicalTensor]:
+    """Return the logical tensors that something stands for; InputError for what stands for none."""
+    if not isinstance(logical, Mapping) or not logical:
+        raise InputError(
+            "the logical tensors must be given by name",
+            argument="logical",
+            got=in_a_line(logical),
+            expected='shapes, arrays or tensors, as {"q": (32, 16), "k": (8, 16)}',
+        )
+    found = {}
+    for name, given in logical.items():
+        try:
+            found[name] = LogicalTensor.of(given)
+        except InputError as error:
+            raise error.named(f"logical[{name!r}]") from None
+    return found
+
+
+def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
+    """Raise InputError for tensors that are larger than this machine's memory."""
+    bytes_ = sum(math.prod(each.shape) * each.itemsize for each in tensors.values())
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    if bytes_ > memory:
+        raise InputError(
+            "the tensors that a loader gets must fit in this machine's memory",
+            argument="logical",
+            got=f"{bytes_ / 2**30:,.0f} GiB, of {memory / 2**30:,.0f} GiB",
+            expected="fewer tensors, tensors of torch in bfloat16, or small sizes and "
+            "sw.learn_sizes",
+        )
+
+
+def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
+    """Return the type in which numbers must be exact: what was asked for, else that of the
+    tensors, float32 for shapes alone; InputError if they differ."""
+    if asked is not None:
+        return dtype_of(asked)
+    found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})
+    if len(found) > 1:
+        raise InputError(
+            "tensors of several element types need the one that the loader stores",
+            argument="dtype",
+            got=", ".join(found),
+            expected=f"dtype={found[0]!r}, the narrowest on their way",
+        )
+    return found[0] if found else "float32"
