@@ -5,9 +5,9 @@ The reshards of the corpus that jax takes on 8 devices, then the first aligned r
 it is. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own reshard
 is predicted from its HLO for host devices, and compared with that for the topology. Copies are all
 passes over memory but collectives and kernels (`codegen/compile/hlo_copies.py`); the result leaves
-the program. Left out are kernels for which XLA packs slots, since HLO does not say how often the
-loops turn that do, and those that send nothing, of which the model counts what the kernel copies
-alone. The table is written to `xla_copies.md`.
+the program. Kernels whose slots XLA packs are left out, since HLO does not state the trip counts of
+the packing loops. So are kernels that send nothing, which the model prices without a copy of their
+result. The table is written to `xla_copies.md`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shardwright.ir.plan import Plan
 TOPOLOGY, DEVICES = "v5e:2x4", 8
 COUNT = 130
 SEEN = 114
-"""Seeds below it were looked at while the rules were made."""
+"""Seeds below this one were looked at while the rules were made."""
 NEAR = 0.1
 MODULES = {"jax_xla": "plain JAX", "pallas_tpu": "Pallas"}
 RESULT = Path(__file__).parent / "xla_copies.md"

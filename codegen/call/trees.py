@@ -19,11 +19,10 @@ from shardwright.ir.foreign import (
 from shardwright.ir.rules import listed
 
 _TREES = (("jax.tree_util", JAX_ARRAY), ("torch.utils._pytree", DTENSOR))
-"""The modules that take trees apart, each with what it does so for."""
-
+"""Modules that flatten trees, each with the type of its leaves."""
 
 _KEYS = ("key", "idx", "name")
-"""What a step of a path has of a dict, a list, or a class with fields."""
+"""Attributes of path entries: the key of a dict, the index of a list, the name of a field."""
 
 
 class Leaf(NamedTuple):
@@ -47,7 +46,7 @@ class Tree(NamedTuple):
 
 
 def tree_of(x: Any) -> Tree | None:
-    """Return a tree that has arrays of JAX or DTensors, None for what is none."""
+    """Return a tree with JAX arrays or DTensors below its root, or None for anything else."""
     for name, kind in _TREES:
         module = sys.modules.get(name)
         if module is not None:
@@ -72,7 +71,8 @@ def moved(
     single: Callable[[Leaf], Any],
     exchanged: Callable[[list[Leaf]], list[Any]],
 ) -> list[Any]:
-    """Return leaves moved: in one exchange those that `moves` takes, if these are several."""
+    """Return the moved leaves. Those for which `moves` is true go in one exchange if there are
+    several; `single` moves each of the others."""
     together = [number for number, leaf in enumerate(leaves) if moves(leaf)]
     if len(together) < 2:
         together = []
@@ -105,7 +105,7 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
     extra = [_name(path) for path in by_path if path not in used]
     if lacking or extra:
         raise InputError(
-            f"a tree has a {argument} for each of its leaves",
+            f"a tree must have a {argument} for each of its leaves",
             argument=argument,
             got=f"none for {listed(lacking)}" if lacking else f"one for {listed(extra)}, not in x",
             expected="the same keys as x, or one for all",
@@ -114,7 +114,7 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
 
 
 def _is_place(given: Any) -> bool:
-    """Return whether something is where a leaf goes, and no tree of that."""
+    """Return whether this is the target of one leaf, not a tree of targets."""
     if is_a(given, JAX_SHARDING, PARTITION_SPEC, PLACEMENT):
         return True
     if not isinstance(given, list | tuple) or not given:
@@ -123,7 +123,7 @@ def _is_place(given: Any) -> bool:
 
 
 def _name(path: Any) -> str:
-    """Return the keys on the way to a leaf, joined by points."""
+    """Return the keys from the root to a leaf, joined by dots."""
     return ".".join(
         str(next(said for each in _KEYS if (said := getattr(key, each, None)) is not None))
         for key in path

@@ -20,8 +20,9 @@ def axes_text(names: Sequence[str]) -> str:
 def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tuple[str, list[str]]:
     """Return an all-gather of shards, joined along a dimension.
 
-    With `check_vma` jax is told that all devices have the same then, and holds their gradient to be
-    whole on each of them. Without it each has a term of the gradient: it must add these up.
+    Under `check_vma` (`checked`) the result is declared equal on all devices, and JAX takes each
+    device's gradient as the whole gradient. Otherwise each device has one term of the gradient, and
+    JAX must add these up.
     """
     ends = ['to="invarying"'] if checked else []
     return "lax.all_gather", [given, axes_text(axes), f"axis={dim}", "tiled=True", *ends]
@@ -37,8 +38,8 @@ def change_call(
 ) -> tuple[str, list[str]]:
     """Return the function that makes a change, and its arguments.
 
-    `extents` are those of what comes out; `pairs` names the constant with who sends to whom;
-    `checked` says whether it stands under `check_vma`.
+    `extents` are those of the result; `pairs` names the constant with the (sender, receiver) pairs;
+    `checked` says whether the call stands under `check_vma`.
     """
     axes = axes_text(change.axes)
     match change.kind:

@@ -20,8 +20,8 @@ from shardwright.ir.exchange import Exchange
 class Groups:
     """An all-to-all among groups of `members`, ranks as `groups` has them; `wire` as in Rounds.
 
-    `cuts`: how many boxes a device cuts, since some members may get the same; `pieces`: how many it
-    puts in a row, since boxes that follow one another in a shard are one.
+    `cuts`: the number of different boxes that a device cuts; `pieces`: the number of pieces that it
+    concatenates, where boxes that are adjacent in a shard form one piece.
     """
 
     members: int
@@ -57,8 +57,9 @@ def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
 
 
 def _cuts(boxes: Boxes, devices: int) -> tuple[int, int]:
-    """Return how many boxes of a device start at other places, on any device, and how many pieces
-    they are, since XLA cuts at once what follows in the first dimension, on all devices alike."""
+    """Return the numbers of different boxes and of pieces. Boxes differ if they start at different
+    places on some device. XLA cuts boxes as one piece if each starts where the previous one ends in
+    the first dimension, at the same places on all devices."""
     order = np.lexsort((*boxes.write.T[::-1], boxes.receiver))
     groups = boxes.sender[order].reshape(devices, -1)
     place = (groups == np.arange(devices)[:, None]).argmax(axis=1)

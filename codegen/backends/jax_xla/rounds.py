@@ -72,8 +72,8 @@ class Rounds:
 
 
 class WindowRound(NamedTuple):
-    """The elements of a round's window; who sends to others, and to whom; and whether no round
-    before it cut the same window out of the source shard."""
+    """The elements of a round's window; the (sender, receiver) pairs of different devices; whether
+    the round cuts a window of the source shard that no earlier round cuts."""
 
     elements: int
     pairs: list[list[int]]

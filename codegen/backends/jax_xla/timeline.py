@@ -50,8 +50,8 @@ from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
 PADDED = 4
-"""So many pieces at most a TPU puts in a row as a maximum of padded ones, which takes a pass after
-the one that cuts them; more are cut and put there at once (jax 0.10.2, libtpu 0.0.42)."""
+"""The most pieces that a TPU concatenates as the maximum of padded pieces, in a pass after the one
+that cuts them; it cuts and concatenates more pieces in one pass (jax 0.10.2, libtpu 0.0.42)."""
 WORD = 4
 """Least bytes that a processor moves per element."""
 

@@ -26,7 +26,7 @@ from shardwright.ir.exchange import Exchange
 Form = Direct | Windows | Slots | Routed
 
 STAGED = "the result from the staging area"
-"""What a kernel copies itself when all has come."""
+"""A copy that the kernel itself makes, after everything has arrived."""
 CHUNK_SECONDS = 1e-8
 """Fixed cost of a chunk: its DMAs take some 100 ns to start, mostly hidden behind others in flight.
 Source: an estimate; nothing here has been timed on a TPU."""

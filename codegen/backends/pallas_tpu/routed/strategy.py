@@ -44,7 +44,7 @@ CHUNK = 1 << 18
 """Bytes that a chunk of a move has at least: a link carries them in six microseconds, of which a
 message takes one to get there."""
 WORD = 4
-"""Bytes of elements that XLA packs as what they are: of smaller floats it makes integers first."""
+"""Floats of at least this many bytes are packed as floats, smaller ones as integers."""
 MOST_STEPS = 64
 """Most chunks of moves if moves are cut: each needs its own semaphores."""
 
@@ -186,9 +186,9 @@ class Routed:
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic: every hop reads and writes a slot on every device. XLA is
-        assumed to read and write windows and slots once; without packing, devices copy the data
-        they keep."""
+        """Return the form's traffic: every hop reads and writes a slot on every device. To
+        pack, XLA pads shards, views small floats as integers, and fills and empties every slot;
+        without packing, devices copy the data they keep."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())
@@ -218,7 +218,7 @@ class Routed:
         read = window if self.spreads else slot
         if self.spreads and self.slot.dense:
             read += slot + held  # rows of a shard are put in their places again for every tile
-        # A window is chosen, then put in its place: at once if it is whole tiles of memory there.
+        # XLA selects a window and then writes it, in one pass if it consists of whole memory tiles.
         put = 2 if self.window[-2:] == self.target_reach[-2:] and len(self.window) > 2 else 4
         unpacked = self.incoming * (read + put * window) * target.mesh.size
         return replace(
