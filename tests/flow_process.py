@@ -112,18 +112,29 @@ def of_faults() -> dict[str, str]:
 
 def of_outside() -> dict[str, str]:
     """The gradient that jax makes of a module with a loop, which gathers; the same where the gather
-    says that all devices have the same, which jax believes without `check_vma` too."""
+    says that all devices have the same, which jax believes without `check_vma` too. That of a
+    softmax along a split dimension, whose maximum has none."""
+
+    def softmax(w: Any, x: Any) -> Any:
+        return jax.nn.softmax(x @ w) ** 2 + jax.nn.logsumexp(x @ w, axis=1, keepdims=True)
 
     def fn(w: Any, x: Any) -> Any:
         return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, length=2)[0]
 
-    avals = models.shaped(8, 8), models.shaped(8, 8)
-    sides = {"mesh": sw.Mesh({"d": 2}), "in_shardings": ('[{"d"}, {}]',) * 2}
-    program = sw.partition(fn, *avals, mode="cheapest", **sides)
-    given = gradient_of, fn, avals, program, models.jax_mesh(d=2)
+    avals, mesh = (models.shaped(8, 8), models.shaped(8, 8)), models.jax_mesh(d=2)
+    sides = {"mesh": sw.Mesh({"d": 2}), "mode": "cheapest"}
+    split = {"in_shardings": ('[{}, {"d"}]', "[{}, {}]"), "out_shardings": '[{}, {"d"}]'}
+    along = sw.partition(softmax, *avals, **sides, **split)
+    assert "lax.pmax(" in sw.emit(along).module
+    program = sw.partition(fn, *avals, **sides, in_shardings=('[{"d"}, {}]',) * 2)
+    given = gradient_of, fn, avals, program, mesh
     plant = emitted.once(r"(lax\.all_gather\([^()]*tiled=True)", r'\1, to="invarying"')
-    return {"as it is": emitted.fault_of_gradient(*given)} | {
-        "held to be whole": emitted.fault_of_gradient(*given, plant)
+    return {
+        "along a split dimension": emitted.fault_of_gradient(
+            gradient_of, softmax, avals, along, mesh
+        ),
+        "as it is": emitted.fault_of_gradient(*given),
+        "held to be whole": emitted.fault_of_gradient(*given, plant),
     }
 
 

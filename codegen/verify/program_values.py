@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -75,6 +75,47 @@ def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> st
         if said:
             return f"result {number}: {said}"
     return ""
+
+
+def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str | None:
+    """Return the first wrong gradient that jax takes of a program, "", or None where there is none
+    to compare: the function takes gradients itself, or jax cannot take one of it or the program."""
+    leaves = jax.tree.leaves(avals)
+    varied = [number for number, each in enumerate(leaves) if is_inexact(each.dtype)]
+    if not varied:
+        return None
+    if "transpose(" in jax.make_jaxpr(fn)(*avals).pretty_print(name_stack=True):
+        return None
+    try:
+        for each in (fn, program):
+            jax.eval_shape(gradient_of(each, varied), *avals)
+    except Exception:  # what jax cannot differentiate ends in many kinds of errors
+        return None
+    said = fault(jax.jit(gradient_of(fn, varied)), avals, jax.jit(gradient_of(program, varied)))
+    return said and f"gradient: {said}"
+
+
+def gradient_of(fn: Callable[..., Any], varied: Sequence[int]) -> Callable[..., Any]:
+    """Return a function of the same arguments that gives the gradients, by the leaves that are
+    `varied`, of a number that depends on every float of the results."""
+
+    def number(inexact: list[Any], given: Any) -> Any:
+        leaves, tree = jax.tree.flatten(given)
+        for place, each in zip(varied, inexact, strict=True):
+            leaves[place] = each
+        results = jax.tree.leaves(fn(*jax.tree.unflatten(tree, leaves)))
+        floats = [each for each in results if is_inexact(each.dtype)]
+        return sum((jnp.tanh(_real(each)).sum() for each in floats), start=0.0)
+
+    def gradients(*given: Any) -> Any:
+        leaves = jax.tree.leaves(given)
+        return jax.grad(number)([leaves[place] for place in varied], given)
+
+    return gradients
+
+
+def _real(x: Any) -> Any:
+    return x.real + x.imag if jnp.issubdtype(x.dtype, jnp.complexfloating) else x
 
 
 def _largest(exact: Any) -> float:

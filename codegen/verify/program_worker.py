@@ -16,7 +16,7 @@ import numpy as np
 from shardwright.codegen.emit.program import given_of
 from shardwright.codegen.spec.program import describe_program
 from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.program_values import fault, received
+from shardwright.codegen.verify.program_values import fault, gradient_fault, received
 from shardwright.ir.errors import InputError
 
 
@@ -51,6 +51,10 @@ def main() -> None:
             options["template"] = jax.eval_shape(given.function, *given.avals)
         program = module.program(mesh, **options)
         detail, checks = fault(given.function, given.avals, program), ["values"]
+        slope = None if detail else gradient_fault(given.function, given.avals, program)
+        if slope is not None:
+            checks.append("gradients")
+            detail = slope
         unknown = "lax.while_loop" in text  # its iteration count is unknown
         if not detail and not unknown and not has_kernels:
             read = received(given.avals, program, given.mesh.size)

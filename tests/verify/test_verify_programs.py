@@ -34,6 +34,20 @@ def arguments():
 inputs = ('[{}, {"t"}, {}]', '[{"d"}, {}]', '[{"d"}]', '[{"d"}]')
 """
 SUMMED = replaced(MODULE, ('@ p["w2"]\n', '@ p["w2"] + jnp.tanh(x).sum(0)\n'))
+LOOP = """\
+import jax, jax.numpy as jnp
+
+
+def step(w, x):
+    return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, length=2)[0]
+
+
+def arguments():
+    return jax.ShapeDtypeStruct((8, 8), jnp.float32), jax.ShapeDtypeStruct((8, 8), jnp.float32)
+
+
+inputs = '[{"d"}, {}]', '[{"d"}, {}]'
+"""
 SEEN = ("a dropped sum",)
 """Planted in every run: seen by values, by bytes, by what replicas hold."""
 FAULTS = {
@@ -94,4 +108,16 @@ def test_planted_faults_are_found(name: str, home: Path) -> None:
     done = run("verify")
     assert done.code == 1
     assert said in " ".join(done.out.split())
+    forgotten()
+
+
+def test_a_wrong_gradient_is_found_where_values_are_right(home: Path) -> None:
+    """Without jax's own checks, a gather held to be whole gets the gradient of one device alone."""
+    written(home, LOOP, TABLE.replace("1KiB", "1MiB"))
+    assert run("emit").code == 0
+    module = home / "generated/mlp/jax_spmd.py"
+    module.write_text(replaced(module.read_text(), ("tiled=True)", 'tiled=True, to="invarying")')))
+    done = run("verify")
+    assert done.code == 1
+    assert "gradient: result 0: device 0: off by" in " ".join(done.out.split())
     forgotten()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -37,10 +36,10 @@ from shardwright.codegen.backends.jax_spmd.literals import (
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing, ProgramRings
+from shardwright.codegen.backends.jax_spmd.stopped import Uses, stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, fitted
 from shardwright.codegen.partition.local.communications import Communication, notation
-from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
@@ -84,6 +83,7 @@ class Writer:
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # rows of other shards fetched in this body
     joined: set[int] = field(default_factory=set)
+    stopped: set[int] = field(default_factory=set)  # through which no gradient goes
     rings: ProgramRings = field(default_factory=ProgramRings)
 
     def read(self, local: int) -> str:
@@ -108,7 +108,8 @@ class Writer:
     def body(self, body: LocalBody, indent: int) -> list[str]:
         """Return the lines of the steps of a body."""
         lines: list[str] = []
-        uses, outside, self.made = _uses(body), self.made, {}
+        uses, outside, self.made = uses_of(body), self.made, {}
+        self.stopped |= stopped(self.program, body, uses)
         at: Line | None = None
         for step in body.steps:
             if isinstance(step, Compute) and self._implied(step, uses):
@@ -254,7 +255,7 @@ class Writer:
     def _branches(self, step: Compute) -> Sequence[int]:
         return step.operands[1:] if step.op.kind == "select_n" else step.operands
 
-    def _implied(self, step: Compute, uses: dict[int, list[Step | None]]) -> bool:
+    def _implied(self, step: Compute, uses: Uses) -> bool:
         """Record a constant, or a broadcast implied by its uses, and return whether it is one."""
         kind, (result, *_) = step.op.kind, step.results
         if kind == "constant" and "value" in dict(step.op.params):
@@ -289,7 +290,7 @@ class Writer:
             self.joined.add(result)
         return True
 
-    def _is_view(self, step: Compute, uses: dict[int, list[Step | None]]) -> bool:
+    def _is_view(self, step: Compute, uses: Uses) -> bool:
         """Record an expression that may replace the uses of its result, and return whether it is
         one."""
         (result,) = step.results
@@ -334,6 +335,8 @@ class Writer:
         # layouts, and reject them.
         if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
             given = f"lax.optimization_barrier({given})"
+        if source.operator in ("max", "min") and step.result in self.stopped:
+            given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
         if 0 in shape:  # nothing to send, which collectives do not accept
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
@@ -380,14 +383,3 @@ def _line(step: Step) -> Line | None:
         case MoveValue():
             return step.line
     return None
-
-
-def _uses(body: LocalBody) -> dict[int, list[Step | None]]:
-    """Return the users of each local value of a body; None stands for its results."""
-    found: dict[int, list[Step | None]] = defaultdict(list)
-    for step in body.steps:
-        for local in taken(step):
-            found[local].append(step)
-    for result in body.results:
-        found[result].append(None)
-    return found
