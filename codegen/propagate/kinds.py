@@ -7,15 +7,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-ELEMENTWISE = _words(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp clz complex conj convert_element_type copy cos cosh digamma div eq eq_to erf
-    erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le
-    le_to lgamma log log1p logistic lt lt_to max min mul name ne neg nextafter not or polygamma
-    population_count pow real reduce_precision regularized_incomplete_beta rem round rsqrt
-    select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
-    stop_gradient sub tan tanh xor zeta"""
-)
 PASSED = _words("transpose reshape squeeze constrain dynamic_slice dynamic_update_slice")
 REDUCTIONS = _words(
     """argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.propagate.applied import apply_constraints
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
 from shardwright.codegen.propagate.graph import Graph, Node, ShardingCopy
 from shardwright.codegen.propagate.groups import with_agreed_groups
-from shardwright.codegen.propagate.kinds import ELEMENTWISE
 from shardwright.codegen.propagate.order import Level, directions, sweep
 from shardwright.codegen.propagate.parts import minus, ref_of
 from shardwright.codegen.propagate.program_graph import graph_of

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from shardwright.codegen.propagate.build import Builder, Shape, aligned
 from shardwright.codegen.propagate.collectives import COLLECTIVES, collective_rule
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.kinds import (
     CONSTANT,
     CONTROL,
     CUMULATIVE,
-    ELEMENTWISE,
     MATRICES,
     REDUCTIONS,
     SCATTERS,

@@ -7,10 +7,11 @@ import re
 from places import ROOT
 
 from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
-from shardwright.codegen.backends.jax_spmd.expressions import FUNCTIONS, INFIX, TABLE
+from shardwright.codegen.backends.jax_spmd.expressions import TABLE
 from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
 from shardwright.codegen.backends.jax_spmd.ops import HOST
 from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
+from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
 
 
 def test_every_op_is_listed() -> None:

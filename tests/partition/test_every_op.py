@@ -11,8 +11,8 @@ from programs import findings
 from sweeps import kept
 
 import shardwright as sw
-from shardwright.codegen.backends.jax_spmd.expressions import FUNCTIONS, INFIX
 from shardwright.codegen.backends.jax_spmd.ops import TABLES
+from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
 
 MODES = ("as_shardy", "cheapest")
 

@@ -17,6 +17,7 @@ from shardwright.codegen.backends.jax_spmd.literals import (
 )
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.propagate.elementwise import INFIX
 from shardwright.ir.program import Op
 
 Shape = tuple[int, ...]
@@ -53,21 +54,6 @@ class OpText:
         return dict(self.op.params).get(name)
 
 
-INFIX = {
-    "add": "+",
-    "add_any": "+",
-    "sub": "-",
-    "mul": "*",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "gt": ">",
-    "le": "<=",
-    "ge": ">=",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-}
 WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 """Ops that take a Python number as an operand."""
 
@@ -79,31 +65,6 @@ NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
 
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
 """Imports of ops besides `jax`, `jnp` and `lax`."""
-
-FUNCTIONS = {
-    **{name: f"jnp.{name}" for name in ("exp", "log", "sin", "cos", "tan", "tanh", "sqrt", "sign")},
-    **{name: f"jnp.{name}" for name in ("log1p", "expm1", "floor", "ceil", "real", "imag")},
-    "abs": "jnp.abs",
-    "max": "jnp.maximum",
-    "min": "jnp.minimum",
-    "conj": "jnp.conj",
-    "is_finite": "jnp.isfinite",
-    "clamp": "lax.clamp",
-    **{name: f"lax.{name}_p.bind" for name in ("eq_to", "le_to", "lt_to")},
-    "copy": "jnp.copy",
-    "stop_gradient": "lax.stop_gradient",
-    **{
-        name: f"lax.{name}"
-        for name in (
-            *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e"),
-            *("bessel_i1e", "cbrt", "clz", "complex", "cosh", "digamma", "erf", "erf_inv", "erfc"),
-            *("exp2", "igamma", "igammac", "lgamma", "logistic", "nextafter", "population_count"),
-            *("polygamma", "pow", "rem", "rsqrt", "shift_left", "shift_right_arithmetic"),
-            *("shift_right_logical", "sinh", "square", "zeta"),
-        )
-    },
-    "regularized_incomplete_beta": "lax.betainc",
-}
 
 
 def _call(name: str, text: OpText, *more: str) -> Expression:

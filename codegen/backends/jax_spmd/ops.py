@@ -6,8 +6,6 @@ from shardwright.codegen.backends.jax_spmd.callbacks import pure_callback
 from shardwright.codegen.backends.jax_spmd.collectives import OWN
 from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
 from shardwright.codegen.backends.jax_spmd.expressions import (
-    FUNCTIONS,
-    INFIX,
     TABLE,
     Expression,
     OpText,
@@ -16,6 +14,7 @@ from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS
 from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
 from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
+from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 

@@ -27,7 +27,7 @@ from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.squares import Squares
 from shardwright.codegen.partition.local.steps import LocalProgram
-from shardwright.codegen.propagate.kinds import ELEMENTWISE
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
