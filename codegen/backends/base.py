@@ -76,8 +76,8 @@ class Backend(Protocol):
     which XLA compiles for any platform. `compiler`: None without one for this kind. `support`: the
     support modules of its modules, `matmul_support` the further ones of matmuls, `model_support`
     those of models; `model_host`: the class that these call, "" without modules of models.
-    `features`: those available for its modules. `gradient_on_request`: whether derivatives are
-    optional in a bundle. `grouping`: its part of a group's module.
+    `gradient_on_request`: whether derivatives are optional in a bundle. `grouping`: its part of a
+    group's module.
     """
 
     name: str
@@ -96,7 +96,6 @@ class Backend(Protocol):
     matmul_support: tuple[str, ...] = ()
     model_support: tuple[str, ...] = ()
     model_host: str = ""
-    features: tuple[str, ...] = ()
     gradient_on_request: bool = False
 
     def refuse(self, plan: Plan) -> None:

@@ -24,18 +24,24 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Duties:
     """Default uses of a backend: whether reshards and matmuls get a module of it by default;
-    whether models do; and whether programs may request its kernels."""
+    whether models do; and whether programs may request its kernels. `features`: those available
+    for its modules of reshards."""
 
     reshards: bool = False
     multiplies: bool = False
     models: bool = False
     overlaps: bool = False
+    features: tuple[str, ...] = ()
 
 
 DUTIES = {
-    "pallas_tpu": Duties(reshards=True, overlaps=True),
-    "triton_gpu": Duties(reshards=True, models=True),
-    "jax_xla": Duties(multiplies=True, models=True),
+    "pallas_tpu": Duties(reshards=True, overlaps=True, features=("gradient", "start", "vmap")),
+    "triton_gpu": Duties(
+        reshards=True,
+        models=True,
+        features=("async", "check_exchange", "dtensor", "gradient", "remembered", "symmetric"),
+    ),
+    "jax_xla": Duties(multiplies=True, models=True, features=("gradient", "vmap")),
 }
 NAMES = tuple(DUTIES)
 DEFAULT_BACKENDS = tuple(name for name, duties in DUTIES.items() if duties.reshards)

@@ -29,7 +29,12 @@ from shardwright.codegen.spec.description import (
     read_topology,
     split_backends,
 )
-from shardwright.codegen.spec.features import FEATURES, read_features
+from shardwright.codegen.spec.features import (
+    FEATURES,
+    check_features,
+    check_matmul_features,
+    read_features,
+)
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import listing
 from shardwright.codegen.spec.matmul import FIELDS as MATMUL_FIELDS
@@ -321,7 +326,9 @@ class Flags(ABC):
                 got=f"no {' and no '.join(missing)}",
             )
         try:
-            return describe({"name": name or "", **self.fields})
+            described = describe({"name": name or "", **self.fields})
+            check_features(self._features(), described.backends)
+            return described
         except InputError as error:
             raise error.named(flag(error.argument or "name")) from None
 
@@ -334,6 +341,9 @@ class Flags(ABC):
             if key in self.fields:
                 changes[key] = self._read(key, read)
         asked = self._features()
+        if self._meant(description.name):
+            backends = changes.get("backends", description.backends)
+            self._located_flag("features", lambda: check_features(asked, backends))
         changes |= {"gradient": True} if "gradient" in asked else {}
         changes["features"] = tuple(sorted({*description.features, *asked} - {"gradient"}))
         return replace(description, **changes)
@@ -343,10 +353,13 @@ class Flags(ABC):
         return found
 
     def _overridden_matmul(self, description: MatmulDescription) -> MatmulDescription:
-        """Return a matmul changed by flags. A flag that no matmul takes is an error if the matmul
-        was selected by name, and is ignored otherwise."""
+        """Return a matmul changed by flags. A flag that no matmul takes is an error if it is meant
+        for this matmul, and is ignored otherwise."""
+        meant, asked = self._meant(description.name), self._features()
+        if meant:
+            self._located_flag("features", lambda: check_matmul_features(asked))
         for key in ("strategy", "memory_limit"):
-            if key in self.fields and description.name in self.names:
+            if key in self.fields and meant:
                 raise InputError(
                     "a matmul does not take this key",
                     argument=flag(key),
@@ -359,7 +372,7 @@ class Flags(ABC):
             changes["backends"] = split_backends(self.fields["backends"])
         if "topology" in self.fields:
             changes["topology"] = self._read("topology", read_topology)
-        changes |= {"gradient": True} if "gradient" in self._features() else {}
+        changes |= {"gradient": True} if "gradient" in asked else {}
         return replace(description, **changes)
 
     def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
@@ -395,8 +408,8 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _check_named(self, name: str, what: str, *taken: str) -> None:
-        """Raise InputError for flags that an operation does not take, if it is selected by name."""
-        if name in self.names:
+        """Raise InputError for flags that an operation does not take, if they are meant for it."""
+        if self._meant(name):
             self.check_keys(name, what, *taken)
 
     def check_keys(self, name: str, what: str, *taken: str) -> None:
@@ -410,9 +423,17 @@ class Flags(ABC):
                     expected=f"no {flag(key)}",
                 )
 
+    def _meant(self, name: str) -> bool:
+        """Return whether flags are meant for this operation: it is selected by name, or alone."""
+        return name in self.names or len(self.config.operations) == 1
+
     def _read(self, key: str, read: Callable[[object], Any]) -> Any:
+        return self._located_flag(key, lambda: read(self.fields[key]))
+
+    def _located_flag(self, key: str, do: Callable[[], Any]) -> Any:
+        """Call a function; an InputError of it names the flag of `key`."""
         try:
-            return read(self.fields[key])
+            return do()
         except InputError as error:
             raise error.named(flag(key)) from None
 

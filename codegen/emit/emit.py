@@ -36,7 +36,12 @@ from shardwright.codegen.spec.description import (
     kept_features,
     read_id,
 )
-from shardwright.codegen.spec.features import feature_lines, read_features
+from shardwright.codegen.spec.features import (
+    check_features,
+    check_matmul_features,
+    feature_lines,
+    read_features,
+)
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
@@ -121,7 +126,7 @@ class Bundle(Drawn):
         return tuple(
             line
             for name in self.backends
-            for line in feature_lines(name, registry.backend(name).features, asked)
+            for line in feature_lines(name, registry.DUTIES[name].features, asked)
         )
 
     def _pictures(self) -> dict[str, str]:
@@ -252,6 +257,7 @@ def emit(
         return emit_relayout(what, registry.NAMES if backends is None else backends)
     if isinstance(what, Matmul | MatmulPlan):
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
+        check_matmul_features(asked)
         return emit_matmul(
             what,
             MULTIPLYING if backends is None else backends,
@@ -263,9 +269,11 @@ def emit(
         )
     if loop is not None:
         raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
+    backends = checked(DEFAULT_BACKENDS if backends is None else backends)
+    check_features(asked, backends)
     return _emitted_reshard(
         what,
-        DEFAULT_BACKENDS if backends is None else backends,
+        backends,
         strategy,
         topology,
         memory_limit,

@@ -19,6 +19,11 @@ from shardwright.codegen.spec.collective import SHARED as SHARED_BY_COLLECTIVES
 from shardwright.codegen.spec.collective import describe_collective
 from shardwright.codegen.spec.collective_ids import allocated
 from shardwright.codegen.spec.description import SHARED, Description, describe, read_id, read_mesh
+from shardwright.codegen.spec.features import (
+    check_features,
+    check_matmul_features,
+    read_features,
+)
 from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices, group_name
 from shardwright.codegen.spec.include import ConfigFile, config_files
 from shardwright.codegen.spec.matmul import SHARED as SHARED_BY_MATMULS
@@ -340,7 +345,13 @@ def _described(
 ) -> AnOperation:
     try:
         keys = (key for key in ("mesh", "target_mesh") if key in given)
-        return read(given | {key: _mesh(key, given[key], meshes) for key in keys})
+        described = read(given | {key: _mesh(key, given[key], meshes) for key in keys})
+        own = read_features(origin.tables[0].values.get("features", ()))
+        if isinstance(described, Description):
+            check_features(own, described.backends)
+        elif isinstance(described, MatmulDescription):
+            check_matmul_features(own)
+        return described
     except InputError as error:
         raise origin.located(error) from None
 

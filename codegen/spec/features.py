@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardwright.codegen.backends.registry import DUTIES
 from shardwright.ir.errors import InputError, one_of, unknown
 
 FEATURES = {
@@ -17,6 +18,9 @@ FEATURES = {
     "vmap": "`reshard` of JAX modules under `jax.vmap`: one exchange after another",
 }
 """Every feature, with a description."""
+
+OF_MATMULS = ("gradient",)
+"""The features of matmuls."""
 
 
 def read_features(value: object) -> tuple[str, ...]:
@@ -34,6 +38,33 @@ def read_features(value: object) -> tuple[str, ...]:
         if name not in FEATURES:
             raise unknown("no such feature", name, FEATURES, "features", one_of(FEATURES))
     return tuple(found)
+
+
+def check_features(names: Iterable[str], backends: Iterable[str]) -> None:
+    """Raise InputError for a feature that no module of a reshard by these backends can have."""
+    chosen = [each for each in backends if each in DUTIES]
+    known = sorted({name for each in chosen for name in DUTIES[each].features})
+    for name in names:
+        if chosen and name not in known:
+            owners = [each for each, duties in DUTIES.items() if name in duties.features]
+            raise InputError(
+                f"modules of {' and '.join(chosen)} cannot have {name}",
+                argument="features",
+                got=name,
+                expected=f"{one_of(known)}; or the backend {' or '.join(owners)}",
+            )
+
+
+def check_matmul_features(names: Iterable[str]) -> None:
+    """Raise InputError for a feature that no matmul can have."""
+    for name in names:
+        if name not in OF_MATMULS:
+            raise InputError(
+                f"modules of matmuls cannot have {name}",
+                argument="features",
+                got=name,
+                expected=one_of(OF_MATMULS),
+            )
 
 
 def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:

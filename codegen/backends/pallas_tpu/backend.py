@@ -116,7 +116,6 @@ class PallasTpu(Backend):
         "xla_rounds",
         "xla_steps",
     )
-    features = ("gradient", "start", "vmap")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

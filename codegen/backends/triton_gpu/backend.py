@@ -120,7 +120,6 @@ class TritonGpu(Backend):
         "torch_state",
         "triton_boxes",
     )
-    features = ("async", "check_exchange", "dtensor", "gradient", "remembered", "symmetric")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

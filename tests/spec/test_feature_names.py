@@ -1,0 +1,64 @@
+"""Features: which backend can have which, and where a feature that no module can have is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import run
+
+import shardwright as sw
+from shardwright.codegen.backends.registry import DUTIES
+from shardwright.codegen.spec.features import FEATURES
+from shardwright.ir.errors import InputError
+
+RESHARD = sw.Reshard((6, 6), "float32", "P('x')", "P(None, 'x')", mesh="x=2")
+TABLE = """\
+out = "made"
+[defaults]
+features = ["async"]
+[[reshard]]
+name = "columns"
+mesh = "x=2"
+shape = [6, 6]
+dtype = "f32"
+source = "P('x')"
+target = "P(None, 'x')"
+backends = ["jax_xla"]
+"""
+
+
+def test_every_feature_has_a_backend() -> None:
+    offered = {name for duties in DUTIES.values() for name in duties.features}
+    assert offered == {*FEATURES}
+
+
+def test_defaults_are_for_the_backends_that_have_them(tmp_path: Path) -> None:
+    """One line of [defaults] serves tables of different backends; a flag for all tables too."""
+    (tmp_path / "shardwright.toml").write_text(TABLE)
+    assert run("emit", tmp_path / "shardwright.toml").code == 0
+    two = TABLE + TABLE[TABLE.index("[[") :].replace("columns", "rows").replace(
+        "jax_xla", "triton_gpu"
+    )
+    (tmp_path / "shardwright.toml").write_text(two)
+    assert run("plan", tmp_path / "shardwright.toml", "rows", "--feature", "symmetric").code == 0
+
+
+def test_a_feature_that_no_module_can_have() -> None:
+    with pytest.raises(InputError) as raised:
+        sw.emit(RESHARD, backends=("pallas_tpu",), features=["async", "vmap"])
+    assert str(raised.value) == (
+        "features: modules of pallas_tpu cannot have async\n"
+        "got: async\n"
+        "expected: one of gradient, start, vmap; or the backend triton_gpu"
+    )
+
+
+def test_a_feature_that_no_matmul_can_have() -> None:
+    lhs, rhs = ((8, 16), '[{"x"}, {}]'), ((16, 8), '[{"x"}, {}]')
+    matmul = sw.Matmul("bf16", lhs, rhs, '[{"x"}, {}]', mesh="x=2")
+    with pytest.raises(InputError) as raised:
+        sw.emit(matmul, features=["vmap"])
+    assert str(raised.value) == (
+        "features: modules of matmuls cannot have vmap\ngot: vmap\nexpected: gradient"
+    )
