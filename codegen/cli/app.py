@@ -24,6 +24,7 @@ from shardwright.codegen.cli.plan import PlanCommand
 from shardwright.codegen.cli.progress import be_quiet
 from shardwright.codegen.cli.show import ShowCommand
 from shardwright.codegen.cli.verify import VerifyCommand
+from shardwright.codegen.hardware.chips import unknown_slice
 from shardwright.ir.errors import InputError
 
 # Errors that mean the disk is full; bundles have a message of their own for them.
@@ -48,6 +49,8 @@ def _carry_out(command: Flags | AuditCommand | None, **_: object) -> None:
     if command is None:
         return
     be_quiet(command.quiet)
+    if isinstance(command, Flags) and (odd := unknown_slice(command.topology or "")):
+        print(f"warning: --topology: {odd}", file=sys.stderr)
     try:
         command.run()
     except KeyboardInterrupt:

@@ -1,5 +1,7 @@
 """`shardwright emit`: write the bundles of reshards."""
 
+import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,9 +119,14 @@ class EmitCommand(Flags):
 
         try:
             folders = None if self.described else self.chosen.folders
-            return write_bundles(root, bundles, groups, self._owner(), folders)
+            with warnings.catch_warnings(record=True) as edits:
+                warnings.simplefilter("always")
+                changed = write_bundles(root, bundles, groups, self._owner(), folders)
         except InputError as error:
             raise self._said_of(error) from None
+        for edit in edits:
+            print(f"warning: {edit.message}", file=sys.stderr)
+        return changed
 
     def _owner(self) -> Config | None:
         """Return the config that describes the whole folder: None if flags change or describe the

@@ -8,6 +8,7 @@ import fcntl
 import keyword
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,8 @@ def write_bundles(
     bundles. Raises InputError, with nothing changed, for a folder that cannot be written, has
     foreign contents or whose name is not a package's; for bundles that the folder's config,
     possibly another one, does not describe; for names that differ only in case; and for support
-    modules of another version that other bundles use.
+    modules of another version that other bundles use. A file that was edited by hand since its
+    emission is overwritten: a copy stays beside it, and a warning names both.
     """
     _check_package(Path(os.path.abspath(root)))
     try:
@@ -135,8 +137,13 @@ def _write(
     texts = {root / f / name: text for f, files in folders.items() for name, text in files.items()}
     texts[root / PACKAGE_FILE] = package
     changed = {path: text for path, text in texts.items() if _differs(path, text)}
+    stale = _stale(root, before, after)
+    for path in _edited(root, before, (*changed, *stale)):
+        copy = shutil.copyfile(path, path.with_name(f".{path.name}.edited"))
+        said = f"{path} was edited by hand; the edited file is now {copy.name} beside it"
+        warnings.warn(said, stacklevel=5)
     _replace(changed)
-    removed = tuple(path for path in _stale(root, before, after) if os.path.lexists(path))
+    removed = tuple(path for path in stale if os.path.lexists(path))
     for path in removed:
         path.unlink()
     for name in before.folders().keys() - after.folders().keys():
@@ -253,6 +260,17 @@ def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
         for folder, names in before.folders().items()
         for name in sorted(set(names) - set(now.get(folder, ())))
     )
+
+
+def _edited(root: Path, before: Manifest, paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files of bundles that differ from their emission."""
+    hashes = before.hashes()
+    for path in paths:
+        emitted = hashes.get(path.parent.name, {}).get(path.name)
+        if path.parent == root or emitted is None or not path.is_file():
+            continue
+        if sha256(path.read_bytes().decode(errors="replace")) != emitted:
+            yield path
 
 
 def _differs(path: Path, text: str) -> bool:

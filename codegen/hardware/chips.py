@@ -15,6 +15,7 @@ Sources of the figures:
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from shardwright.ir.errors import InputError, one_of
@@ -101,6 +102,25 @@ def slice_of(sizes: tuple[int, ...]) -> SliceTorus:
         return SliceTorus(sizes, tuple(size == 16 for size in sizes))
     cubes = all(size % 4 == 0 for size in sizes)
     return SliceTorus(sizes, (cubes,) * len(sizes))
+
+
+def unknown_slice(text: str) -> str:
+    """Return a warning if a topology names a slice that Google Cloud does not offer [cloud], "" for
+    any other text. Such a slice is priced as a grid of chips.
+
+    >>> unknown_slice("v5e:2x4"), unknown_slice("v5p:4x8x12"), unknown_slice("torus:3x3")
+    ('', '', '')
+    """
+    generation, _, layout = text.partition(",")[0].partition(":")
+    chip = next((chip for chip in CHIPS if chip.generation == generation), None)
+    sizes = layout.split("x")
+    if chip is None or not all(re.fullmatch("[1-9][0-9]{,2}", size) for size in sizes):
+        return ""  # of other hardware, or an error
+    cubes = len(sizes) == 3 and all(int(size) % 4 == 0 for size in sizes)
+    if cubes or layout in (*chip.layouts, "1x1", "1x1x1"):
+        return ""
+    known = ", ".join(chip.layouts)
+    return f"no {generation} slice is {layout} ({known}): priced as a grid of chips"
 
 
 def _split(topology: str) -> tuple[str, str]:

@@ -121,12 +121,16 @@ class Manifest:
         """Return whether any bundle is a model."""
         return modelled(entry.description for entry in self.entries)
 
-    def folders(self) -> dict[str, tuple[str, ...]]:
-        """Return the files of every folder by name: bundles, groups and support modules."""
+    def hashes(self) -> dict[str, dict[str, str]]:
+        """Return the hash of every file by folder: bundles, groups and support modules."""
         pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
         pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
         pairs += [(SUPPORT, self.support.hashes)] if self.support.hashes else []
-        return {name: tuple(file for file, _ in hashes) for name, hashes in pairs}
+        return {name: dict(hashes) for name, hashes in pairs}
+
+    def folders(self) -> dict[str, tuple[str, ...]]:
+        """Return the files of every folder by name."""
+        return {name: tuple(hashes) for name, hashes in self.hashes().items()}
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the bundles."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -155,9 +156,33 @@ def test_nothing_is_written_that_is_unchanged(tmp_path: Path) -> None:
     before = times(tmp_path)
     assert sw.emit(reshard()).write(tmp_path / "a") == ()
     assert times(tmp_path) == before
-    (tmp_path / "a/plan.json").write_text("edited")
+    (tmp_path / "a/plan.json").unlink()
     assert sw.emit(reshard()).write(tmp_path / "a") == (tmp_path / "a/plan.json",)
     assert check(tmp_path) == ()
+
+
+def test_edits_by_hand_are_kept_beside(tmp_path: Path) -> None:
+    """Of a module that is emitted anew, of one that the bundle loses, and of a support module; what
+    the manifest has, a later emission overwrites without a word."""
+    sw.emit(reshard()).write(tmp_path / "a")
+    for name in ("a/triton_gpu.py", "a/pallas_tpu.py", "_support/torch_launch.py"):
+        (tmp_path / name).write_bytes(b"mine \xff")
+    with pytest.warns(match="edited by hand") as said:
+        sw.emit(reshard(12), backends=("triton_gpu",)).write(tmp_path / "a")
+    assert sorted(str(each.message) for each in said) == [
+        f"{tmp_path}/{folder}/{name} was edited by hand; "
+        f"the edited file is now .{name}.edited beside it"
+        for folder, name in (
+            ("_support", "torch_launch.py"),
+            ("a", "pallas_tpu.py"),
+            ("a", "triton_gpu.py"),
+        )
+    ]
+    assert (tmp_path / "a/.triton_gpu.py.edited").read_bytes() == b"mine \xff"
+    assert check(tmp_path) == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sw.emit(reshard(6)).write(tmp_path / "a")
 
 
 def test_bundles_of_a_root_keep_each_other(tmp_path: Path) -> None:

@@ -47,6 +47,14 @@ def test_which_dimensions_wrap_around(topology: str, torus: SliceTorus) -> None:
     assert torus_of(topology) == torus
 
 
+def test_slices_that_are_not_offered() -> None:
+    assert chips.unknown_slice("v5e:3x3,latency=1e-6") == (
+        "no v5e slice is 3x3 (2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16): priced as a grid of chips"
+    )
+    for known in (*TOPOLOGIES, "v6e:1x1", "v4:4x4x12", "h100:2x8", "torus:3x3", "v5e:0x4", ""):
+        assert chips.unknown_slice(known) == ""
+
+
 def test_only_v5e_is_limited_to_power_of_two_offsets() -> None:
     assert [chip.generation for chip in CHIPS if chip.power_of_two_offsets] == ["v5e"]
 
