@@ -197,12 +197,27 @@ def _readers() -> Readers:
     return readers
 
 
+UNKNOWN_AXIS = "an axis must exist in the mesh"
+
+
 def unknown_axis(name: str, mesh: Mesh) -> InputError:
     return InputError(
-        "an axis must exist in the mesh" + suggested(name, mesh.names),
+        UNKNOWN_AXIS + suggested(name, mesh.names),
         got=f'"{name}"',
         expected=one_of(f'"{known}"' for known in mesh.names),
     )
+
+
+def with_target_mesh(error: InputError) -> InputError:
+    """Return an error about the target of one mesh, which expects a second mesh if an axis is
+    unknown."""
+    if not error.rule.startswith(UNKNOWN_AXIS):
+        return error
+    expected = f"{error.expected}; or target_mesh, if the target has a mesh of its own"
+    again = InputError(
+        error.rule, argument=error.argument, got=error.got, expected=expected, where=error.where
+    )
+    return again if error.text is None else again.within(error.text, error.span)
 
 
 def _pairs(axes: object) -> tuple[tuple[str, int], ...]:

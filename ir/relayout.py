@@ -56,7 +56,7 @@ def _said(own: object, other: object) -> str:
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)
-    return ", ".join(alone) or "no more tensors"
+    return ", ".join(alone) or "no others"
 
 
 @dataclass(frozen=True, repr=False)

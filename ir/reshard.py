@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from shardwright.ir.dtypes import dtype_of, itemsize
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.given import mesh_of, shape_of, sharding_of
+from shardwright.ir.mesh import with_target_mesh
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.unreduced import NONE, Fate
 
@@ -63,7 +64,10 @@ class Reshard:
         before = sharding_of(source, own, extents, "source", only=True)
         other = mesh_of(target_mesh, "target_mesh") if target_mesh is not None else None
         there = other or own or before.sharding.mesh
-        after = sharding_of(target, there, extents, "target", only=other is not None)
+        try:
+            after = sharding_of(target, there, extents, "target", only=other is not None)
+        except InputError as error:
+            raise error if other is not None else with_target_mesh(error) from None
         self._set(shape=extents, dtype=dtype_of(dtype), transposed=transposed)
         self._set(placed=before.placed or after.placed)
         self._set(source=_of_rank(before.sharding, len(extents), "source"))

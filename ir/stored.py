@@ -24,7 +24,10 @@ from shardwright.ir.packed import layout_in_bytes, shapes_in_bytes
 from shardwright.ir.parts import ONLY, BoundBuffer, BufferLayout, Stack, TensorPart, bind
 from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_layout
 
-SHARDING = re.compile(r"\s*(?:[\[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()")
+# A bracketed text is a sharding if its axes are in quotes, and else the layout of the only tensor.
+SHARDING = re.compile(
+    r"""\s*(?:\[(?![^"'?]*\{\s*[^\W\d])|[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()"""
+)
 """How the text of a sharding begins; no stored layout begins like this."""
 
 

@@ -2,7 +2,9 @@
 of them differ?"""
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +61,7 @@ def compare(
 
     Example: shardwright compare my_loaders:convert server.toml
     """
-    from shardwright.codegen.learn.again import like_of
+    from shardwright.codegen.learn.again import learned_table, like_of
     from shardwright.codegen.learn.compare import compare as compared
     from shardwright.codegen.spec.references import told
     from shardwright.ir.relayout import Relayout, plan_relayout
@@ -77,13 +79,23 @@ def compare(
                     got=given,
                     expected=f"the file of shardwright learn {given} -o FILE",
                 )
-        print(plan_relayout(Relayout(*sides)))
+        try:
+            print(plan_relayout(Relayout(*sides)))
+        except InputError as error:
+            raise _with_findings(error, (found, expected)) from None
         return
     if stored is None:
         _check_given(tensors, ranks)
     kind = like or ("numpy" if path is None else like_of(Path(path)))
+    others = {} if path is None else learned_table(Path(path)).get("tensors", {})
+    asked = _asked(tensors, ranks, dtype, kind, stored, others)
     pair = [each if isinstance(each, Stored) else told(each, kind) for each in sides]
-    comparison = compared(*pair, **_asked(tensors, ranks, dtype, kind, stored))
+    named = zip((found, expected), sides, strict=True)
+    files = [given for given, side in named if isinstance(side, Stored)]
+    try:
+        comparison = compared(*pair, **asked)
+    except InputError as error:
+        raise _with_findings(error, files) from error.__cause__
     if not (quiet and comparison.same):
         print(comparison)
     if not comparison.same:
@@ -153,7 +165,25 @@ def _side(given: str, argument: str) -> Any:
 
     if ":" in given and not Path(given).exists():
         return loader(given, argument)
+    if not Path(given).exists() and "." in given and not given.endswith(".toml"):
+        raise InputError(
+            "neither a file nor a loader",
+            argument=argument,
+            got=given,
+            expected=f"the file of a layout, or {':'.join(given.rsplit('.', 1))}",
+        )
     return Stored.read(given)
+
+
+def _with_findings(error: InputError, paths: Iterable[str]) -> InputError:
+    """Return an error that quotes what the files of learned layouts could not say."""
+    from shardwright.codegen.learn.again import learned_table
+
+    found = {path: learned_table(Path(path)).get("findings", ()) for path in paths}
+    said = [f"{path} lacks a layout for: {'; '.join(each)}" for path, each in found.items() if each]
+    expected = "; ".join(filter(None, (error.expected, *said)))
+    again = InputError(error.rule, argument=error.argument, got=error.got, expected=expected)
+    return again.within(error.text, error.span)
 
 
 def _asked(
@@ -162,13 +192,15 @@ def _asked(
     dtype: str | None,
     like: str,
     stored: "Stored | None",
+    others: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the tensors, ranks and dtype to run loaders with."""
+    """Return the tensors, ranks and dtype to run loaders with; `others`: shapes of tensors that the
+    layout lacks."""
     from shardwright.codegen.learn.logical import LogicalTensor
     from shardwright.ir.given import shape_of
 
     exact = dtype or (stored.dtype if stored is not None else "float32")
-    shapes: dict[str, object] = dict(stored.tensors) if stored is not None else {}
+    shapes: dict[str, object] = {} if stored is None else {**stored.tensors, **others}
     own: dict[str, str] = {}
     for each in tensors or ():
         name, equals, shape = each.rpartition("=")

@@ -308,8 +308,7 @@ class Flags(ABC):
         if count > 1:
             what = "reshards" if count == len(chosen.reshards) else "operations"
             raise InputError(
-                f"{chosen.path} describes {count} {what}; one is needed",
-                argument="--name",
+                f"{chosen.path} describes {count} {what}: name the one that is meant",
                 expected=names,
             )
         return chosen.operations[0]

@@ -44,8 +44,13 @@ def is_learned(path: Path) -> bool:
 
 def like_of(path: Path) -> str:
     """Return what the loader of a stored layout got; numpy where the file does not say."""
-    said = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
-    return str(said.get("like", "numpy"))
+    return str(learned_table(path).get("like", "numpy"))
+
+
+def learned_table(path: Path) -> dict[str, Any]:
+    """Return what a file says of how it was learned; empty if it was not."""
+    table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
+    return table
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
@@ -53,8 +58,7 @@ def learn_again(path: Path, home: str = "") -> LearnedAgain:
 
     `home`: the folder in which the loader's module is looked for first.
     """
-    stored, text = Stored.read(path), path.read_text(encoding="utf-8")
-    said: dict[str, Any] = tomllib.loads(text)["learned"]
+    stored, said = Stored.read(path), learned_table(path)
     load = loader(str(said.get("from")), f"{path}: learned.from", home)
     like = str(said.get("like", "numpy"))
     tensors = {

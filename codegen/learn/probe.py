@@ -193,10 +193,11 @@ def run_loader(
         error.add_note(f"while the loader ran for rank {device} on tensors of numbers")
         raise
     if not isinstance(returned, Mapping) or not all(isinstance(name, str) for name in returned):
+        got = [*returned] if isinstance(returned, Mapping) else returned
         raise InputError(
             "a loader must return a dict from buffer names to arrays",
             argument="load",
-            got=in_a_line([*returned]) if isinstance(returned, Mapping) else in_a_line(returned),
+            got=f"{in_a_line(got)} on rank {device}",
             expected='a dict, as {"qkv": array}',
         )
     return {name: _array(name, each, base) for name, each in returned.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from shardwright.ir.errors import InputError
 def named(
     reference: str,
     argument: str,
-    rule: str = "what a table names must be there to be imported",
+    rule: str = "the object cannot be imported",
     where: str = "the folder of the config",
     home: str = "",
 ) -> Any:
@@ -28,7 +29,7 @@ def named(
     module, _, name = reference.partition(":")
     sys.path.insert(0, home)
     try:
-        return getattr(importlib.import_module(module), name)
+        return operator.attrgetter(name)(importlib.import_module(module))
     except Exception as error:  # a user's module may raise anything
         raise InputError(
             rule,
@@ -43,16 +44,19 @@ def named(
 def loader(reference: str, argument: str, home: str = "") -> Any:
     """Import a loader given as MODULE:FUNCTION, from a folder (by default the current one) or an
     installed package."""
-    rule, where = "a loader must be there to be imported", home or "this folder"
     module, _, name = reference.partition(":")
-    if not name or module.endswith(".py"):
+    path = module.removesuffix(".py").replace("/", ".").strip(".")
+    if not name:
+        path, _, name = path.rpartition(".") if "." in path else (path, "", "load")
+        name = name if path else "load"
+    if reference != f"{path}:{name}":
         raise InputError(
-            "a loader must be said as MODULE:FUNCTION",
+            "a loader is named MODULE:FUNCTION",
             argument=argument,
             got=reference,
-            expected=f"{module.removesuffix('.py')}:{name or 'load'}",
+            expected=f"{path}:{name}",
         )
-    return named(reference, argument, rule, where, home)
+    return named(reference, argument, "the loader cannot be imported", home or "this folder", home)
 
 
 def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:

@@ -5,15 +5,16 @@ The grammar stands in `layout.lark`, the meaning in `ir/parts.py`.
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from lark import Token, Tree
 
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.dim_cuts import DimCut
-from shardwright.ir.errors import Where
+from shardwright.ir.errors import InputError, Where
 from shardwright.ir.factors import Factors
-from shardwright.ir.parts import BufferLayout, Stack, TensorPart
+from shardwright.ir.parts import ONLY, BufferLayout, Stack, TensorPart
 from shardwright.ir.text.located import Located, Spans, span_of
 
 Node = Tree[Token]
@@ -32,7 +33,10 @@ def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayo
     """Return a layout, and the spans of its parts, their dimensions and their factors."""
     source = Located(text, argument)
     spans: Spans = {}
-    (node,) = source.tree("layout_text", "a stored layout").children
+    try:
+        (node,) = source.tree("layout_text", "a stored layout").children
+    except InputError as error:
+        raise _mended(error, text) from None
     reader = _LayoutReader(source, spans)
     spans[()] = span_of(node)
     return reader.layout(cast(Node, node)), spans
@@ -48,6 +52,28 @@ def parse_dim(text: str, argument: str | None = None) -> DimCut:
     spans: Spans = {}
     (node,) = source.tree("dim_text", "a cut of a dimension").children
     return _LayoutReader(source, spans).dim(cast(Node, node), ())
+
+
+_MENDS = (
+    (r"(\w)\s*\{([^{}]*)\}", r"\1[{\2}]"),  # q{tp}
+    (r"\[\s*([^\W\d][^\[\]{}]*|\"[^\[\]{}]*)\]", r"[{\1}]"),  # q[tp]
+    (r"\b(stack|cut)\(\s*(?!\d)", r"\1(0, "),  # stack(q, k)
+    (r"\bcut\((\d+),\s*([^{},]+),", r"cut(\1, {\2},"),  # cut(0, tp, q)
+)
+"""Common slips: a pattern, and the text that was meant."""
+
+
+def _mended(error: InputError, text: str) -> InputError:
+    """Return an error that expects the text with its slips mended, if that is a layout."""
+    meant = text
+    for pattern, by in _MENDS:
+        meant = re.sub(pattern, by, meant)
+    try:
+        Located(meant, None).tree("layout_text", "a stored layout")
+    except InputError:
+        return error
+    again = InputError(error.rule, argument=error.argument, got=error.got, expected=meant)
+    return again.within(error.text, error.span)
 
 
 class _LayoutReader:
@@ -79,7 +105,7 @@ class _LayoutReader:
 
     def part(self, node: Node, where: Where) -> TensorPart:
         self.spans[where] = span_of(node)
-        (name,) = _tokens(node, "WORD")
+        name = next(iter(_tokens(node, "WORD")), ONLY)
         trees = {tree.data: tree for tree in _trees(node)}
         dims: tuple[DimCut, ...] = ()
         if "dims" in trees:

@@ -87,7 +87,7 @@ class Located:
             got, expected = self.text[slice(*span)], _expected(error, start)
             rule = f"the text is not {what}"
             if got.isidentifier() and expected and NAMED in expected and not QUOTES & {*self.text}:
-                rule += "; a shell takes quotes away that stand in no others"
+                rule += "; axis names need quotes (a shell removes them: quote the whole text)"
             raise self.error(
                 rule, span, got=got or "the end of the text", expected=expected
             ) from None

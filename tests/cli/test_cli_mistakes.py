@@ -172,7 +172,7 @@ def test_names_that_a_file_does_not_have(tables: Path) -> None:
         "expected: one of first, second"
     )
     assert mistake("plan", tables) == (
-        f"--name: {tables} describes 2 reshards; one is needed\nexpected: one of first, second"
+        f"{tables} describes 2 reshards: name the one that is meant\nexpected: one of first, second"
     )
 
 

@@ -71,7 +71,7 @@ def test_names_and_flags(command: str, home: Path) -> None:
 
 def test_one_is_wanted(home: Path) -> None:
     assert mistake("plan") == (
-        "--name: shardwright.toml describes 3 reshards; one is needed\n"
+        "shardwright.toml describes 3 reshards: name the one that is meant\n"
         "expected: one of first, second, third"
     )
 

@@ -11,6 +11,8 @@ from shardwright.codegen.backends.registry import check_name
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard, parse_meshes, parse_sharding
+from shardwright.ir.stored import Stored
+from shardwright.ir.text.layout_text import parse_layout
 
 MESH = Mesh({"fsdp": 2, "tp": 3})
 SPLIT = MESH.sharding('[{"fsdp"}, {}]')
@@ -38,3 +40,47 @@ def test_a_near_miss(case: str) -> None:
         assert "did you mean" not in rule
     else:
         assert rule.endswith(f"; did you mean {near}?")
+
+
+MEANT = {
+    "q[tp]": "q[{tp}]",
+    'q["tp"]': 'q[{"tp"}]',
+    "q{tp}": "q[{tp}]",
+    "stack(q[{tp}], k)": "stack(0, q[{tp}], k)",
+    "cut(0, tp, stack(0, q, k))": "cut(0, {tp}, stack(0, q, k))",
+    "stack(q[tp], k{tp})": "stack(0, q[{tp}], k[{tp}])",
+}
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_a_stored_layout_that_is_nearly_right(text: str) -> None:
+    """The layout that was meant is expected, and it is one."""
+    said = message(lambda: parse_layout(text)).splitlines()
+    assert said[0] == "the text is not a stored layout"
+    assert said[1:2] + said[-1:] == [f"  {text}", f"expected: {MEANT[text]}"]
+    parse_layout(MEANT[text])
+
+
+def test_a_stored_layout_of_nothing_like_it() -> None:
+    assert message(lambda: parse_layout("q[{tp}")).splitlines()[-1] == "expected: ',' or ']'"
+
+
+@pytest.mark.parametrize("text", ["[{tp}]", "_[{tp}]", "w[{tp}]", '[{"tp"}]', "P('tp')"])
+def test_a_layout_of_the_tensor_that_has_the_name_of_the_buffer(text: str) -> None:
+    stored = Stored("tp=2", {"w": (4,)}, {"w": text}, "bfloat16")
+    assert stored.buffers == {"w": parse_layout("w[{tp}]")}
+
+
+def test_a_target_mesh_that_was_forgotten() -> None:
+    """Not where a target mesh is given."""
+    sides = "[{'x'}, {}]".replace("'", '"'), '[{"tp"}, {}]'
+    said = message(lambda: Reshard((6, 6), "int8", *sides, mesh="x=2"))
+    assert said == (
+        "target: an axis must exist in the mesh\n"
+        '  [{"tp"}, {}]\n'
+        "    ^^^^\n"
+        'got: "tp"\n'
+        'expected: "x"; or target_mesh, if the target has a mesh of its own'
+    )
+    said = message(lambda: Reshard((6, 6), "int8", *sides, mesh="x=2", target_mesh="y=2"))
+    assert said.splitlines()[-1] == 'expected: "y"'

@@ -202,7 +202,7 @@ def test_mistakes(home: Path) -> None:
     )
     assert mistake("learn", "a_loader:none", "--tensor=q=4", "--ranks=4") == exactly(
         """
-        MODULE:FUNCTION: a loader must be there to be imported
+        MODULE:FUNCTION: the loader cannot be imported
         got: a_loader:none (AttributeError: module 'a_loader' has no attribute 'none')
         expected: module:name, the module in this folder or installed
         """
@@ -218,7 +218,7 @@ MISTAKES = [
     (
         ("learn", "a_loader.py:load", *GIVEN),
         """
-        MODULE:FUNCTION: a loader must be said as MODULE:FUNCTION
+        MODULE:FUNCTION: a loader is named MODULE:FUNCTION
         got: a_loader.py:load
         expected: a_loader:load
         """,

@@ -24,7 +24,7 @@ M = Mesh({"x": 2, "y": 4}, name="m")
 # What each mistake says: the call's text, then the whole message.
 BAD_SHARDINGS = [
     """
-    the text is not a sharding; a shell takes quotes away that stand in no others
+    the text is not a sharding; axis names need quotes (a shell removes them: quote the whole text)
       [{x}]
         ^
     got: x
