@@ -1,4 +1,4 @@
-"""Features: which backend can have which, and where a feature that no module can have is refused."""
+"""Features: which backend has which, and where a request that no module can meet is refused."""
 
 from __future__ import annotations
 
