@@ -10,13 +10,20 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type
+from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.relays import Relay, relays_of
+from shardwright.ir.parts import TensorPart
+from shardwright.ir.relays import Relay, relays_of, shapes_of
+from shardwright.ir.reshard import SPLITS, Reshard
+from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.stored import Stored
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""The range of each dimension, low and high."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,3 +172,44 @@ def _listed(relay: Relay) -> dict[str, object]:
 def plan_relayout(relayout: Relayout) -> RelayoutPlan:
     """Return the moves of a relayout."""
     return RelayoutPlan(relayout, relays_of(relayout.source.in_bytes, relayout.target.in_bytes))
+
+
+def as_reshard(relayout: Relayout) -> Reshard | None:
+    """Return the reshard that moves the same: of one tensor, stored on both sides in one buffer
+    that devices have as under a sharding by whole axes. None if there is none."""
+    source, target = sides = relayout.source, relayout.target
+    if any(len(side.tensors) != 1 or len(side.buffers) != 1 for side in sides):
+        return None
+    before, after = map(_as_sharding, sides)
+    if before is None or after is None:
+        return None
+    (shape,) = source.tensors.values()
+    try:
+        return Reshard(shape, target.dtype, before[0], after[0], before[1], after[1])
+    except InputError:  # a dtype or a rank that reshards do not have
+        return None
+
+
+def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
+    """Return the sharding of the only tensor of a layout, and its split."""
+    ((name, layout),), (shape,) = stored.buffers.items(), stored.tensors.values()
+    if not isinstance(layout, TensorPart) or layout.factors is not None:
+        return None
+    if any(ref.size for dim in layout.dims for ref in dim.axes):
+        return None
+    dims = [DimSharding(dim.axes) for dim in layout.dims]
+    dims += [DimSharding()] * (len(shape) - len(dims))
+    sharding, buffer = Sharding(stored.mesh, tuple(dims)), stored.bound[name]
+    positions = range(stored.mesh.size)
+    held = [_filled(buffer.parts[0].box(position)) for position in positions]
+    for split in SPLITS:
+        sharded = Layout.of(sharding, shape, split)
+        same = held == [_filled(sharded.box(position)) for position in positions]
+        if same and shapes_of(stored, buffer, padded=True)[0] == sharded.local_shape:
+            return sharding, split
+    return None
+
+
+def _filled(box: Ranges) -> Ranges | None:
+    """Return the range of each dimension, None for a box without elements."""
+    return box if all(low < high for low, high in box) else None

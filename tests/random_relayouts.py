@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from layouts import dim_cuts
 
 import shardwright as sw
+from shardwright.ir.axes import AxisRef
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.errors import InputError
 from shardwright.ir.factors import Factors
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.parts import BufferLayout, Stack, TensorPart
+from shardwright.ir.relayout import as_reshard
 from shardwright.ir.stored import Stored
 
 MESHES = ({"a": 2}, {"a": 3}, {"a": 4}, {"a": 2, "b": 2}, {"a": 2, "b": 3}, {"a": 6}, {"a": 1})
@@ -130,17 +132,34 @@ def sides(draw: st.DrawFn, shapes: Shapes, dim: int, mesh: Mesh) -> Stored:
 
 
 @st.composite
+def sharded(draw: st.DrawFn, shapes: Shapes, mesh: Mesh) -> Stored:
+    """A tensor cut by whole axes, as under a sharding."""
+    ((name, shape),) = shapes.items()
+    axes: list[list[AxisRef]] = [[] for _ in shape]
+    for axis in draw(st.permutations(mesh.names)):
+        at = draw(st.integers(0, len(shape)))
+        if at < len(shape):
+            axes[at].append(AxisRef(axis))
+    part = TensorPart(name, tuple(DimCut(tuple(refs)) for refs in axes))
+    return Stored(mesh, shapes, {name: part}, "int16")
+
+
+@st.composite
 def relayouts(draw: st.DrawFn) -> sw.Relayout:
-    """Two sides of the same tensors, on one mesh or two."""
-    shapes, dim = draw(tensors())
+    """Two sides of the same tensors, on one mesh or two; now and then a reshard."""
     mesh = draw(meshes())
     other = draw(st.sampled_from([mesh, draw(meshes())]))
+    if draw(st.integers(0, 5)) == 0:
+        shape = tuple(draw(st.lists(st.sampled_from([1, 5, 8, 12, 36]), min_size=1, max_size=3)))
+        return sw.Relayout(*(draw(sharded({"x": shape}, each)) for each in (mesh, other)))
+    shapes, dim = draw(tensors())
     return sw.Relayout(draw(sides(shapes, dim, mesh)), draw(sides(shapes, dim, other)))
 
 
 def features(relayout: sw.Relayout) -> set[str]:
     """What a relayout has, of what `FEATURES` lists."""
     found = {"two meshes"} if relayout.source.mesh != relayout.target.mesh else {"one mesh"}
+    found |= {"a reshard"} if as_reshard(relayout) else set()
     for side in (relayout.source, relayout.target):
         for layout in side.buffers.values():
             found |= {*_of_layout(layout)}
@@ -181,7 +200,7 @@ FEATURES = {
     *(f"{rule} through a stack" for rule in RULES),
     *("cover", "window", "table", "a table with none", "into", "reversed", "padding", "offset"),
     *("sub-axes", "factors", "factors in a stack", "stack", "part", "repeats"),
-    *("one mesh", "two meshes"),
+    *("one mesh", "two meshes", "a reshard"),
 }
 
 

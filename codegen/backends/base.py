@@ -28,7 +28,8 @@ class Request:
     `like`: the plan of another module whose form to use if there are several. `backward`: whether
     the module moves the cotangents of its sibling. `derivative`: whether a sibling moves its
     cotangents. `collective_id`: for kernels with a barrier. `features`: optional parts of the
-    module that the backend supports.
+    module that the backend supports. `buffers`: the names of the source and target buffers, as
+    literals, for the module of a relayout that is a reshard: its functions take arrays by name.
     """
 
     plan: Plan
@@ -38,6 +39,7 @@ class Request:
     derivative: bool = False
     collective_id: int = 0
     features: tuple[str, ...] = ()
+    buffers: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

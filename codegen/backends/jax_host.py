@@ -34,7 +34,7 @@ from shardwright.ir.tiles import DimTiles
 @dataclass(frozen=True)
 class HostText:
     """The host side of a module. `class_name`: the class of its host object; `starts`: whether a
-    program may compute between its start and its end."""
+    program may compute between its start and its end; `buffers`: as in a request."""
 
     module: ModuleText
     devices: int
@@ -46,6 +46,7 @@ class HostText:
     communicates: bool
     reduces: bool
     starts: bool = False
+    buffers: tuple[str, str] | None = None
 
     @property
     def class_name(self) -> str:

@@ -44,14 +44,15 @@ def parts(
     single_file: bool = False,
     features: tuple[str, ...] = (),
     collective_id: int = 0,
+    buffers: tuple[str, str] | None = None,
 ) -> tuple[Part, ...]:
     """Return the module of a backend and its backward, if it has one; `command` emits both.
 
     `like`: the modules of another plan whose forms to use, if the backend has several. `gradient`,
     `single_file`, `features`: as in a description. `collective_id`: that of the module; its
-    backward's differs in the last bit.
+    backward's differs in the last bit. `buffers`: as in a request.
     """
-    found = _rendered(plan, backend, command, like, gradient, features, collective_id)
+    found = _rendered(plan, backend, command, like, gradient, features, collective_id, buffers)
     if not single_file:
         return found
     read = partial(support_text, (backend,))
@@ -66,13 +67,15 @@ def _rendered(
     gradient: bool,
     features: tuple[str, ...],
     collective_id: int,
+    buffers: tuple[str, str] | None,
 ) -> tuple[Part, ...]:
     forms = {part.file: part.plan for part in like}
     file = f"{backend}.py"
     renders = registry.backend(backend)
     back = backward_of(plan, backend, gradient=gradient)
     asked = Request(plan, command, forms.get(file), derivative=back is not None, features=features)
-    own = Part(file, plan, renders.render(replace(asked, collective_id=collective_id)))
+    asked = replace(asked, collective_id=collective_id, buffers=buffers)
+    own = Part(file, plan, renders.render(asked))
     if back is None:
         return (own,)
     file = backward_file(backend)

@@ -13,6 +13,7 @@ from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.emit.context import id_lines, quoted
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.python_text import WIDTH, wrapped
+from shardwright.codegen.emit.relayout_reshard import modules_as_reshard, plan_as_reshard
 from shardwright.codegen.emit.single_file import single_file
 from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.emit.templates import render
@@ -51,11 +52,9 @@ class RelayoutBundle(Drawn):
         """Return the text of every file of the bundle, by file name."""
         description = self.description(name)
         page = RelayoutPage(self.plan, name, description.command())
+        modules = (_modules(self.plan, backend, description) for backend in self.backends)
         return {
-            **{
-                f"{backend}.py": _module(self.plan, backend, description)
-                for backend in self.backends
-            },
+            **{file: text for each in modules for file, text in each.items()},
             "README.md": render("common/relayout.md.jinja", page),
             "relayout.svg": parts_svg(self.plan.relayout),
             "__init__.py": render(
@@ -73,11 +72,14 @@ class RelayoutBundle(Drawn):
         return write_bundles(folder.parent, given)
 
 
-def _module(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> str:
-    """Return the text of a module including its support modules."""
+def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> dict[str, str]:
+    """Return the texts of a backend's modules including their support modules, by file name."""
+    moved = plan_as_reshard(plan.relayout, backend)
+    if moved is not None:
+        return modules_as_reshard(moved, backend, plan.relayout, description)
     text = RelayoutText(plan, backend, description.command(), relayout_id(description))
     read = partial(support_text, (backend,))
-    return single_file(render(f"{backend}/relayout.py.jinja", text), read)
+    return {f"{backend}.py": single_file(render(f"{backend}/relayout.py.jinja", text), read)}
 
 
 def emit_relayout(
@@ -86,7 +88,8 @@ def emit_relayout(
     """Return the bundle of a relayout. Raises InputError for more than a module can list."""
     backends = registry.listed(backends)
     plan = plan_relayout(what) if isinstance(what, Relayout) else what
-    if len(plan.relays) > MOST_RELAYS:
+    listing = [each for each in backends if plan_as_reshard(plan.relayout, each) is None]
+    if listing and len(plan.relays) > MOST_RELAYS:
         raise InputError(
             "too many boxes for a module to list",
             argument="target",
@@ -94,7 +97,7 @@ def emit_relayout(
             f"{len(plan.received)} devices",
             expected=f"at most {MOST_RELAYS:,}; plain shardings are a sw.Reshard, which lists none",
         )
-    if any(registry.contract(each).pads for each in backends):
+    if any(registry.contract(each).pads for each in listing):
         _check_sizes(plan.relayout)
     return RelayoutBundle(plan, backends)
 

@@ -59,7 +59,7 @@ def _arrays(
     """Return the arrays of buffers, with ones in their padding."""
     found = {}
     for name, sharding in module.source_sharding(mesh).items():
-        shape = module.SOURCE[name][1][0]
+        shape = _local_shape(module, name)
         shards = []
         for device, id_ in zip(mesh.devices.flat, case.source.device_ids, strict=True):
             bits = given[name][id_]
@@ -76,6 +76,13 @@ def _arrays(
         )
         make = jax.make_array_from_single_device_arrays
         found[name] = make(whole, sharding, shards)
+    return found
+
+
+def _local_shape(module: ModuleType, name: str) -> tuple[int, ...]:
+    """Return the padded shape of a source buffer on a device; a reshard's module has one buffer."""
+    is_reshard = isinstance(module.SOURCE, str)
+    found: tuple[int, ...] = module.LOCAL_SOURCE_SHAPE if is_reshard else module.SOURCE[name][1][0]
     return found
 
 

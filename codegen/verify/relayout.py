@@ -7,14 +7,19 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.relayout import emit_relayout
+from shardwright.codegen.emit.relayout_reshard import plan_as_reshard
+from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.verify import single
 from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.relayout_twin import twin
 from shardwright.codegen.verify.report import Report
 from shardwright.ir.relayout import Relayout
+from shardwright.ir.reshard import Reshard
 
 MOST_ELEMENTS = 1 << 22
 """Most elements of a relayout that is moved here."""
@@ -23,19 +28,24 @@ MOST_ELEMENTS = 1 << 22
 def report_relayout(
     description: RelayoutDescription, backend: str, module: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module; of too large a relayout that on its twin's module, and of too
-    many devices that on its tables, where the module is what would be emitted now."""
+    """Return the verdict on a module; where the module is what would be emitted now, of too large a
+    relayout that on its twin's module, and of too many devices that on its tables, or on the
+    reshard that it is."""
     given, name = (description.name, backend, description.devices), description.name
     relayout, few = description.relayout(), description.devices <= MAX_DEVICES
     if few and _elements(relayout) <= MOST_ELEMENTS:
         return runner.run(RelayoutCase.of(relayout, name, backend, module))
+    moved = None if few else plan_as_reshard(relayout, backend)
     smaller = twin(relayout) or relayout
-    if _elements(smaller) > MOST_ELEMENTS or _stored(smaller) > 4 * MOST_ELEMENTS:
+    too_large = _elements(smaller) > MOST_ELEMENTS or _stored(smaller) > 4 * MOST_ELEMENTS
+    if too_large and moved is None:
         why = f"{_elements(relayout):,} elements, at most {MOST_ELEMENTS:,} are moved here"
         return Report(*given, "skipped", f"not run: {why}, and there is no twin")
     if _text(relayout, backend, name) != module.read_text(encoding="utf-8"):
         return Report(*given, "failed", "too large to run, and not what would be emitted now")
     with tempfile.TemporaryDirectory() as folder:
+        if moved is not None:
+            return _of_reshard(moved.reshard, name, backend, runner, Path(folder))
         bundle = Path(folder) / "twins" / name
         emit_relayout(smaller, (backend,)).write(bundle)
         path = bundle / f"{backend}.py"
@@ -45,6 +55,15 @@ def report_relayout(
     )
     said = "on a twin" if few else f"its tables, of {description.devices} devices, on a twin"
     return replace(report, detail=report.detail or f"{said}: {shapes}")
+
+
+def _of_reshard(reshard: Reshard, name: str, backend: str, runner: Runner, folder: Path) -> Report:
+    """Return the verdict on the module of the reshard that a relayout is, as the reshard's own."""
+    given = reshard, name, (backend,), "direct"
+    description = Description.of(*given, gradient=True, single_file=True)
+    emit_described(description).write(folder / "reshards" / name)
+    module = folder / "reshards" / name / f"{backend}.py"
+    return single.report(description, module, runner, folder / "twins")
 
 
 def _stored(relayout: Relayout) -> int:

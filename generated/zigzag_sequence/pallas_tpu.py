@@ -389,8 +389,8 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     A buffer is one array, sharded as in `source_sharding(mesh)`, that holds each device's part
     padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]` is the
     device of SOURCE_IDS[i]; `target_mesh` defaults to the same devices in the same order. Usable
-    under `jax.jit` and `jax.grad` if both meshes list the same devices in one order; the cotangent
-    of an element is the sum of those of its copies in results. In Pallas modules `interpret` is a
+    under `jax.grad`, and under `jax.jit` if both meshes list the same devices in one order; the
+    cotangent of an element is the sum of those of its copies in results. In Pallas modules `interpret` is a
     bool or `pltpu.InterpretParams`, and `collective_id` replaces the module's own; plain JAX
     ignores both.
 
@@ -408,14 +408,12 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
         shape = _global_shape(SOURCE[name], SOURCE_SPECS[name], SOURCE_AXES)
         if (tuple(x.shape), x.dtype) != (shape, DTYPE):
             raise ValueError(f"{name}: got {x.dtype}{[*x.shape]}, expected {DTYPE}{[*shape]}")
-    if not ONE_ORDER and any(isinstance(x, jax.core.Tracer) for x in given):
-        raise ValueError("reshard: one jit cannot have both meshes, call it outside")
     if not interpret:
         check_routes(*meshes)
     if ONE_ORDER:
         specs = SOURCE_SPECS.values()
         given = [_untyped(x, meshes[0], spec) for x, spec in zip(given, specs, strict=True)]
-    move = _within if ONE_ORDER else _eager
+    move = _within if ONE_ORDER else _between
     return dict(zip(TARGET, move(given, *meshes, (interpret, collective_id)), strict=True))
 
 
@@ -613,11 +611,7 @@ def _parted(stacks, mesh):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _within(arrays, mesh, target_mesh, how):
     """Return the target buffers in one program."""
-    return _jitted(_in_one, target_mesh, mesh, how)(arrays)
-
-
-def _forward(arrays, mesh, target_mesh, how):
-    return _within(arrays, mesh, target_mesh, how), None
+    return _jitted(_in_one, target_mesh, (*TARGET_SPECS.values(),), mesh, how)(arrays)
 
 
 def _backward(mesh, target_mesh, how, _, cotangents):
@@ -625,10 +619,10 @@ def _backward(mesh, target_mesh, how, _, cotangents):
     del how
     if not jnp.issubdtype(DTYPE, jnp.inexact):
         return (None,)
-    return (_jitted(_transposed, mesh, target_mesh)(cotangents),)
+    return (_jitted(_in_one_back, mesh, (*SOURCE_SPECS.values(),), target_mesh)(cotangents),)
 
 
-_within.defvjp(_forward, _backward)
+_within.defvjp(lambda *given: (_within(*given), None), _backward)
 
 
 def _in_one(arrays, target_mesh, mesh, how):
@@ -637,33 +631,90 @@ def _in_one(arrays, target_mesh, mesh, how):
     return _parted(_exchange(stacks, row, how), target_mesh)
 
 
-def _transposed(cotangents, mesh, target_mesh):
+def _in_one_back(cotangents, mesh, target_mesh):
+    return _turned(lambda given: _in_one(given, target_mesh, mesh, None), _zeros(), cotangents)
+
+
+def _turned(stage, given, cotangents):
+    """Return the cotangents of what a linear stage takes, whose shapes are those of `given`."""
+    return jax.vjp(stage, given)[1](cotangents)[0]
+
+
+def _zeros():
+    """Return source buffers of zeros."""
     sides = zip(SOURCE.values(), SOURCE_SPECS.values(), strict=True)
-    shapes = [_global_shape(buffer, spec, SOURCE_AXES) for buffer, spec in sides]
-    zeros = [jnp.zeros(shape, DTYPE) for shape in shapes]
-    return jax.vjp(lambda arrays: _in_one(arrays, target_mesh, mesh, None), zeros)[1](cotangents)[0]
+    return [jnp.zeros(_global_shape(buffer, spec, SOURCE_AXES), DTYPE) for buffer, spec in sides]
+
+
+def _flat_zeros(side, mesh):
+    """Return flat shards of zeros, [devices, elements], for each buffer of a side."""
+    sizes = (max(math.prod(shapes[0]), 1) for _, shapes in side.values())
+    return [jnp.zeros((mesh.size, size), DTYPE) for size in sizes]
 
 
 @functools.cache
-def _jitted(stage, mesh, *static):
+def _jitted(stage, mesh, specs, *static):
     """Return a jitted stage with results on a mesh; XLA chooses result shardings unless told."""
-    specs = (SOURCE_SPECS if stage is _transposed else TARGET_SPECS).values()
-    if stage in (_stacked, _exchange):
-        specs = [P(mesh.axis_names)] * len(SOURCE if stage is _stacked else TARGET)
     shardings = [NamedSharding(mesh, spec) for spec in specs]
     return jax.jit(lambda arrays: stage(arrays, mesh, *static), out_shardings=shardings)
 
 
-def _eager(arrays, mesh, target_mesh, how):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _between(arrays, mesh, target_mesh, how):
     """Return the target buffers of concrete arrays, on meshes of different devices or orders."""
+    union, target_row = _union(arrays, mesh, target_mesh), _row(target_mesh.devices.flat)
+    stacks = _jitted(_stacked, mesh, _flat(SOURCE, mesh))(arrays)
+    stacks = [_relabelled(stack, union) for stack in stacks]
+    stacks = _jitted(_exchange, union, _flat(TARGET, union), how)(stacks)
+    stacks = [_relabelled(stack, target_row) for stack in stacks]
+    return _jitted(_parted, target_mesh, (*TARGET_SPECS.values(),))(stacks)
+
+
+def _backward_between(mesh, target_mesh, how, _, cotangents):
+    """Return the cotangents of the source buffers: the transposed stages, last first."""
+    del how
+    if not jnp.issubdtype(DTYPE, jnp.inexact):
+        return (None,)
+    union, row = _union(cotangents, mesh, target_mesh), _row(mesh.devices.flat)
+    stacks = _jitted(_parted_back, target_mesh, _flat(TARGET, target_mesh))(cotangents)
+    stacks = [_relabelled(stack, union) for stack in stacks]
+    stacks = _jitted(_exchange_back, union, _flat(SOURCE, union))(stacks)
+    stacks = [_relabelled(stack, row) for stack in stacks]
+    return (_jitted(_stacked_back, mesh, (*SOURCE_SPECS.values(),))(stacks),)
+
+
+_between.defvjp(lambda *given: (_between(*given), None), _backward_between)
+
+
+def _parted_back(cotangents, mesh):
+    given = _flat_zeros(TARGET, mesh)
+    return _turned(lambda stacks: _parted(stacks, mesh), given, cotangents)
+
+
+def _exchange_back(cotangents, row):
+    given = _flat_zeros(SOURCE, row)
+    return _turned(lambda stacks: _exchange(stacks, row, None), given, cotangents)
+
+
+def _stacked_back(cotangents, mesh):
+    return _turned(lambda arrays: _stacked(arrays, mesh, as_bits=False), _zeros(), cotangents)
+
+
+def _flat(side, mesh):
+    """Return the specs of a side's flat shards."""
+    return (P(mesh.axis_names),) * len(side)
+
+
+def _union(arrays, mesh, target_mesh):
+    """Return the devices of both meshes in a row. Raises ValueError in a program, for its
+    arrays."""
+    if any(isinstance(x, jax.core.Tracer) for x in arrays):
+        raise ValueError(
+            "reshard: one jit cannot have both meshes, call it, and jax.grad of it, outside"
+        )
     by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
     by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
-    union = _row(by_id[each] for each in RANKS)
-    stacks = _jitted(_stacked, mesh)(arrays)
-    stacks = [_relabelled(stack, union) for stack in stacks]
-    stacks = _jitted(_exchange, union, how)(stacks)
-    stacks = [_relabelled(stack, _row(target_mesh.devices.flat)) for stack in stacks]
-    return _jitted(_parted, target_mesh)(stacks)
+    return _row(by_id[each] for each in RANKS)
 
 
 def _relabelled(stack, row):

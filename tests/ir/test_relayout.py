@@ -14,6 +14,7 @@ from random_relayouts import relayouts
 from strategies import exactly, message
 
 import shardwright as sw
+from shardwright.ir.relayout import as_reshard
 from shardwright.ir.stored import Stored
 
 
@@ -30,6 +31,39 @@ def elements(stored: Stored) -> dict[int, set[int]]:
 @given(relayouts())
 def test_bytes(relayout: sw.Relayout) -> None:
     check_bytes(relayout)
+
+
+PLAIN = {
+    "x[{a, b}]": '[{"a", "b"}, {}]',
+    "x[{b}, {a}]": '[{"b"}, {"a"}]',
+    "x[{a} balanced]": '[{"a"}, {}]',
+    "x[{a} sized(4), {}]": '[{"a"}, {}]',
+    "x[{a} listed(0, 4, 8)]": '[{"a"}, {}]',
+    "x": "[{}, {}]",
+    "x[{a} reversed]": None,
+    "x[{a} table(1, 0)]": None,
+    "x[{a} sized(5)]": None,
+    "x[{a, b} balanced]": None,
+    'x[{}, {"b":(1)3}]': None,
+    "x 'r c -> c r'": None,
+    "stack(0, x)": None,
+    "stack(0, x, x)": None,
+}
+
+
+@pytest.mark.parametrize("layout", PLAIN)
+def test_a_relayout_that_is_a_reshard(layout: str) -> None:
+    """Is found by the boxes that devices have, however its cuts are written."""
+    sides = (sw.Stored("a=2,b=3", {"x": (8, 6)}, each, "int8") for each in ("x[{}, {b}]", layout))
+    found = as_reshard(sw.Relayout(*sides))
+    assert (found and str(found.target)) == PLAIN[layout]
+
+
+def test_a_relayout_that_no_reshard_is() -> None:
+    """Dtypes that reshards do not have, and several tensors."""
+    for tensors, dtype in (({"x": (8, 6)}, "complex64"), ({"x": (8, 6), "y": (8, 6)}, "int8")):
+        sides = [sw.Stored("a=2", tensors, dict.fromkeys(tensors, "_"), dtype) for _ in range(2)]
+        assert as_reshard(sw.Relayout(*sides)) is None
 
 
 @pytest.mark.slow

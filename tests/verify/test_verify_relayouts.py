@@ -21,6 +21,7 @@ from shardwright.codegen.backends.registry import NAMES
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.verify import pool
 from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.verify.relayout import report_relayout
 from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.report import Report
 from shardwright.ir.stored import Stored
@@ -56,10 +57,10 @@ def of_text(relayout: sw.Relayout, backend: str, folder: Path, text: str) -> Rep
 
 @pytest.mark.slow
 def test_random_relayouts_have_all_features() -> None:
-    """Those of a seed, which Hypothesis repeats at times."""
-    relayouts = drawn(0, 60)
+    """Those of a few seeds, which Hypothesis repeats at times."""
+    relayouts = [each for number in range(5) for each in drawn(number, 40)]
     assert set().union(*map(features, relayouts)) == FEATURES
-    assert len({f"{each.source}{each.target}" for each in relayouts}) > 50
+    assert len({f"{each.source}{each.target}" for each in relayouts}) > 150
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -192,6 +193,90 @@ def test_too_large() -> None:
         expected: at most 2,147,483,647, or backends with triton_gpu alone
         """
     )
+
+
+@pytest.mark.parametrize("backend", ["jax_xla", pytest.param("pallas_tpu", marks=pytest.mark.slow)])
+def test_of_a_reshard(backend: str, tmp_path: Path) -> None:
+    """Is that reshard's module, at the least bytes, with other names."""
+    source = sw.Stored("tp=4", {"x": (32, 512)}, {"rows": "x[{tp} balanced]"}, "float32")
+    target = sw.Stored("tp=4", {"x": (32, 512)}, {"columns": "x[{}, {tp} sized(128)]"}, "float32")
+    files = sw.emit(sw.Relayout(source, target), (backend,)).files("moved")
+    reshard = sw.Reshard((32, 512), "float32", '[{"tp"}, {}]', '[{}, {"tp"}]', mesh="tp=4")
+    own = sw.emit(reshard, (backend,), "direct", gradient=True, single_file=True).files("moved")
+    for file in (f"{backend}.py", f"{backend}_backward.py"):
+        one, other = ({*each[file].splitlines()} for each in (files, own))
+        assert {line for line in other - one if line.startswith(" " * 8) and "(" in line} == set()
+    assert "RELAYS" not in files[f"{backend}.py"]
+    assert verified(sw.Relayout(source, target), backend, tmp_path).verdict == "ok"
+
+
+def test_of_a_reshard_on_many_devices(tmp_path: Path) -> None:
+    """Runs on fewer, as the reshard does."""
+    source = sw.Stored("tp=128", {"x": (256, 128)}, "x[{tp}]", "float32")
+    relayout = sw.Relayout(source, sw.Stored("tp=128", {"x": (256, 128)}, "x", "float32"))
+    description = RelayoutDescription.of(relayout, "moved", ("jax_xla",))
+    sw.emit(relayout, ("jax_xla",)).write(tmp_path / "bundles" / "moved")
+    module = tmp_path / "bundles" / "moved" / "jax_xla.py"
+    with Runner("jax_xla", 64) as runner:
+        report = report_relayout(description, "jax_xla", module, runner)
+        assert (report.verdict, "on 8 devices" in report.detail) == ("ok", True), report.detail
+        module.write_text(module.read_text() + "# a change")
+        assert report_relayout(description, "jax_xla", module, runner).verdict == "failed"
+
+
+GIVEN = """
+import sys
+from pathlib import Path
+from cpu_devices import flags
+import os
+os.environ["XLA_FLAGS"] = flags(5)
+import jax
+import numpy as np
+from shardwright.codegen.verify.load import load
+
+module = load(Path(sys.argv[1]))
+devices = np.array(jax.devices())
+mesh = jax.sharding.Mesh(devices[[3, 1]], ("tp",))
+other = jax.sharding.Mesh(devices[[1, 4]], ("tp",))
+x = np.arange(24, dtype=np.float32).reshape(8, 3)
+given = jax.device_put({"q": x}, module.source_sharding(mesh))
+shape = (8 if sys.argv[2] == "reshard" else 24, 3)
+weights = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
+placed = jax.device_put(weights, [*module.target_sharding(other).values()][0])
+
+
+def loss(buffers):
+    (moved,) = module.reshard(buffers, mesh, target_mesh=other, interpret=True).values()
+    return (moved * placed).sum()
+
+
+found = jax.grad(loss)(given)["q"]
+a, b = weights[:12], weights[12:]
+stacked = np.concatenate([a[:4] + b[4:8] + a[8:], b[:4] + a[4:8] + b[8:]]) if len(b) == 12 else 0
+np.testing.assert_array_equal(found, weights if len(weights) == 8 else stacked)
+assert found.sharding.is_equivalent_to(given["q"].sharding, 2)
+try:
+    jax.jit(jax.grad(loss))(given)
+except (ValueError, TypeError) as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
+@pytest.mark.parametrize("kind", ["reshard", "boxes"])
+def test_gradients_between_devices(backend: str, kind: str, tmp_path: Path) -> None:
+    """Move back to the devices of the source, outside jit."""
+    layouts = {"reshard": "q[{tp}]", "boxes": "stack(0, q[{tp}], q[{tp} reversed], q[{tp}])"}
+    sides = (
+        sw.Stored(f'<["tp"=2], device_ids={ids}>', {"q": (8, 3)}, layout, "float32")
+        for ids, layout in (("[3, 1]", "q[{tp}]"), ("[1, 4]", layouts[kind]))
+    )
+    for file, text in sw.emit(sw.Relayout(*sides), (backend,)).files("moved").items():
+        (tmp_path / file).write_text(text)
+    words = [sys.executable, "-c", GIVEN, str(tmp_path / f"{backend}.py"), kind]
+    found = subprocess.run(words, capture_output=True, text=True, cwd=ROOT / "tests")
+    assert "outside" in found.stdout, found.stderr
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ def _text(
         backend=NAME,
         support=version(NAME),
         module=host.module,
-        host=host,
+        host=replace(host, buffers=request.buffers),
         libraries=library_lines(transport.libraries),
         support_lines=imports_of(calls),
         wire_bytes=wire,

@@ -191,7 +191,7 @@ def _assembled(
     ids: tuple[str, ...],
 ) -> PallasText:
     """Return the template's context; `ids`: the constants for collective ids."""
-    host = replace(host, starts=host.starts and text.halves)
+    host = replace(host, starts=host.starts and text.halves, buffers=request.buffers)
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {name: {*names} for name, names in host.calls(request).items()}
     calls["jax_meshes"] = {"Sharded"}

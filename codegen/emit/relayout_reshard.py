@@ -1,0 +1,50 @@
+"""Relayouts between shardings of one tensor: modules of padded arrays are those of the reshard."""
+
+from __future__ import annotations
+
+from shardwright.codegen.backends import registry
+from shardwright.codegen.emit.context import quoted
+from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.spec.collective_ids import relayout_id
+from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.ir.errors import InputError
+from shardwright.ir.plan import Plan
+from shardwright.ir.relayout import Relayout, as_reshard
+
+
+def plan_as_reshard(relayout: Relayout, backend: str) -> Plan | None:
+    """Return the plan of the reshard whose module a backend emits for a relayout.
+
+    None, so that the module lists boxes, where the relayout is no reshard or keeps all data where
+    it is, the backend refuses it, and its module would receive more than the least bytes.
+    """
+    reshard = as_reshard(relayout) if registry.contract(backend).pads else None
+    if reshard is None:
+        return None
+    renders = registry.backend(backend)
+    try:
+        plan = plan_of(reshard, "direct")
+        renders.refuse(plan)
+    except InputError:
+        return None
+    least = plan.traffic.received_max
+    return plan if least and renders.timeline(plan).wire_bytes == least else None
+
+
+def modules_as_reshard(
+    plan: Plan, backend: str, relayout: Relayout, description: RelayoutDescription
+) -> dict[str, str]:
+    """Return the text of the module of a relayout that is a reshard, and of its backward, by file
+    name."""
+    (before,), (after,) = relayout.source.buffers, relayout.target.buffers
+    found = parts(
+        plan,
+        backend,
+        description.command(),
+        gradient=True,
+        single_file=True,
+        collective_id=relayout_id(description),
+        buffers=(quoted(before), quoted(after)),
+    )
+    return {part.file: part.text for part in found}
