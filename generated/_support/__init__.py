@@ -7,26 +7,10 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "300acdd10e1fcf4b",
-    "pallas_tpu": "6b19acaf9321956a",
-    "triton_gpu": "fe359195c238b26e",
+    "jax_xla": "7dbd438b4d77892b",
+    "pallas_tpu": "9c9cc7b79400f5cf",
+    "triton_gpu": "61f89e9e0dd15b79",
 }
-
-
-# The features that add optional functions to modules.
-DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
-DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
-
-
-def absent(module):
-    """Return the `__getattr__` of a module, which names the feature of a missing function."""
-
-    def missing(name):
-        feature = DOORS.get(name)
-        needs = f"needs the feature {feature}: emit with --feature {feature}"
-        raise AttributeError(f"{module}.{name} {needs if feature else 'is not there'}")
-
-    return missing
 
 
 def require(backend, version, module):

@@ -100,11 +100,8 @@ class Exchange:
             for piece in _some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is sent there"
-            boxes = [piece.box for piece in self.incoming(receiver)]
-            fault = _gap(self.target.box(receiver), boxes)
-            if self.is_empty(receiver):
-                fault = "a term without a value gets pieces" if boxes else ""
-            if fault:
+            whole = (0, 0) if self.is_empty(receiver) else self.target.box(receiver)
+            if fault := _gap(whole, [piece.box for piece in received(receiver).elements()]):
                 return f"device {self.target.ids[receiver]}: {fault}"
         for sender in spread(len(self.source.ids)):
             for piece in _some([*sent(sender)]):

@@ -1,7 +1,5 @@
 """The devices' parts of a global array: meshes and shardings."""
 
-import contextlib
-import functools
 import math
 
 import jax
@@ -42,23 +40,16 @@ class Sharded:
         # A scalar moves as a vector of one element.
         return extents(self.box(self.ids.index(device_id)))[: len(self.local)]
 
-    def slots(self, axis):
-        """Return the shard number along a dimension, by position."""
-        names, count = self.spec[axis], math.prod(self.sizes)
-        split = [self.names.index(n) for n in ((names,) if isinstance(names, str) else names or ())]
-        grid = np.moveaxis(np.arange(count).reshape(self.sizes), split, range(len(split)))
-        shards = math.prod(self.sizes[each] for each in split)
-        return np.argsort(grid, None) // (count // shards)
-
-    def fault(self):
-        """Return the first device whose box is not its shard of an array without padding, as text,
-        or ""."""
-        for axis, size in enumerate(self.local):
-            for position, slot in enumerate(self.slots(axis).tolist()):
+    def fault(self, mesh):
+        """Return the first device whose box is not its shard, by JAX's own sharding, of an array
+        without padding, as text, or ""."""
+        shards = self.on(mesh).devices_indices_map(self.padded).values()
+        for axis, size in enumerate(self.padded):
+            for position, shard in enumerate(shards):
                 found = self.box(position)[2 * axis : 2 * axis + 2]
-                wanted = slot * size, (slot + 1) * size
-                if found != wanted:
-                    return self.misplaced(axis, position, found, wanted)
+                low, high, _ = shard[axis].indices(size)
+                if found != (low, high):
+                    return self.misplaced(axis, position, found, (low, high))
         return ""
 
     def misplaced(self, axis, position, found, wanted):
@@ -119,36 +110,29 @@ def not_mapped(what):
 def apart(x):
     """Return a context with no mesh set, unless `x` is traced: an array moves on its own devices,
     which may differ from those of the user's current mesh."""
-    if isinstance(x, jax.core.Tracer):
-        return contextlib.nullcontext()
-    try:
-        return jax.set_mesh(Mesh(np.empty((), object), ()))
-    # JAX rejects a context mesh while anything is traced, even around a constant
-    except ValueError:
-        return contextlib.nullcontext()
+    traced = isinstance(x, jax.core.Tracer)
+    mesh = jax.sharding.get_abstract_mesh() if traced else AbstractMesh((), ())
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 def typed(sharding, x):
     """Return a program's array with this sharding: in its type if axes are Explicit, on its mesh or
     the array's own."""
     meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
-    here, there, context = (AxisType.Explicit in mesh.axis_types for mesh in meshes)
-    if here or there:
-        from .jax_explicit import retyped  # if axes are Explicit
+    if any(AxisType.Explicit in mesh.axis_types for mesh in meshes):
+        from .jax_explicit import retyped
 
-        return retyped(x, sharding, on_mesh=here)
-    return x if context else lax.with_sharding_constraint(x, sharding)
+        return retyped(x, sharding)
+    return lax.with_sharding_constraint(x, sharding)
 
 
 def mapped(function, mesh, in_specs, out_specs):
     """Return the function mapped over the shards of a mesh, independent of the current mesh."""
     # Drop the types of the mesh's axes, so that it takes arrays with and without them.
     mesh = Mesh(mesh.devices, mesh.axis_names)
-    over_shards = jax.shard_map(
-        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-    )
+    specs = {"in_specs": in_specs, "out_specs": out_specs}
+    over_shards = jax.shard_map(function, mesh=mesh, **specs, check_vma=False)
 
-    @functools.wraps(function)
     def call(*arrays):
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             return over_shards(*arrays)
@@ -160,12 +144,11 @@ def over_devices(function, given, result):
     """Return a function of global arrays that computes the result's shard on each device from the
     device's shards. `given`, `result`: the shardings of the arrays, on the same devices in the same
     order."""
-    first = given[0].mesh
-    if all(each.mesh.shape_tuple == first.shape_tuple for each in (*given, result)):
-        return mapped(function, first, tuple(each.spec for each in given), result.spec)
-    from .jax_axes import over_axes  # if a side divides devices into other axes
+    if len({each.mesh.shape_tuple for each in (*given, result)}) > 1:
+        from .jax_axes import over_axes  # if a side divides devices into other axes
 
-    return over_axes(mapped, function, given, result)
+        return over_axes(mapped, function, given, result)
+    return mapped(function, result.mesh, tuple(each.spec for each in given), result.spec)
 
 
 def expect(x, shape, dtype, what):

@@ -1,6 +1,7 @@
 """Padding of shards: JAX requires all shards of an array to be equal."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +31,17 @@ class Padding:
             if any(low not in (slot * size, high) for slot, (low, high) in enumerate(ranges)):
                 self._apart[axis] = ranges
 
+    def _slots(self, axis):
+        """Return the shard number along a dimension, by position."""
+        side, names = self.side, self.side.spec[axis]
+        split = [side.names.index(n) for n in ((names,) if isinstance(names, str) else names or ())]
+        count, shards = math.prod(side.sizes), math.prod(side.sizes[each] for each in split)
+        grid = np.moveaxis(np.arange(count).reshape(side.sizes), split, range(len(split)))
+        return np.argsort(grid, None) // (count // shards)
+
     def _ranges(self, axis):
         """Return the shards' ranges of a dimension, in shard order."""
-        _, first = np.unique(self.side.slots(axis), return_index=True)
+        _, first = np.unique(self._slots(axis), return_index=True)
         return [self._range(axis, position) for position in first.tolist()]
 
     def _range(self, axis, position):
@@ -40,7 +49,7 @@ class Padding:
         low, high = self.side.box(position)[2 * axis : 2 * axis + 2]
         return min(low, high), high  # an empty range may begin beyond the tensor
 
-    def fault(self):
+    def fault(self, _mesh):
         """Return the fault in the boxes of a side: they do not tile it, or a device's box differs
         from its sharding's; "" if there is none."""
         side = self.side
@@ -49,7 +58,7 @@ class Padding:
             filled = [each for each in given if each[0] < each[1]]
             if [0, *(high for _, high in filled)] != [*(low for low, _ in filled), size]:
                 return f"{side.name} shards do not tile dimension {axis}, 0 to {size}: {given}"
-            for position, slot in enumerate(side.slots(axis).tolist()):
+            for position, slot in enumerate(self._slots(axis).tolist()):
                 found = self._range(axis, position)
                 if found != given[slot]:
                     return side.misplaced(axis, position, found, given[slot])

@@ -44,14 +44,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
-from .._support import absent, require
+from .._support import require
+from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_operation import Operation
 from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
 
-require("pallas_tpu", "6b19acaf9321956a", __name__)
+require("pallas_tpu", "9c9cc7b79400f5cf", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

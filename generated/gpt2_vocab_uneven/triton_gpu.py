@@ -48,12 +48,13 @@ if __name__ == "__main__":
 import triton
 import triton.language as tl
 
-from .._support import absent, require
+from .._support import require
+from .._support.doors import absent
 from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "fe359195c238b26e", __name__)
+require("triton_gpu", "61f89e9e0dd15b79", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

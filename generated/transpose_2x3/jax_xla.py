@@ -36,15 +36,14 @@ if __name__ == "__main__":
 
 from jax.sharding import PartitionSpec as P
 
-from .._support import absent, require
+from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "300acdd10e1fcf4b", __name__)
+require("jax_xla", "7dbd438b4d77892b", __name__)
 
-__getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
 

@@ -1,12 +1,16 @@
 """Arrays in programs whose meshes have Explicit axes, which belong to an array's type."""
 
 import jax
+from jax.sharding import AxisType
 
 
-def retyped(x, sharding, *, on_mesh):
-    """Return an array with this sharding in its type. `on_mesh`: whether the sharding's mesh,
-    rather than the array's, has Explicit axes."""
-    return jax.sharding.reshard(x, sharding) if on_mesh else jax.device_put(x, sharding)
+def retyped(x, sharding):
+    """Return an array with this sharding in its type, if the sharding's mesh or the array's has
+    Explicit axes; otherwise the array itself."""
+    if AxisType.Explicit in sharding.mesh.axis_types:
+        return jax.sharding.reshard(x, sharding)
+    there = AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types
+    return jax.device_put(x, sharding) if there else x
 
 
 def refuse_mix(context, target):

@@ -115,12 +115,12 @@ class ArrayMatmul:
 
     def self_check(self):
         """Multiply numbered elements and return the facts checked; exit on a fault."""
-        for side in self._paddings or self.sides:
-            if fault := side.fault():
-                raise SystemExit(fault)
         if len(jax.devices()) < len(self.out.ids):
             raise SystemExit(f"got {len(jax.devices())} devices, expected {len(self.out.ids)}")
         mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
+        for side in self._paddings or self.sides:
+            if fault := side.fault(mesh):
+                raise SystemExit(fault)
         if max(dtype.itemsize for dtype in self.dtypes) == 8:
             jax.config.update("jax_enable_x64", True)
         flops = 2 * int(np.prod([*self.shapes[0], self.shapes[1][-1]], dtype=np.float64))

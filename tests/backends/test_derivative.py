@@ -251,8 +251,7 @@ def test_without_a_gradient(reshard: Reshard, tmp_path: Path) -> None:
     (part,) = parts(plan(reshard), "pallas_tpu", "shardwright emit", single_file=True)
     (tmp_path / part.file).write_text(part.text)
     assert ran(reshard, FAILING, tmp_path / part.file) == (
-        "NotImplementedError: the source array is differentiated, and the reverse reshard is not "
-        "here: emit with --gradient, or stop_gradient(x) before reshard\n"
+        "NotImplementedError: derivative of reshard: emit with --gradient, or stop_gradient(x)\n"
     )
 
 

@@ -30,10 +30,7 @@ for way in (lambda f: f, jax.jit):
             print(f"{error}.", end=" ")
 """
 VMAP = "reshard under jax.vmap: emit the module with --feature vmap."
-GRADIENT = (
-    "the source array is differentiated, and the reverse reshard is not here: emit with "
-    "--gradient, or stop_gradient(x) before reshard."
-)
+GRADIENT = "derivative of reshard: emit with --gradient, or stop_gradient(x)."
 
 
 @pytest.mark.parametrize(

@@ -42,20 +42,6 @@ FAULTS = {
         "rem(sender + 1, 2) * 4",
         SENT,
     ),
-    "boxes, all devices the same": (
-        "pallas_tpu",
-        COLUMNS,
-        "    lo1 = position * 128\n",
-        "    lo1 = 0\n",
-        "device 1, target shard along dimension 1: 0 to 128, by its sharding 128 to 256",
-    ),
-    "boxes, another than that of the sharding": (
-        "pallas_tpu",
-        COLUMNS,
-        'SOURCE_AXES, P("x", None))',
-        'SOURCE_AXES, P(None, "x"))',
-        "device 0, source shard along dimension 0: 0 to 16, by its sharding 0 to 64",
-    ),
     "tiles, the receiver": (
         "pallas_tpu",
         COLUMNS,
@@ -149,6 +135,20 @@ MOVED = {
         'y = lax.psum_scatter(x, "x", scatter_dimension=0, tiled=True)',
         'y = lax.pmax(x, "x")[:3]',
         "wrong target shards",
+    ),
+    "boxes, all devices the same": (
+        plan(COLUMNS, "direct"),
+        "pallas_tpu",
+        "    lo1 = position * 128\n",
+        "    lo1 = 0\n",
+        "device 1, target shard along dimension 1: 0 to 128, by its sharding 128 to 256",
+    ),
+    "boxes, another than that of the sharding": (
+        plan(COLUMNS, "direct"),
+        "pallas_tpu",
+        'SOURCE_AXES, P("x", None))',
+        'SOURCE_AXES, P(None, "x"))',
+        "device 0, source shard along dimension 0: 0 to 16, by its sharding 0 to 64",
     ),
     "what has left is not waited for": (
         plan(COLUMNS, "direct"),

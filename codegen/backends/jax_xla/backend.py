@@ -41,7 +41,6 @@ class JaxXla(Backend):
         "jax_operation",
         "jax_orders",
         "jax_padding",
-        "jax_program",
         "jax_terms",
         "jax_zeros",
         "ranks",

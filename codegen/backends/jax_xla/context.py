@@ -97,6 +97,9 @@ class XlaText:
     kernels: tuple[Function, ...]
     host_lines: tuple[str, ...]
 
+    has_doors = False
+    """No feature adds functions to modules in plain JAX."""
+
     @property
     def threads(self) -> int:
         """The number of CPU devices that a self-check forces."""
@@ -220,7 +223,8 @@ def xla_text(request: Request) -> XlaText:
     host = host_text(plan, module)
     transport = transport_of(how, exchange, host.some_local, direct.reshard.dtype not in WIDENED)
     if module.scalar and not isinstance(how, Collectives):
-        transport = replace(transport, lines=("x = x.reshape(1)", *transport.lines))
+        lines = ("x = x.reshape(1)", *transport.lines, "y = y.reshape(())")
+        transport = replace(transport, lines=lines)
     short = () if _is_exact(how) else _short_dims(exchange)
     wire = how.wire[0] * DTYPES[plan.reshard.dtype]
     floats = moves_floats(plan.reshard, how, exchange)
@@ -239,7 +243,10 @@ def _text(
     """Return the template's context for a transport with `wire` bytes to the busiest device;
     `short`: the dimensions along which it leaves nonzero padding."""
     calls = {name: list(names) for name, names in transport.calls.items()}
-    program = ["_exchange", "AXES", *([f"short={short!r}"] if short else [])]
+    program = ["_exchange", "AXES"]
+    if short:
+        transport = _zeroed(transport, short)
+        calls["jax_zeros"] = ["extent_of", "zeroed"]
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
         calls["jax_terms"] = ["Terms"]
@@ -274,6 +281,15 @@ def _text(
             *host.host_lines(request, NAME),
         ),
     )
+
+
+def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
+    """Return a transport followed by zeroing the padding along dimensions."""
+    extent = "extent = extent_of(_SOURCE, _TARGET, lax.axis_index(AXES))"
+    given = ["y", "_TARGET", repr(short), "extent"]
+    given += [] if transport.moves else ["everywhere=True"]
+    lines = (*transport.lines, extent, *called("y = zeroed", given, indents=1))
+    return replace(transport, lines=lines, libraries=transport.libraries | {"lax"})
 
 
 def _exchange_lines(transport: Transport) -> Function:

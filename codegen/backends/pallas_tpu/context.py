@@ -73,6 +73,11 @@ class PallasText:
         """The number of CPU devices that a self-check forces."""
         return self.host.devices + 1
 
+    @property
+    def has_doors(self) -> bool:
+        """Whether a feature could have added functions."""
+        return not self.host.starts
+
 
 def refuse(plan: Plan) -> None:
     """Raise InputError for reshards that this backend does not support."""
@@ -195,6 +200,7 @@ def _assembled(
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {name: {*names} for name, names in host.calls(request).items()}
     calls["jax_meshes"] = {"Sharded"}
+    calls |= {} if host.starts else {"doors": {"absent"}}
     if {"pallas_terms", "pallas_ring"} & calls.keys():
         calls["jax_terms"] = {"Terms"}
     if module.calls:

@@ -71,6 +71,7 @@ class TritonGpu(Backend):
     support = (
         "boxes",
         "cuts",
+        "doors",
         "exchanges",
         "torch_async",
         "torch_both",

@@ -136,6 +136,7 @@ class TritonText:
             *([("torch_reduce", "Reduction")] if reduces else []),
         ]
         found = [
+            ("doors", "absent"),
             ("exchanges", "Exchange, Side"),
             *([("cuts", "Cut")] if cut else []),
             *([("torch_dtensor", "DTensors")] if self.dtensor else []),

@@ -33,6 +33,7 @@ from shardwright.codegen.backends.jax_xla.steps.statements import (
     PythonValue,
     Statement,
 )
+from shardwright.codegen.emit.python_text import WIDTH
 from shardwright.codegen.planner.basis.boxed import dims_fit, fits, layouts_of
 from shardwright.codegen.planner.basis.digits import Digits, tail
 from shardwright.codegen.planner.basis.permutes import permuted
@@ -134,6 +135,23 @@ class Blocks:
 
     def _permute(self, before: Layout, after: Layout) -> Block:
         """Return one permute of whole shards."""
+        ends = [self._ranks_of(layout) for layout in (before, after)]
+        pairs = permuted(*ends)
+        sends = [pair for pair in pairs if pair[0] != pair[1]]
+        nbytes = math.prod(after.local_shape) * self.itemsize
+        received = np.zeros(self.ids.size, dtype=np.int64)
+        received[[receiver for _, receiver in sends]] = nbytes
+        written = str([*map(tuple, pairs)])
+        made = [Statement("lax.ppermute", ("x", "AXES", written), ("lax",))]
+        if len(written) > WIDTH - 30:  # beside the rest of its line
+            permute = Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",))
+            made = [self._sends(before, after), permute]
+        asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
+        laid = (Laid("permute", math.prod(after.local_shape)),)
+        return Block(tuple(made), received, asked=asked, laid=laid)
+
+    def _sends(self, before: Layout, after: Layout) -> Statement:
+        """Return the statement that computes the pairs of a permute."""
         numbers = [
             pairs_of(tuple(digit for dim in layout.dims for digit in dim.digits))
             for layout in (before, after)
@@ -141,18 +159,7 @@ class Blocks:
         named = [str(self.ids.size), *map(str, numbers)]
         if self.axes is None:
             named += [f"ids=({', '.join(ids_of_ends(before, after, self.source))})"]
-        ends = [self._ranks_of(layout) for layout in (before, after)]
-        sends = [pair for pair in permuted(*ends) if pair[0] != pair[1]]
-        nbytes = math.prod(after.local_shape) * self.itemsize
-        received = np.zeros(self.ids.size, dtype=np.int64)
-        received[[receiver for _, receiver in sends]] = nbytes
-        made = (
-            Statement("sends_along", tuple(named), ("sends_along",), name="sends"),
-            Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",)),
-        )
-        asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
-        laid = (Laid("permute", math.prod(after.local_shape)),)
-        return Block(made, received, asked=asked, laid=laid)
+        return Statement("sends_along", tuple(named), ("sends_along",), name="sends")
 
     def _ranks_of(self, layout: Layout) -> list[int]:
         """Return the shard number of each rank."""

@@ -1,0 +1,15 @@
+"""Functions that features add to modules."""
+
+DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
+DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
+
+
+def absent(module):
+    """Return the `__getattr__` of a module, which names the feature of a missing function."""
+
+    def missing(name):
+        feature = DOORS.get(name)
+        needs = f"needs the feature {feature}: emit with --feature {feature}"
+        raise AttributeError(f"{module}.{name} {needs if feature else 'is not there'}")
+
+    return missing
