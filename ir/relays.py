@@ -37,7 +37,9 @@ class Relay(NamedTuple):
     """Elements of a tensor that move from a buffer of one device to buffers of another or the same
     device.
 
-    `loops` start at `source` and the `targets`, outer to inner, with a step for each buffer.
+    `loops` start at `source` and the `targets`, outer to inner, with a step for each buffer. `box`:
+    ranges of the tensor, by dimension, that the elements are of, and no others if one relay moves
+    them all.
     """
 
     tensor: str
@@ -46,6 +48,7 @@ class Relay(NamedTuple):
     source: InBuffer
     targets: tuple[InBuffer, ...]
     loops: tuple[Nest, ...]
+    box: tuple[Ranges, ...]
 
     @property
     def elements(self) -> int:
@@ -247,4 +250,4 @@ def strided(
             InBuffer(end.buffer, start) for end, start in zip(ends, walk.starts, strict=True)
         )
         device = targets[0].device
-        yield Relay(tensor, source.device, device, first, tuple(others), walk.loops)
+        yield Relay(tensor, source.device, device, first, tuple(others), walk.loops, box)

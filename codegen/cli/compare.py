@@ -126,8 +126,8 @@ def learn(
     """Print the stored layout of a loader's buffers as TOML.
 
     The loader runs for every rank on tensors whose elements are all distinct. The layout is checked
-    on every element; values that fit no layout are listed as findings. `shardwright check FILE`
-    learns it again.
+    on every element; values that fit no layout are listed as findings, and the exit code is then 1.
+    `shardwright check FILE` learns it again.
 
     Example: shardwright learn my_loaders:load --tensor q=32x16 --tensor k=8x16 --ranks tp=4
     """
@@ -144,10 +144,12 @@ def learn(
     result = learned(load if processes else told(load, like), **asked, processes=processes)
     if output is None:
         print(result)
-        return
-    output.write_text(f"{result}\n", encoding="utf-8")
-    for finding in () if quiet else result.findings:
-        print(f"{output}: not learned: {finding}")
+    else:
+        output.write_text(f"{result}\n", encoding="utf-8")
+        for finding in () if quiet else result.findings:
+            print(f"{output}: not learned: {finding}")
+    if result.findings:
+        raise typer.Exit(1)
 
 
 def _check_given(tensors: list[str] | None, ranks: str | None) -> None:

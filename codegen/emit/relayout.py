@@ -30,6 +30,8 @@ from shardwright.ir.stored import Stored
 
 MOST_RELAYS = 1 << 14
 """A module lists every relay: with more it is unreadable and slow to trace."""
+MOST_RANGES = 3
+"""Most ranges of a dimension that a comment on a relay names."""
 MOST_ELEMENTS = 2**31 - 1
 """JAX indexes buffers with 32-bit numbers."""
 
@@ -287,9 +289,10 @@ class RelayoutText:
     @property
     def relay_lines(self) -> list[str]:
         """All relays."""
+        shapes = self.plan.relayout.source.in_bytes.tensors
         return [
             f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"
-            f"  # {relay.elements:,} of {relay.tensor}"
+            f"  # {relay.elements:,} of {_said(relay, shapes[relay.tensor])}"
             for relay in sorted(self._relays, key=lambda relay: (relay.sender, relay.receiver))
         ]
 
@@ -297,6 +300,18 @@ class RelayoutText:
 def _form(relay: Relay) -> tuple[object, ...]:
     loops = tuple((loop.times, *loop.steps) for loop in relay.loops)
     return relay.source.buffer, tuple(place.buffer for place in relay.targets), loops
+
+
+def _said(relay: Relay, shape: tuple[int, ...]) -> str:
+    """Return the tensor and the ranges that a relay is of, along dimensions that are not whole."""
+    found = []
+    for ranges, extent in zip(relay.box, shape, strict=True):
+        listed = [f"{low}:{high}" for low, high in ranges[:MOST_RANGES]]
+        listed += ["..."] * (len(ranges) > MOST_RANGES)
+        found.append(":" if ranges == ((0, extent),) else "+".join(listed))
+    while found and found[-1] == ":":
+        found.pop()
+    return f"{relay.tensor}[{', '.join(found)}]" if found else relay.tensor
 
 
 def _starts(relay: Relay) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from shardwright.codegen.learn.fit import fit_buffer
 from shardwright.codegen.learn.fit_part import loops
 from shardwright.codegen.learn.held import (
+    PADDING,
     SCATTERED,
     UNKNOWN,
     HeldBlock,
@@ -303,14 +304,20 @@ def _of_ranks(devices: list[int], learned: Learned) -> str:
 def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
     """Yield the ranges of a buffer without a layout and their contents, along the dimension with
     the fewest such ranges."""
-    found = []
+    found, pads = [], False
     for dim in range(max(1, len(held.shape))):
         blocks = [(block, _why(block, shapes)) for block in blocks_of(held, shapes, dim)]
+        pads = pads or any(block.tensor == PADDING for block, _ in blocks)
         along = named(dim, len(held.shape))
         odd = [(f"{name} {along} {b.start} to {b.stop}", why) for b, why in blocks if why]
         if odd:
             found.append(odd)
     order = "elements in an order of no layout" if held.has_elements else "values of no tensor"
+    if pads and held.has_elements:
+        order = (
+            "padding, and elements in an order that no layout has beside padding; load them "
+            "without it to learn their order"
+        )
     yield from min(found, key=len, default=[(name, f"holds {order}")])
 
 

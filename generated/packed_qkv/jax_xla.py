@@ -219,24 +219,24 @@ FORMS = [
     (0, (0,), ((64, 1, 1),)),
     (0, (0,), ((128, 1, 1),)),
 ]
-# Sender, receiver, form, and the first element in each buffer, source first; how many elements of
-# which tensor that is.
+# Sender, receiver, form, and the first element in each buffer, source first; in comments how many
+# elements of which ranges of a tensor that is.
 RELAYS = [
-    (0, 5, 3, 0, 0),  # 128 of q
-    (0, 6, 0, 128, 0),  # 32 of q
-    (1, 6, 1, 0, 32),  # 96 of q
-    (1, 7, 2, 96, 0),  # 64 of q
-    (2, 7, 2, 0, 64),  # 64 of q
-    (2, 8, 1, 64, 0),  # 96 of q
-    (3, 5, 2, 32, 128),  # 64 of k
-    (3, 6, 2, 32, 128),  # 64 of k
-    (3, 7, 2, 96, 128),  # 64 of k
-    (3, 8, 0, 0, 96),  # 32 of q
-    (3, 8, 2, 96, 128),  # 64 of k
-    (4, 5, 2, 0, 192),  # 64 of v
-    (4, 6, 2, 0, 192),  # 64 of v
-    (4, 7, 2, 64, 192),  # 64 of v
-    (4, 8, 2, 64, 192),  # 64 of v
+    (0, 5, 3, 0, 0),  # 128 of q[0:8]
+    (0, 6, 0, 128, 0),  # 32 of q[8:10]
+    (1, 6, 1, 0, 32),  # 96 of q[10:16]
+    (1, 7, 2, 96, 0),  # 64 of q[16:20]
+    (2, 7, 2, 0, 64),  # 64 of q[20:24]
+    (2, 8, 1, 64, 0),  # 96 of q[24:30]
+    (3, 5, 2, 32, 128),  # 64 of k[0:4]
+    (3, 6, 2, 32, 128),  # 64 of k[0:4]
+    (3, 7, 2, 96, 128),  # 64 of k[4:8]
+    (3, 8, 0, 0, 96),  # 32 of q[30:32]
+    (3, 8, 2, 96, 128),  # 64 of k[4:8]
+    (4, 5, 2, 0, 192),  # 64 of v[0:4]
+    (4, 6, 2, 0, 192),  # 64 of v[0:4]
+    (4, 7, 2, 64, 192),  # 64 of v[4:8]
+    (4, 8, 2, 64, 192),  # 64 of v[4:8]
 ]
 RECEIVED = 512  # bytes received by the busiest device, the minimum
 # Axes of the mesh, and the axes along which dimensions of each buffer are concatenated.

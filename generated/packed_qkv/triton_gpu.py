@@ -231,24 +231,24 @@ FORMS = [
     (0, (0,), ((64, 1, 1),)),
     (0, (0,), ((128, 1, 1),)),
 ]
-# Sender, receiver, form, and the first element in each buffer, source first; how many elements of
-# which tensor that is.
+# Sender, receiver, form, and the first element in each buffer, source first; in comments how many
+# elements of which ranges of a tensor that is.
 RELAYS = [
-    (0, 5, 3, 0, 0),  # 128 of q
-    (0, 6, 0, 128, 0),  # 32 of q
-    (1, 6, 1, 0, 32),  # 96 of q
-    (1, 7, 2, 96, 0),  # 64 of q
-    (2, 7, 2, 0, 64),  # 64 of q
-    (2, 8, 1, 64, 0),  # 96 of q
-    (3, 5, 2, 32, 128),  # 64 of k
-    (3, 6, 2, 32, 128),  # 64 of k
-    (3, 7, 2, 96, 128),  # 64 of k
-    (3, 8, 0, 0, 96),  # 32 of q
-    (3, 8, 2, 96, 128),  # 64 of k
-    (4, 5, 2, 0, 192),  # 64 of v
-    (4, 6, 2, 0, 192),  # 64 of v
-    (4, 7, 2, 64, 192),  # 64 of v
-    (4, 8, 2, 64, 192),  # 64 of v
+    (0, 5, 3, 0, 0),  # 128 of q[0:8]
+    (0, 6, 0, 128, 0),  # 32 of q[8:10]
+    (1, 6, 1, 0, 32),  # 96 of q[10:16]
+    (1, 7, 2, 96, 0),  # 64 of q[16:20]
+    (2, 7, 2, 0, 64),  # 64 of q[20:24]
+    (2, 8, 1, 64, 0),  # 96 of q[24:30]
+    (3, 5, 2, 32, 128),  # 64 of k[0:4]
+    (3, 6, 2, 32, 128),  # 64 of k[0:4]
+    (3, 7, 2, 96, 128),  # 64 of k[4:8]
+    (3, 8, 0, 0, 96),  # 32 of q[30:32]
+    (3, 8, 2, 96, 128),  # 64 of k[4:8]
+    (4, 5, 2, 0, 192),  # 64 of v[0:4]
+    (4, 6, 2, 0, 192),  # 64 of v[0:4]
+    (4, 7, 2, 64, 192),  # 64 of v[4:8]
+    (4, 8, 2, 64, 192),  # 64 of v[4:8]
 ]
 RECEIVED = 512  # bytes received by the busiest device, the minimum
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
@@ -320,10 +320,10 @@ def packed(device, given, home=None):
     line = torch.empty(sum(sizes), dtype=torch.uint8, device=given[0].device if given else home)
     boxes, begin = [], 0
     for relay in _ordered(device, receiving=False):
-        loops = FORMS[relay[2]][2]
+        buffer, _, loops = FORMS[relay[2]]
         packs = zip(loops, dense(loops), strict=True)
         nest = tuple((times, step, dense) for (times, step, *_), dense in packs)
-        boxes.append(Box(FORMS[relay[2]][0], 0, relay[3], begin, nest))
+        boxes.append(Box(buffer, 0, relay[3], begin, nest))
         begin += math.prod(times for times, *_ in loops)
     _copy(boxes, given, [line])
     return line, sizes

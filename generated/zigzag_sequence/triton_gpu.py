@@ -227,17 +227,17 @@ TARGET = {
 FORMS = [
     (0, (0,), ((2, 256, 256), (128, 1, 1))),
 ]
-# Sender, receiver, form, and the first element in each buffer, source first; how many elements of
-# which tensor that is.
+# Sender, receiver, form, and the first element in each buffer, source first; in comments how many
+# elements of which ranges of a tensor that is.
 RELAYS = [
-    (0, 0, 0, 0, 0),  # 256 of x
-    (0, 1, 0, 128, 0),  # 256 of x
-    (1, 2, 0, 0, 0),  # 256 of x
-    (1, 3, 0, 128, 0),  # 256 of x
-    (2, 2, 0, 128, 128),  # 256 of x
-    (2, 3, 0, 0, 128),  # 256 of x
-    (3, 0, 0, 128, 128),  # 256 of x
-    (3, 1, 0, 0, 128),  # 256 of x
+    (0, 0, 0, 0, 0),  # 256 of x[:, 0:8]
+    (0, 1, 0, 128, 0),  # 256 of x[:, 8:16]
+    (1, 2, 0, 0, 0),  # 256 of x[:, 16:24]
+    (1, 3, 0, 128, 0),  # 256 of x[:, 24:32]
+    (2, 2, 0, 128, 128),  # 256 of x[:, 40:48]
+    (2, 3, 0, 0, 128),  # 256 of x[:, 32:40]
+    (3, 0, 0, 128, 128),  # 256 of x[:, 56:64]
+    (3, 1, 0, 0, 128),  # 256 of x[:, 48:56]
 ]
 RECEIVED = 2048  # bytes received by the busiest device, the minimum
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
@@ -309,10 +309,10 @@ def packed(device, given, home=None):
     line = torch.empty(sum(sizes), dtype=torch.uint8, device=given[0].device if given else home)
     boxes, begin = [], 0
     for relay in _ordered(device, receiving=False):
-        loops = FORMS[relay[2]][2]
+        buffer, _, loops = FORMS[relay[2]]
         packs = zip(loops, dense(loops), strict=True)
         nest = tuple((times, step, dense) for (times, step, *_), dense in packs)
-        boxes.append(Box(FORMS[relay[2]][0], 0, relay[3], begin, nest))
+        boxes.append(Box(buffer, 0, relay[3], begin, nest))
         begin += math.prod(times for times, *_ in loops)
     _copy(boxes, given, [line])
     return line, sizes

@@ -232,6 +232,15 @@ def test_what_is_computed() -> None:
         "zero of all ranks holds values of no tensor",
     )
     assert tomllib.loads(str(learned))["learned"]["findings"] == list(learned.findings)
+    padded = sw.learn(
+        lambda rank, tensors: {"w": np.pad(tensors["w"][rank::2], ((0, 3 + rank), (0, 0)))},
+        logical={"w": (7, 3)},
+        ranks=2,
+    )
+    assert padded.findings == (
+        "w of all ranks holds padding, and elements in an order that no layout has beside padding; "
+        "load them without it to learn their order",
+    )
     missing = sw.learn(
         lambda rank, tensors: {"w": tensors["w"][2 * rank : 2 * rank + 2]},
         logical={"w": (9, 2)},
@@ -345,7 +354,7 @@ def test_refused() -> None:
     assert message(learned(lambda rank, tensors: np.ones((1, 1)))) == exactly(
         """
         load: a loader must return a dict from buffer names to arrays
-        got: array([[1.]])
+        got: array([[1.]]) on rank 0
         expected: a dict, as {"qkv": array}
         """
     )
