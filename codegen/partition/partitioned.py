@@ -72,7 +72,8 @@ class Partitioned(Drawn):
         and if every plan exceeds the memory limit.
         """
         check_even(self.given, self.program)
-        ratings = Ratings(regather=self.gather == "regather", topology=self.topology)
+        regather = self.gather == "regather"
+        ratings = Ratings(regather=regather, topology=self.topology, seeded=not self.kernels)
         program = with_shifts(with_padding(self.program))
         local = planned(program, self.mesh, self.mode, ratings, self.memory_limit)
         if self.kernels:

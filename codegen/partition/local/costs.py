@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.moves import Tensor, tensor_of, way
 from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
@@ -71,6 +71,7 @@ class Costs:
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}
         self.times: list[int] = []  # of all members together
+        self.barred: list[Names] = []  # the axes of the manual computations that an op is in
         graph = _Graph(self)
         results = (
             axes.layout(sharding, self.values[v].shape)
@@ -79,6 +80,7 @@ class Costs:
         arguments = map(self.propagated, program.body.arguments)
         graph.program(tuple(arguments), tuple(results), tied(program, axes))
         self.wires, self.often, number_of = graph.wires()
+        self.arguments = tuple(number_of[v] for v in program.body.arguments)
         self.operands = [tuple(number_of[v] for v in op.operands) for op in self.ops]
         self.touched = [
             tuple(
@@ -113,13 +115,15 @@ class Costs:
         own = self.values[value]
         return self.axes.layout(own.sharding, own.shape)
 
-    def add(self, members: tuple[Op, ...], times: int) -> int:
-        """Add an op that occurs at these places, and return its number."""
+    def add(self, members: tuple[Op, ...], times: int, barred: Names) -> int:
+        """Add an op that occurs at these places and cannot be split along the axes `barred`, and
+        return its number."""
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
         self.splits.append(self._splits(op))
         self.times.append(times * len(members))
+        self.barred.append(barred)
         return len(self.ops) - 1
 
     def _splits(self, op: Op) -> Splits:
@@ -179,6 +183,16 @@ class Costs:
         return sum(map(self.of_op, ops)) + sum(map(self.of_wire, wires))
 
     @property
+    def received(self) -> float:
+        """The part of the price that is for received bytes."""
+        inside = (
+            (own.price(split) - own.work(split)) * times
+            for own, split, times in zip(self.splits, self.split, self.times, strict=True)
+            if split is not None
+        )
+        return sum(inside) + sum(map(self.of_wire, range(len(self.wires))))
+
+    @property
     def total(self) -> float:
         """The price of the program."""
         return self.around(range(len(self.ops)))
@@ -204,24 +218,25 @@ class _Graph:
         `ties` are its repeated stretches."""
         body = self.costs.program.body
         self.home.update(zip(body.arguments, arguments, strict=True))
-        self._body(body, 1, ties)
+        self._body(body, 1, (), ties)
         for value, layout in zip(body.results, results, strict=True):
             self.uses[value].append(layout)
 
-    def _body(self, body: Body, times: int, ties: Sequence[Repeat] = ()) -> None:
-        """Record the ops and values of a body that runs this many times."""
+    def _body(self, body: Body, times: int, barred: Names, ties: Sequence[Repeat] = ()) -> None:
+        """Record the ops and values of a body that runs this many times, in manual computations
+        over the axes `barred`."""
         self.times.update(dict.fromkeys(body.arguments, times))
         same = _places_tied(ties)
         numbers: dict[int, int] = {}
         for at, op in enumerate(body.ops):
             self.times.update(dict.fromkeys(op.results, times))
             if is_control(op):
-                self._control(op, times)
+                self._control(op, times, barred)
                 continue
             places = same.get(at, range(at, at + 1))
             if places[0] not in numbers:
                 members = tuple(body.ops[place] for place in places)
-                numbers[places[0]] = self.costs.add(members, times)
+                numbers[places[0]] = self.costs.add(members, times, barred)
             self._tensors(op, numbers[places[0]])
 
     def _tensors(self, op: Op, number: int) -> None:
@@ -230,16 +245,18 @@ class _Graph:
         for place, value in enumerate(op.operands):
             self.uses[value].append((number, place))
 
-    def _control(self, op: Op, times: int) -> None:
+    def _control(self, op: Op, times: int, barred: Names) -> None:
         """Record the ports of an op with bodies, and its bodies."""
         for port in ports_of(op, self.costs.values):
             if port.op.results:
-                self._tensors(port.op, self.costs.add((port.op,), times))
+                self._tensors(port.op, self.costs.add((port.op,), times, barred))
             else:
                 self.uses[port.op.operands[0]].append(LocalLayout(()))
         length = op.integers("length")[0] if op.kind == "scan" else 1
+        if op.kind == "manual":
+            barred = (*barred, *self.costs.axes.whole_axes(op.param("manual_axes")))
         for body in op.bodies:
-            self._body(body, times * length)
+            self._body(body, times * length, barred)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
         """Return the wires, how often their values are made in total, and the wire of each

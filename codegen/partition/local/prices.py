@@ -11,12 +11,14 @@ class Ratings:
 
     `held`: the price of a byte of a result, if memory is scarce. `regather`: gathered arguments are
     not kept until the backward pass, which gathers them again. `topology`: determines the
-    computation in the time of a byte.
+    computation in the time of a byte. `seeded`: the search also starts from the ideas of
+    `seeds.py`; not with kernels that overlap matmuls, which no price includes.
     """
 
     held: float = 0.0
     regather: bool = False
     topology: str | None = None
+    seeded: bool = True
 
 
 THRIFT = (0.1, 1.0, 10.0)

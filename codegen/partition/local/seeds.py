@@ -1,0 +1,144 @@
+"""Ideas from which the search of `cheapest` starts: each splits all ops by one rule.
+
+The given shardings pass through the program, op by op in order. Where the operands of an op
+disagree, the operand of the highest rank wins: the one that depends on the last argument (tokens, a
+batch), the first argument, or the earliest argument of all (weights). Axes that split no operand
+may split the result of an op as well (`after`), or its operand of the highest rank before the
+other operands are asked (`before`: a batch over all axes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.costs import Costs
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.linear import with_terms
+
+Filled = Literal["not", "after", "before"]
+"""When unused axes split a tensor of an op."""
+
+
+def seeds(costs: Costs, bound: Mapping[int, FactorAxes]) -> Iterator[Callable[[], None]]:
+    """Yield functions that split all ops by one idea each; `bound` ops keep their split."""
+    last, first = (_ranks(costs, sign) for sign in (1, -1))
+    fills: tuple[Filled, ...] = ("not", "after", "before")
+    for ranks in (last, first, [-rank for rank in last]):
+        for filled in fills:
+            yield _Seed(costs, bound, ranks, filled).start
+
+
+def _ranks(costs: Costs, sign: int) -> list[float]:
+    """Return the rank of each wire: the highest rank of the arguments that it depends on, which is
+    their place times `sign`."""
+    ranks = [-math.inf] * len(costs.wires)
+    for place, wire in enumerate(costs.arguments):
+        ranks[wire] = sign * place
+    for _ in range(2):  # a loop carries later values back, and so do equal stretches
+        for op, touched in zip(costs.ops, costs.touched, strict=True):
+            count = len(op.operands)
+            most = max((ranks[w] for w, place in touched if place < count), default=-math.inf)
+            for wire, place in touched:
+                if place >= count:
+                    ranks[wire] = max(ranks[wire], most)
+    return ranks
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """One idea; `ranks` by wire."""
+
+    costs: Costs
+    bound: Mapping[int, FactorAxes]
+    ranks: list[float]
+    filled: Filled
+
+    def start(self) -> None:
+        """Split every op by its operands, then unsplit ops by the users of their results."""
+        costs = self.costs
+        for number in range(len(costs.ops)):
+            costs.choose(number, self.bound.get(number))
+        free = [number for number in range(len(costs.ops)) if number not in self.bound]
+        for number in free:
+            costs.choose(number, self._split(number))
+        for number in reversed(free):
+            split = costs.split[number]
+            if split is None or not any(split.factors):
+                costs.choose(number, self._asked(number))
+
+    def _split(self, number: int) -> FactorAxes:
+        """Return the split of an op that its operands ask for, by rank."""
+        costs, splits = self.costs, self.costs.splits[number]
+        homes = self._homes(number)
+        asked = sorted(homes.items(), key=lambda each: -self._rank(number, each[0]))
+        if asked and self.filled == "before":
+            place, home = asked[0]
+            asked[0] = place, _filled(home, splits.shapes[place], costs.barred[number], costs.axes)
+        split = splits.along(asked)
+        if self.filled == "after":
+            split = _with_all_axes(splits, split, costs.barred[number])
+        if any(home.partial for home in homes.values()):
+            every = [
+                homes.get(place, LocalLayout(((),) * len(splits.shapes[place])))
+                for place in range(len(costs.operands[number]))
+            ]
+            return next(iter(with_terms(splits, split, every, costs.values)), split)
+        return split
+
+    def _rank(self, number: int, place: int) -> float:
+        return max(self.ranks[w] for w, own in self.costs.touched[number] if own == place)
+
+    def _homes(self, number: int) -> dict[int, LocalLayout]:
+        """Return the layout of each operand of an op that is chosen already; in equal stretches,
+        that in the first one."""
+        costs, found = self.costs, dict[int, LocalLayout]()
+        for wire, place in costs.touched[number]:
+            made_by = costs.wires[wire].made_by
+            known = made_by is None or costs.split[made_by[0]] is not None
+            if known and place < len(costs.operands[number]):
+                found.setdefault(place, costs.layout(wire))
+        return found
+
+    def _asked(self, number: int) -> FactorAxes:
+        """Return the split that the first user of each result of an op asks for."""
+        costs, count = self.costs, len(self.costs.ops[number].operands)
+        needs = (
+            (place, need)
+            for wire, place in costs.touched[number]
+            if place >= count
+            for need in costs.needs(wire)[:1]
+        )
+        return costs.splits[number].along(needs)
+
+
+def _with_all_axes(splits: Splits, split: FactorAxes, barred: Names) -> FactorAxes:
+    """Return a split whose unused axes, except barred ones, split the first result."""
+    layouts = splits.layouts(split)
+    if not layouts.results:
+        return split
+    count = len(layouts.operands)
+    taken = (*(name for names in split.factors for name in names), *split.partial, *barred)
+    wider = _filled(layouts.results[0], splits.shapes[count], taken, splits.axes)
+    own = enumerate((*layouts.operands, *layouts.results))
+    return split if wider == layouts.results[0] else splits.along(((count, wider), *own))
+
+
+def _filled(
+    layout: LocalLayout, shape: tuple[int, ...], taken: Names, axes: CutAxes
+) -> LocalLayout:
+    """Return a layout in which each axis that is not taken splits the first dimension that it
+    divides."""
+    for name in (name for name, size in axes.pieces if size > 1):
+        if name in (*taken, *layout.used, *layout.partial):
+            continue
+        for dim, extent in enumerate(shape):
+            names = (*layout.dims[dim], name)
+            if extent and extent % axes.parts_of(names) == 0:
+                layout = layout.with_dim(dim, names)
+                break
+    return layout
