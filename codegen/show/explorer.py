@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.templates import render
+from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.show.link_names import link_names
@@ -135,7 +136,7 @@ def _links(plan: Plan, topology: str) -> dict[str, Any]:
     """Return the bytes of each used link in each step, the busiest first."""
     itemsize = DTYPES[plan.reshard.dtype]
     flows = [_flows(step, itemsize) for step in plan.listed()]
-    return {"topology": topology, "steps": link_rows(plan, topology, flows)}
+    return {"topology": name_of(topology_of(topology)), "steps": link_rows(plan, topology, flows)}
 
 
 def link_rows(

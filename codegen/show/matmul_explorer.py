@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.show.explorer import explored, link_rows, page_of
-from shardwright.codegen.show.matmul import turns_of
+from shardwright.codegen.show.matmul import matmul_words, turns_of
 from shardwright.ir.layout import Layout, read_digits
 from shardwright.ir.matmul import SIDES
 from shardwright.ir.matmul_plan import Loop, MatmulPlan
@@ -41,12 +41,15 @@ def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) ->
 
     `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
     """
-    plans = {f"{name}: {side}": plan.chosen.move(side) for side in SIDES}
+    plans = {
+        f"{name}: {letter}": plan.chosen.move(side)
+        for side, letter in zip(SIDES, "ABC", strict=True)
+    }
     found = explored(plans, topology)
     if plan.chosen.loop is not None:
         number = SIDES.index(plan.chosen.loop.side)
         found[number] = _in_rounds(found[number], plan, plan.chosen.loop, topology)
-    return page_of(found, name, f"{len(plans)} plans")
+    return page_of(found, name, f"{matmul_words(plan.matmul)}: how A, B and C move")
 
 
 def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:

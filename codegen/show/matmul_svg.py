@@ -7,6 +7,7 @@ the turn in which the device has them. All extents are drawn with equal length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -97,12 +98,19 @@ class Scene:
             return
         axis = matmul.factors(loop.side).index(loop.factor)
         whole = self.boxes[loop.side][position]
-        for turn, parts in enumerate(turns_of(self.plan, position)):
-            for low, high in parts:
-                held = [list(each) for each in whole]
-                held[axis] = [whole[axis][0] + low, whole[axis][0] + high]
-                x, y, width, height, _ = self._part(loop.side, held[-2:], left, top)
-                yield Span(x + width / 2, y + height / 2 + 3, str(turn), 9)
+        turns = enumerate(turns_of(self.plan, position))
+        numbered = sorted((part, turn) for turn, parts in turns for part in parts)
+        down = axis == len(whole) - 2
+        # Numbers that would touch stand in lanes beside each other.
+        *_, across, high, _ = self._part(loop.side, whole[-2:], left, top)
+        lanes = math.ceil(len(numbered) * (10 if down else 12) / max(high if down else across, 1))
+        for rank, ((start, end), turn) in enumerate(numbered):
+            held = [list(each) for each in whole]
+            held[axis] = [whole[axis][0] + start, whole[axis][0] + end]
+            x, y, width, height, _ = self._part(loop.side, held[-2:], left, top)
+            lane = (rank % lanes + 1) / (lanes + 1)
+            aside, below = (lane, 0.5) if down else (0.5, lane)
+            yield Span(x + width * aside, y + height * below + 3, str(turn), 9)
 
 
 def matmul_svg(plan: MatmulPlan) -> str | None:
@@ -127,8 +135,13 @@ def matmul_svg(plan: MatmulPlan) -> str | None:
 
 
 def _said(plan: MatmulPlan) -> Span:
-    """Return a description of the picture."""
-    text = f"While devices multiply: {product_words(plan.chosen.multiplication)}."
+    """Return the legend: shapes of parts, how factors are split, and what the numbers are."""
+    local = plan.chosen.multiplication.local_extents
+    shapes = (
+        f"{NAMES[side]} {[local[each] for each in plan.matmul.factors(side)]}" for side in SIDES
+    )
+    text = f"Coloured: a device's parts, {', '.join(shapes)}"
+    text += f" ({product_words(plan.chosen.multiplication)})."
     if plan.chosen.loop is not None:
-        text += f" Numbers are turns, of parts of {NAMES[plan.chosen.loop.side]}."
+        text += f" Numbers: the turn in which it has a part of {NAMES[plan.chosen.loop.side]}."
     return Span(MARGIN, 50, text, 12, FAINT, "start")

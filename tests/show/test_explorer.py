@@ -199,7 +199,7 @@ def test_the_picture_of_a_matmul(tmp_path: Path) -> None:
     config.write_text(CONFIG)
     done = CliRunner().invoke(app, ["show", str(config), "up", "--svg", str(path)])
     assert done.exit_code == 0
-    assert "While devices multiply" in path.read_text()
+    assert "Coloured: a device's parts" in path.read_text()
 
 
 def test_a_matmul_of_many_devices_has_no_picture(tmp_path: Path) -> None:

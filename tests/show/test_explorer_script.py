@@ -192,7 +192,7 @@ def test_any_plan_is_shown_without_an_error(tmp_path: Path) -> None:
     ("name", "plans"),
     [
         ("weights", ["a, 2 of 3 tensors", "c, 1 of 3 tensors"]),
-        ("up", ["up: lhs", "up: rhs", "up: out"]),
+        ("up", ["up: A", "up: B", "up: C"]),
     ],
 )
 def test_several_plans(name: str, plans: list[str], tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_the_page_has_a_step_a_round_of_the_bytes_of_the_step(
 ) -> None:
     plan = planned(sides, "both", ids=[3, 2, 1, 0], topology="v5e:2x2")
     found = of_page(matmul_explorer(plan, "up", "v5e:2x2"))
-    assert [each["name"] for each in found] == ["up: lhs", "up: rhs", "up: out"]
+    assert [each["name"] for each in found] == ["up: A", "up: B", "up: C"]
     (own,) = (each for each in (found[n] for n in at) if len(each["plan"]["steps"]) > 1)
     ops = [step["op"] for step in own["plan"]["steps"]]
     kind = "all_gather" if sides == GATHER else "reduce_scatter"
