@@ -9,7 +9,7 @@ import typer
 
 from shardwright.codegen.backends import registry
 from shardwright.codegen.cli.progress import bar
-from shardwright.codegen.cli.tables import console, ratio, shown
+from shardwright.codegen.cli.tables import console
 from shardwright.codegen.cli.verify import details, verified
 from shardwright.codegen.spec.config import load_toml
 from shardwright.ir.errors import InputError, one_of
@@ -37,7 +37,7 @@ def demo(file: File, output: Output, extras: Extras = ALL) -> None:
     chosen = _backends(extras)
     bundles = _emitted(file, output)
     reports = verified(tuple(output / name for name in bundles), tuple(chosen))
-    _print(bundles, reports)
+    _print(bundles, reports, output)
     _print_left_out(bundles, chosen)
     if not reports or any(report.verdict != "ok" for report in reports):
         raise typer.Exit(1)
@@ -85,26 +85,35 @@ def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
     return bundles
 
 
-def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...]) -> None:
+def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...], output: Path) -> None:
+    """Print a row for each reshard, the faults, and what the table means."""
     from rich.table import Column, Table
 
-    table = Table(Column("case", overflow="fold"), "backends")
-    for heading in ("devices", "bytes received", "bound", "ratio"):
+    table = Table(Column("reshard", overflow="fold"))
+    for heading in ("devices", "bytes received", "least possible"):
         table.add_column(heading, justify="right")
-    table.add_column("verdict")
+    table.add_column("modules")
     for name, bundle in bundles.items():
-        mine = [report for report in reports if report.name == name]
-        moved = bundle.plan.traffic.received_total
-        bound = bundle.plan.traffic.bound_received_total
+        traffic = bundle.plan.traffic
+        bad = [each.backend for each in reports if each.name == name and each.verdict != "ok"]
         table.add_row(
             name,
-            "\n".join(report.backend for report in mine),
             str(bundle.plan.devices),
-            f"{moved:,}",
-            f"{bound:,}",
-            ratio(moved, bound),
-            "\n".join(shown(report.verdict) for report in mine),
+            f"{traffic.received_total:,}",
+            f"{traffic.bound_received_total:,}",
+            f"[red]wrong: {', '.join(bad)}[/red]" if bad else "ok",
         )
     console().print(table)
-    for line in details(reports):
+    faults = tuple(report for report in reports if report.verdict != "ok")
+    lines = details(faults)
+    if not faults:
+        lines.append(
+            f"{len(reports)} modules of {len(bundles)} reshards ran on this CPU, large "
+            "ones in a smaller size. Each gave what the oracle computes, bit for bit."
+        )
+    lines.append("Bytes received: by all devices together; least possible: by any plan.")
+    first = next(iter(bundles), "")
+    page = output / first / "README.md"
+    lines.append(f"Next: read {page} and a module beside it, then emit your own (README.md).")
+    for line in lines:
         console().print(line, markup=False, soft_wrap=True)

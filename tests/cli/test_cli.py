@@ -239,9 +239,16 @@ def test_the_demo(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shardwright.codegen.cli.progress.PATIENCE", 0.05)
     result = run("demo", tables, "-o", tmp_path / "demo")
     assert result.code == 0, result.err
-    (row,) = (line for line in result.out.splitlines() if "first" in line)
+    (row,) = (line for line in result.out.splitlines() if "│ first" in line)
     cells = row.replace("│", "").split()
-    assert cells == ["first", "pallas_tpu", "6", "104", "104", "1.000", "ok"]
+    assert cells == ["first", "6", "104", "104", "ok"]
+    assert result.out.splitlines()[-3:] == [
+        "4 modules of 2 reshards ran on this CPU, large ones in a smaller size. Each gave "
+        "what the oracle computes, bit for bit.",
+        "Bytes received: by all devices together; least possible: by any plan.",
+        f"Next: read {tmp_path}/demo/first/README.md and a module beside it, then emit your own "
+        "(README.md).",
+    ]
     assert "verifying" in result.err
 
 
