@@ -19,6 +19,7 @@ from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.show.parts_svg import DRAWN, held_rows, parts_svg
+from shardwright.codegen.show.stored_forms import derived
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.drawn import Drawn
@@ -53,7 +54,7 @@ class RelayoutBundle(Drawn):
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name."""
         description = self.description(name)
-        page = RelayoutPage(self.plan, name, description.command())
+        page = RelayoutPage(self.plan, name, description.command(), self.backends)
         modules = (_modules(self.plan, backend, description) for backend in self.backends)
         return {
             **{file: text for each in modules for file, text in each.items()},
@@ -126,6 +127,13 @@ class RelayoutPage:
     plan: RelayoutPlan
     name: str
     command: str
+    backends: tuple[str, ...]
+
+    @property
+    def reshards(self) -> str:
+        """The modules that are those of a reshard."""
+        given = [each for each in self.backends if plan_as_reshard(self.plan.relayout, each)]
+        return " and ".join(f"`{each}.py`" for each in given)
 
     @property
     def stored(self) -> tuple[tuple[str, Stored], ...]:
@@ -140,6 +148,11 @@ class RelayoutPage:
         if stored.mesh.size > DRAWN:
             rows.append(f"\nThese are {DRAWN} of {stored.mesh.size} devices.")
         return rows
+
+    @property
+    def derivation(self) -> list[str]:
+        """The closed forms of the cuts on both sides."""
+        return derived(self.plan.relayout)
 
     @property
     def rows(self) -> list[str]:
