@@ -8,8 +8,8 @@ from runpy import run_path
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "7dbd438b4d77892b",
-    "pallas_tpu": "9c9cc7b79400f5cf",
-    "triton_gpu": "61f89e9e0dd15b79",
+    "pallas_tpu": "ba69179d3a0a73a2",
+    "triton_gpu": "012780935f166590",
 }
 
 

@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "61f89e9e0dd15b79", __name__)
+require("triton_gpu", "012780935f166590", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -156,7 +156,10 @@ class RingMatmul:
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}; interpret=True tries it slowly")
         if is_v5e(devices):
-            from .pallas_reach import are_near, refuse_far  # other TPUs have no such restriction
+            from .pallas_reach import are_near, in_order_of_ids, refuse_far  # only for v5e
 
-            near = are_near(devices, np.arange(len(devices)), self.table()[:, 1])
-            refuse_far(near, "emit the module with the topology of its devices")
+            def near(order):
+                return are_near(order, np.arange(len(order)), self.table()[:, 1])
+
+            advice = in_order_of_ids(devices, near) or "emit with the topology of these devices"
+            refuse_far(near(devices), advice)

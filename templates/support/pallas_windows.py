@@ -80,8 +80,7 @@ class Windows(PallasProgram):
         if tiling.more_rows:
             x = jnp.pad(x, [(0, tiling.more_rows * (k == x.ndim - 2)) for k in range(x.ndim)])
         if call.interpret:
-            # TPU memory has room up to whole units at the ends of a shard; the interpreter's has
-            # not.
+            # TPU memory is allocated in whole units; the interpreter's memory ends with the shard.
             pairs = zip(x.shape, tiling.unit, strict=True)
             x = jnp.pad(x, [(0, -size % unit) for size, unit in pairs])
         windows, pair = (

@@ -39,7 +39,7 @@ class Push(NamedTuple):
 
     def pusher(self, move, shard, addresses, device_id, programs=None):
         """Return a function that copies tiles of a source shard to the target shards at these
-        addresses, and fills the device's own if it is of a missing term."""
+        addresses. If the device holds a missing term, the function also fills its target shard."""
         exchange, launch = move.exchange, None
         positions = [exchange.source_position(device_id)]
         if "homes" in self.kernel.arg_names:
