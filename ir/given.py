@@ -178,7 +178,7 @@ class _GivenReader(NamedTuple):
     def _needed(self, what: str, given: object) -> Mesh:
         if self.mesh is None:
             raise InputError(
-                f"{what} needs its mesh, which must be given too",
+                f"{what} needs a mesh",
                 got=given if isinstance(given, str) else in_a_line(given),
                 expected="mesh=…, as 'x=2,y=3', or that of jax or torch",
             )

@@ -232,7 +232,7 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
     if not algebra.can_coexist(ref, other, mesh.sizes):
         (_, end), (begin, _) = sorted((algebra.borders(ref, size), algebra.borders(other, size)))
         raise InputError(
-            "sub-axes of one axis must be able to coexist in one splitting of it",
+            "sub-axes of one axis must come from one split of it",
             got=got,
             expected=f"the later pre-size, {begin}, to be a multiple of {end}",
             where=second,

@@ -81,7 +81,7 @@ def cut(
         return inner.with_cut(dim, how)
     if inner.dim != dim or inner.cut is not None:
         raise InputError(
-            "a cut through a stack must be along the stack's dimension, and the only one",
+            "a stack may be cut only once, along its own dimension",
             argument="dim",
             got=f"{dim} of {inner}",
             expected=f"{inner.dim} of a stack that is not cut",

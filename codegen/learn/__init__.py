@@ -1,1 +1,1 @@
-"""Comparison of layouts and loaders: the elements that differ in place, as named ranges."""
+"""Layouts learned from loaders, and comparisons of both."""

@@ -1,4 +1,4 @@
-"""Layouts in files, learned again from the loaders that they name."""
+"""Learn the layouts of a file again, with the loader that the file names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LearnedAgain:
 
 
 def is_learned(path: Path) -> bool:
-    """Return whether a file is a stored layout that says where it was learned from."""
+    """Return whether a file is a stored layout with its loader's name."""
     try:
         return "learned" in tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -43,12 +43,12 @@ def is_learned(path: Path) -> bool:
 
 
 def like_of(path: Path) -> str:
-    """Return what the loader of a stored layout got; numpy where the file does not say."""
+    """Return the kind of tensors that a file's loader received; numpy if the file does not say."""
     return str(learned_table(path).get("like", "numpy"))
 
 
 def learned_table(path: Path) -> dict[str, Any]:
-    """Return what a file says of how it was learned; empty if it was not."""
+    """Return the table `learned` of a file; empty without one."""
     table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
     return table
 

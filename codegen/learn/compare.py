@@ -1,4 +1,4 @@
-"""Where layouts, or what loaders store, differ: as ranges with names."""
+"""Compare layouts and loaders: differences as named ranges."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def compare(
 
 
 def _of_other_form(found: BoundBuffer, expected: BoundBuffer) -> bool:
-    """Return whether two buffers have other dimensions, or parts along another one."""
+    """Return whether two buffers differ in rank, or in the dimension of their parts."""
     ranks = {len(part.cuts) for part in found.parts + expected.parts}
     many = min(len(found.parts), len(expected.parts)) > 1
     return len(ranks) > 1 or (many and found.dim != expected.dim)
@@ -219,7 +219,7 @@ def _check_buffers(found: list[str], expected: list[str]) -> None:
 
 
 def _of_buffer(found: Side, expected: Side, device: int, name: str) -> Iterator[Difference]:
-    """Yield where a buffer of a device differs."""
+    """Yield the differences in one buffer of a device."""
     wanted = expected.shape(device, name, None)
     shape = found.shape(device, name, wanted)
     wanted = expected.shape(device, name, shape)
@@ -264,7 +264,7 @@ class _Buffer:
         expected: list[HeldBlock],
         shapes: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> Iterator[Difference]:
-        """Yield where the blocks of two sides differ."""
+        """Yield the differences between the blocks of two sides."""
         if shapes[0] != shapes[1]:
             yield self.of_shapes(*shapes)
         if len(shapes[0]) != len(shapes[1]):
@@ -320,7 +320,7 @@ class _Buffer:
 
 
 def _turned(block: HeldBlock) -> list[list[int]]:
-    """Return along which logical dimensions each dimension of the buffer runs."""
+    """Return the logical dimensions that each dimension of the buffer traverses."""
     return [np.flatnonzero(add.any(axis=0)).tolist() for add in block.adds]
 
 

@@ -60,7 +60,7 @@ def holds(
     shapes: Mapping[str, tuple[int, ...]],
     mesh: Mesh,
 ) -> bool:
-    """Return whether a layout has every element of every position in its place."""
+    """Return whether a layout places every element of every position correctly."""
     try:
         bound = bind(layout, shapes, mesh)
     except InputError:
@@ -103,7 +103,7 @@ class _View(Seen):
 
     @cached_property
     def blocks(self) -> list[list[HeldBlock]]:
-        """Of each position its blocks, padding left out."""
+        """The blocks of each position, without padding."""
         return [[block for block in blocks if block.tensor != PADDING] for blocks in self._all]
 
     @cached_property
@@ -167,7 +167,7 @@ class _View(Seen):
     def _stacks(
         self, slots: list[Slot], most: int, factored: bool = False
     ) -> Iterator[BufferLayout]:
-        """Yield stacks of parts that have what the slots have."""
+        """Yield stacks of parts with the contents of the slots."""
         for padded in self._paddings(slots):
             found = [
                 PartFit(self, slot, pads).part(most, factored)
@@ -242,7 +242,7 @@ class _View(Seen):
         return _View(found, self.shapes, self.mesh, self.dim + 1)
 
     def _pieces(self) -> list[Slot] | None:
-        """Return slots in which elements do not jump, where all positions have alike ones."""
+        """Return slots of consecutive elements, if all positions have alike ones."""
         split = [
             [p for block in blocks for p in _unbroken(block, self.dim)] for blocks in self.blocks
         ]
@@ -255,7 +255,7 @@ class _View(Seen):
         ]
 
     def _cut_alike(self) -> list[Slot] | None:
-        """Return slots split at every place where the elements of some position jump."""
+        """Return slots split wherever the elements of some position are not consecutive."""
         if len({each.shape for each in self.held if each.size}) > 1:
             return None
         split = [

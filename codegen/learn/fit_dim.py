@@ -77,7 +77,7 @@ class DimFit:
         return [None] if inner in (None, (0, self.extent)) else [None, inner]
 
     def _axes(self, window: Window) -> Iterator[tuple[tuple[AxisRef, ...], list[Range]]]:
-        """Yield axes on which the ranges depend alone, with the range of each place along them."""
+        """Yield sets of axes that determine the ranges, with the range of each place along them."""
         for refs, by_position, count in _choices(self.mesh):
             places: list[Range] = [None] * count
             for place, each in zip(by_position, self.ranges, strict=True):
@@ -203,7 +203,7 @@ class DimFit:
 
 
 def _filled(places: Sequence[Range], inside: int) -> Iterator[int]:
-    """Yield boundaries between which each place has its range, if there are any."""
+    """Yield the boundaries that give each place its range, if they exist."""
     yield 0
     end = 0
     for each in places[:-1]:

@@ -1,4 +1,4 @@
-"""The simplest part of a stored layout that has what positions hold of one tensor."""
+"""The simplest part of a stored layout that matches the contents of one tensor."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ class PartFit:
 
 
 def _written(sizes: list[dict[int, int]], groups: list[list[tuple[int, int]]]) -> Factors | None:
-    """Return factors by weight as a reshape and an order; None if there is nothing to say."""
+    """Return factors by weight as a reshape and an order; None if they change nothing."""
     names = {}
     before = []
     for logical, factors in enumerate(sizes):

@@ -210,7 +210,7 @@ def indices_of(block: HeldBlock) -> list[Integers]:
 
 
 def order_of(block: HeldBlock, dim: int) -> Integers:
-    """Return the indices along a logical dimension in the order that they are stored."""
+    """Return the indices along a logical dimension, in stored order."""
     order = np.array([block.base[dim]], dtype=np.int64)
     for add in block.adds:
         if add[:, dim].any():

@@ -231,7 +231,7 @@ def _unlike_the_sample(
 
 
 def read_ranks(ranks: object) -> Mesh:
-    """Return the mesh that ranks stand for: how many, their numbers, or a mesh."""
+    """Return the mesh of ranks given as a count, as numbers, or as a mesh."""
     given = ranks
     if isinstance(ranks, int) and not isinstance(ranks, bool):
         ranks = range(ranks)
@@ -350,7 +350,7 @@ def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return by module the distributions that have it."""
+    """Return the distributions of each module."""
     return metadata.packages_distributions()
 
 

@@ -56,7 +56,7 @@ class LogicalTensor:
 
     @property
     def kind(self) -> str:
-        """Of which library the loader gets a tensor."""
+        """The library whose tensors the loader receives."""
         kinds = {"torch": TORCH_TENSOR, "jax": JAX_ARRAY}
         return next((name for name, each in kinds.items() if is_a(self.like, each)), "numpy")
 
@@ -67,11 +67,11 @@ class LogicalTensor:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element that the loader gets."""
+        """Bytes of an element that the loader receives."""
         return 8 if self.dtype is None else itemsize(self.dtype)
 
     def filled(self, values: Floats) -> Any:
-        """Return these values as the loader is to get them."""
+        """Return these values as the kind of tensor that the loader receives."""
         few = np.array(values, dtype=np.float64)
         if self.kind == "torch":
             import torch

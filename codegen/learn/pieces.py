@@ -1,4 +1,4 @@
-"""Does a loader store what a layout says, on every element, in bounded memory?
+"""Check a layout on every element that a loader stores, in bounded memory.
 
 Each pass gives every element one digit of its code. What a layout expects in a buffer is written
 down from the digits of its indices, and compared in pieces of rows: nothing is kept of a pass.
@@ -118,7 +118,7 @@ def _odd_rows(
 
 
 def _pieces(shape: Sequence[int]) -> Iterator[Place]:
-    """Yield the rows of an array, some at a time."""
+    """Yield the rows of an array in batches."""
     if not shape:
         yield ()
         return
@@ -128,7 +128,7 @@ def _pieces(shape: Sequence[int]) -> Iterator[Place]:
 
 
 def _digest(array: Floats, covered: Sequence[Place]) -> int:
-    """Return a digest of the values that are of no part."""
+    """Return a digest of the values outside all parts."""
     found = 0
     if sum(array[place].size for place in covered) == array.size:
         return found

@@ -1,4 +1,4 @@
-"""Loaders, run on tensors of numbers: which element each place of each buffer has.
+"""Run loaders on numbers to find the element at each place of each buffer.
 
 Each element has, along each dimension, a random code, and each pass gives the loader one digit of
 one code. Two rounds of passes have other codes, and a place whose value is moved says the same
@@ -59,7 +59,7 @@ class HeldBuffer:
 
     @property
     def size(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return self.tensors.size
 
     @property
@@ -87,7 +87,7 @@ class HeldBuffer:
         return HeldBuffer(self.tensors[each], self.index[each], *others)
 
     def same(self, other: HeldBuffer) -> npt.NDArray[np.bool_]:
-        """Return of each place whether two buffers of one shape have the same there."""
+        """Return, for each place, whether two buffers of one shape agree."""
         pairs = ((getattr(side, name) for side in (self, other))
                  for name in ("tensors", "times", "plus", "computed"))  # fmt: skip
         equal: npt.NDArray[np.bool_] = (self.index == other.index).all(axis=-1)
@@ -251,7 +251,7 @@ class Codes:
 
     @staticmethod
     def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> Codes:
-        """Return codes that the type has exactly."""
+        """Return codes that the type represents exactly."""
         shapes = {name: each.shape for name, each in tensors.items()}
         rank = max(1, *map(len, shapes.values()))
         starts, counts = [], []
@@ -327,7 +327,7 @@ class Codes:
         return HeldBuffer(tensors, index, np.ones(shape), np.zeros(shape), computed)
 
     def _numbers(self, digits: list[Floats], line: Integers) -> Integers:
-        """Return the number whose code some digits are; -1 for none."""
+        """Return the number with this code, given as digits; -1 for none."""
         code = np.zeros(digits[0].shape, dtype=np.int64)
         valid = np.ones(code.shape, dtype=np.bool_)
         for place, values in enumerate(digits):
@@ -343,7 +343,7 @@ def _extent(shape: tuple[int, ...], dim: int) -> int:
 
 
 def _base(dtype: str) -> int:
-    """Return how many integers from 1 on a type has exactly."""
+    """Return the number of integers from 1 on that a type represents exactly."""
     if dtype in _EXACT:
         return int(2 ** min(_EXACT[dtype], _MOST_BITS))
     if dtype == "bool":

@@ -59,7 +59,7 @@ class SampledBuffer:
 
     @property
     def size(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return math.prod(self.shape)
 
     @property

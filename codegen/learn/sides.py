@@ -71,7 +71,7 @@ class HeldSide:
         return [*self.held[device]]
 
     def dim(self, name: str) -> int | None:
-        """Return None: a loader says no dimension."""
+        """Return None: a loader states no dimension."""
         return None
 
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:

@@ -149,7 +149,7 @@ def learn_sizes(
 def _differs(
     family: LearnedSizes, load: Callable[..., Mapping[str, Any]], dtype: object
 ) -> str | None:
-    """Return where a loader differs from the layouts at the size to check; None if nowhere."""
+    """Return the first difference between a loader and the layouts at the size to check."""
     check = family.checked
     tensors, at_size = read_logical(family.logical(**check)), partial(_at, load, check)
     try:

@@ -29,9 +29,9 @@ from shardwright.ir.matmul_plan import MatmulPlan
 class BesideMatmul:
     """A matmul and the adjacent gather or scatter; `side`: the moved tensor.
 
-    `plan` is that of a kernel for both, or None; `reason`: why, in words. The kernel multiplies
-    `matrices`, whose tensors may be transposed, and one of them turned, before or after; `saving`:
-    seconds saved each time.
+    `plan`: of one kernel for both; None without such a kernel. `reason`: why, in words. `matrices`:
+    the operands as the kernel multiplies them, possibly transposed. `turn`: how one of them is
+    rotated before or after. `saving`: seconds saved each time.
     """
 
     product: Compute

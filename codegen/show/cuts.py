@@ -15,7 +15,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.tiles import DimTiles
 
-# Most holders of a shard that are named; the others are counted.
+# The most holders of a shard to name; the rest are counted.
 NAMED_HOLDERS = 4
 
 

@@ -60,7 +60,7 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
 
 
 def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
-    """Return a loader whose own errors are a user's mistakes; `like`: what it gets."""
+    """Return a loader whose exceptions become an InputError; `like`: the kind of its tensors."""
 
     @functools.wraps(load)
     def run(rank: int, tensors: dict[str, Any]) -> Any:

@@ -186,7 +186,7 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
         ),
         "no mesh": exactly(
             """
-            source: a PartitionSpec needs its mesh, which must be given too
+            source: a PartitionSpec needs a mesh
             got: P('x',)
             expected: mesh=…, as 'x=2,y=3', or that of jax or torch
             """
@@ -459,7 +459,7 @@ text
     "no mesh for HLO's": (
         {"source": "{devices=[2,3]<=[6]}", "mesh": None},
         """
-        source: a sharding of HLO's needs its mesh, which must be given too
+        source: a sharding of HLO's needs a mesh
         got: {devices=[2,3]<=[6]}
         expected: mesh=…, as 'x=2,y=3', or that of jax or torch
         """,

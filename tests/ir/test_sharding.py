@@ -302,7 +302,7 @@ INVALID = {
     "sub-axes that cannot coexist": (
         lambda: a(AxisRef("b", 3, 2), AxisRef("b", 1, 2)),
         """
-        sub-axes of one axis must be able to coexist in one splitting of it
+        sub-axes of one axis must come from one split of it
         got: "b":(3)2 in dimension 0 and "b":(1)2 in dimension 1
         expected: the later pre-size, 3, to be a multiple of 2
         """,

@@ -39,7 +39,7 @@ class _Follow:
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
         self.is_taken = True
-        # values that are one number everywhere, equal on all devices
+        # constants that are equal on all devices: the number of each value
         self.numbers: dict[int, object] = {}
 
     def body(self, body: LocalBody, arguments: Sequence[frozenset[str]]) -> list[frozenset[str]]:

@@ -88,8 +88,8 @@ def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the rounds: in each, every device makes its hops' sends. Without slots it copies its
-    own shard in the first."""
+    """Yield the rounds. In each, every device sends over its hops; without slots, it copies its own
+    shard in the first round."""
     rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
     if not form.in_place:
         yield Copies("XLA packs slots and unpacks them", rest / ids.size)

@@ -60,8 +60,8 @@ POWERS_OF_TWO = Effort(300, 80)
 MIXED = Effort(500, 250)  # if digits of several primes fit less often
 LONGEST = 4000  # most expansions if no path is found
 GREED = 2.0
-# From this many of the cheapest shardings reached in one expansion the search continues to the
-# target; from the source's expansion, all.
+# After each expansion the search tries to reach the target from this many of the cheapest new
+# shardings; after the expansion of the source, from all of them.
 COMPLETED = 4
 # If two paths differ by less than this fraction of their seconds, the one with fewer steps wins.
 ALIKE = 1e-3

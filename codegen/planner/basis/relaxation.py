@@ -228,7 +228,7 @@ def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return the parts from which an exchange of digits of a size makes these."""
+    """Return the parts before an exchange of digits of this size that results in `parts`."""
     return tuple(
         tuple(
             count // factor * other

@@ -121,7 +121,7 @@ def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
 
 def test_a_signal_to_a_wrong_peer_is_found(tmp_path: Path) -> None:
     wrong = ("signal(barrier, peer)", "signal(barrier, (peer + 1) % 8)")
-    assert "which has not told it that it may" in fault(ALIGNED, tmp_path, wrong)
+    assert "without a signal from it" in fault(ALIGNED, tmp_path, wrong)
 
 
 LEAVES = {

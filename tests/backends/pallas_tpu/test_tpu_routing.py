@@ -313,7 +313,7 @@ FAULTS = {
     "a partner that was not met": (
         "device = SCHEDULE.device(hop(me, *step.way))",
         "device = SCHEDULE.device(hop(me, 1, *step.way[1:]))",
-        rf"barrier: rank \d writes into rank \d, which has not told it|deadlock|{EARLY}",
+        rf"barrier: rank \d writes into rank \d without a signal|deadlock|{EARLY}",
     ),
 }
 

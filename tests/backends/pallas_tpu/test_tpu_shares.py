@@ -35,7 +35,7 @@ from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh
 from shardwright.ir.errors import InternalError
 
-UNMET = r"barrier: rank \d writes into rank \d, which has not told it"
+UNMET = r"barrier: rank \d writes into rank \d without a signal"
 SHARED_FAULTS = {
     "all send at every hop": (
         "return [self.has(start, number, order) for start in starts]",

@@ -445,7 +445,7 @@ OTHER = {
     "sub-axes that cannot coexist": (
         lambda: parse_sharding('[{"x":(3)2}, {"x":(1)2}]', Mesh({"x": 12})),
         """
-        sub-axes of one axis must be able to coexist in one splitting of it
+        sub-axes of one axis must come from one split of it
           [{"x":(3)2}, {"x":(1)2}]
                         ^^^^^^^^
         got: "x":(3)2 in dimension 0 and "x":(1)2 in dimension 1

@@ -106,12 +106,11 @@ def _staging(program: Any, itemsize: int) -> int:
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
-    """Return the code with the bytes that only the module states: its kernels' moves, in addition
-    to XLA's collectives, of which such a module should have none, or all if the kernels do not
-    state theirs."""
+    """Return the code with the bytes that the compiler does not see: those that the module states
+    for its kernels, added to the bytes of XLA's collectives. In plain JAX every move is a
+    collective: the module's bytes count only if the compiler states none."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
-    # In plain JAX all moves are collectives.
     return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)
 
 

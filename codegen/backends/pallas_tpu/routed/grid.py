@@ -82,8 +82,8 @@ class Grid:
         return Numbering(tuple(found), tuple(lines))
 
     def _is_line(self, digits: Digits) -> bool:
-        """Return whether digits of extent two are places along one axis, at equal distances of a
-        power of two of links."""
+        """Return whether all digits have extent two, and devices with successive numbers are the
+        same power of two of links apart, along one axis."""
         if {size for _, size in digits} != {2}:
             return False
         (stride, _), extent = digits[0], 1 << len(digits)

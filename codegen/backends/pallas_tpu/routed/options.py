@@ -46,7 +46,7 @@ def options(
     because shards leave copies on every device on their way. `window`: the shape that fits a tile;
     `source_reach`: the reach of windows into source shards."""
     offsets, senders = grid.offsets(exchange), grid.senders(exchange)
-    if grid.on_lines and not senders:  # all may travel lines as if they were rings
+    if grid.on_lines and not senders:  # a ring form does the same
         return
     yield from _packed(itemsize, window, offsets, senders, grid)
     yield from _relayed(exchange, itemsize, offsets, senders, grid)

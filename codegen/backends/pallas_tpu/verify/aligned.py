@@ -66,8 +66,8 @@ def check_aligned(program: Any, traces: Traces) -> None:
 
 
 class _Between:
-    """Slot contents: along their first dimension, the boxes whose parts of the tensor are there,
-    placed as in the whole tile."""
+    """The contents of slots: for each range of a slot's first dimension, the box whose part of the
+    tensor it holds. Inside a slot a box has its place in the whole tile."""
 
     def __init__(self, program: Any) -> None:
         self._program = program

@@ -54,7 +54,7 @@ def _check_barrier(traces: Traces) -> None:
 def _check_write(rank: int, peer: int, waited: int, signals: Counter[int]) -> None:
     if not signals[peer]:
         raise MismatchError(
-            f"barrier: rank {rank} writes into rank {peer}, which has not told it that it may"
+            f"barrier: rank {rank} writes into rank {peer} without a signal from it"
         )
     if waited < signals.total():
         raise MismatchError(

@@ -90,10 +90,10 @@ class MultiplyText:
 
     @property
     def of_holders(self) -> int:
-        """The offset of codes for waits for operands, after those for the previous call."""
+        """The first code of waits for operands, after those of waits for the previous call."""
         return 1 + self.devices
 
     @property
     def of_parts(self) -> int:
-        """The offset of codes for waits for parts, after those for devices."""
+        """The first code of waits for parts, after those of waits for devices."""
         return 1 + 2 * self.devices

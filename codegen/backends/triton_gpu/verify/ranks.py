@@ -122,8 +122,8 @@ class Rank:
         fill(tensor, bits)
 
     def read(self, tensor: Any, bits: Bits, whole: Bits, name: str) -> None:
-        """Read a tensor that must have these bits, part of a `whole`, like its owner; `name`: its
-        name in messages."""
+        """Read a tensor, as its owner does, and record a fault unless it has these bits. `whole`:
+        the bits of the tensor that it is part of; `name`: its name in messages."""
         self.note(reads=every(tensor))
         try:
             compare.same_bits(name, to_bits(tensor), bits, whole)
@@ -222,7 +222,7 @@ class Ranks:
         for wrong in self._all("faults"):
             raise wrong
         if faults:
-            raise MismatchError("ranks wait for each other in vain")
+            raise MismatchError("deadlock: ranks wait for each other")
 
     def _all(self, of: str) -> list[Any]:
         return [each for rank in self._ranks for each in [*getattr(rank, of)]]

@@ -94,8 +94,8 @@ def _check_longest(copied: Turns, expected: Turns) -> None:
 
 
 def _is_numbered(exchange: Any) -> bool:
-    """Return whether boxes number all source shards, which empty ones do not, and positions of
-    receivers are source mesh positions."""
+    """Return whether the source has a box for every shard, none of them empty, and receivers have
+    the positions of the source mesh."""
     positions = range(len(exchange.source.ids))
     held = (math.prod(extents(exchange.source.box(position))) for position in positions)
     return len(exchange.target.ids) <= len(positions) and all(held)
