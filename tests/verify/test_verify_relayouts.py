@@ -259,6 +259,11 @@ try:
     jax.jit(jax.grad(loss))(given)
 except (ValueError, TypeError) as error:
     print(error)
+for wrong in ({"k": given["q"]}, {"q": np.ones((4, 3), np.float32)}):
+    try:
+        module.reshard(wrong, mesh, target_mesh=other, interpret=True)
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -266,7 +271,7 @@ except (ValueError, TypeError) as error:
 @pytest.mark.parametrize("backend", ["jax_xla", "pallas_tpu"])
 @pytest.mark.parametrize("kind", ["reshard", "boxes"])
 def test_gradients_between_devices(backend: str, kind: str, tmp_path: Path) -> None:
-    """Move back to the devices of the source, outside jit."""
+    """Move back to the devices of the source, outside jit; errors name the buffer."""
     layouts = {"reshard": "q[{tp}]", "boxes": "stack(0, q[{tp}], q[{tp} reversed], q[{tp}])"}
     sides = (
         sw.Stored(f'<["tp"=2], device_ids={ids}>', {"q": (8, 3)}, layout, "float32")
@@ -277,6 +282,10 @@ def test_gradients_between_devices(backend: str, kind: str, tmp_path: Path) -> N
     words = [sys.executable, "-c", GIVEN, str(tmp_path / f"{backend}.py"), kind]
     found = subprocess.run(words, capture_output=True, text=True, cwd=ROOT / "tests")
     assert "outside" in found.stdout, found.stderr
+    assert found.stdout.splitlines()[1:] == [
+        "buffers: got ['k'], expected ['q']",
+        "q: got float32[4, 3], expected float32[8, 3]",
+    ]
 
 
 @pytest.mark.slow
