@@ -56,6 +56,20 @@ def test_gathers_and_scatters_equal_numpy(loop: str, tmp_path: Path) -> None:
     assert sides == ["lhs", "out"][-len(matmuls) :]
 
 
+def test_a_gather_in_several_blocks_of_j_equals_numpy(runner: Runner, tmp_path: Path) -> None:
+    """The loop over j of `matmul_gather_kernel`, whose twin has one block: here two of j, and two
+    of k, for the halves of four parts along i."""
+    plan = plan_matmul(gathers("bfloat16", (128, 256, 256)), loop="both", listed=0)
+    with blocked((1, 16, 128, 128)):
+        case = write_module(plan, "m", tmp_path, backend="pallas_tpu")
+    text = case.module.read_text()
+    assert 'travels="a",\n    factor="i",' in text
+    assert "j=rem(number, 2)," in text
+    report = runner.run(case)
+    assert report.verdict == "ok", report.detail
+    assert {"values", "races", "semaphores", "protocol"} <= set(report.checks)
+
+
 @pytest.mark.parametrize("kind", sampled(["gather", "scatter"], "gather"))
 def test_kernels_keep_the_rules_at_full_size(
     kind: str, plans: dict[str, MatmulPlan], runner: Runner, tmp_path: Path
