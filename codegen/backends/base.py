@@ -103,6 +103,10 @@ class Backend(Protocol):
     def refuse(self, plan: Plan) -> None:
         """Raise InputError for a plan that this backend does not accept."""
 
+    def lacks(self, plan: Plan) -> tuple[str, ...]:
+        """Return the features that modules of an accepted plan cannot have."""
+        return ()
+
     def render(self, request: Request) -> str:
         """Return the text of a module for an accepted plan."""
 

@@ -165,6 +165,8 @@ def _emitted(given: Flags, description: Operation, plans: "dict[str, Plan]") -> 
         if not isinstance(description, Description):
             return emit_described(description).files(description.name)
         bundle = emit_described(description)
+        if given.described or description.name in given.names:
+            bundle.check_features(given.features or ())
         plans[description.name] = bundle.plan
         return bundle.files(description.name)
     except InputError as error:

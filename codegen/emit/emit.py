@@ -126,8 +126,25 @@ class Bundle(Drawn):
         return tuple(
             line
             for name in self.backends
-            for line in feature_lines(name, registry.DUTIES[name].features, asked)
+            for line in feature_lines(name, self._features_of(name), asked)
         )
+
+    def _features_of(self, backend: str) -> tuple[str, ...]:
+        """Return the features that the backend's module can have."""
+        lacking = registry.backend(backend).lacks(self.plan)
+        return tuple(each for each in registry.DUTIES[backend].features if each not in lacking)
+
+    def check_features(self, names: Iterable[str]) -> None:
+        """Raise InputError for a feature that no module of this bundle can have."""
+        known = {each for backend in self.backends for each in self._features_of(backend)}
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f"modules of this reshard cannot have {name} (docs/config.md)",
+                    argument="features",
+                    got=name,
+                    expected=one_of(sorted(known)),
+                )
 
     def _pictures(self) -> dict[str, str]:
         """Return the picture of tiles, and of rings if a module reduces terms on any."""

@@ -62,3 +62,23 @@ def test_a_feature_that_no_matmul_can_have() -> None:
     assert str(raised.value) == (
         "features: modules of matmuls cannot have vmap\ngot: vmap\nexpected: gradient"
     )
+
+
+def test_a_feature_that_no_module_of_this_reshard_can_have(tmp_path: Path) -> None:
+    """Said of a flag; and the page of a bundle does not list the feature."""
+    flags = ["--mesh", "x=4", "--shape", "8x8", "--source", "P('x')", "--target", "P(None, 'x')"]
+    flags += ["--name", "wide", "-o", str(tmp_path / "made"), "--backends", "pallas_tpu"]
+    result = run("emit", *flags, "--dtype", "int64", "--feature", "start")
+    assert (result.err, result.code) == (
+        "error: --feature: modules of this reshard cannot have start (docs/config.md)\n"
+        "got: start\n"
+        "expected: one of gradient, vmap\n",
+        2,
+    )
+    half, other = '[{"x":(1)2}, {}]', '[{}, {"x":(1)2}]'
+    for sides, offered in ((("P('x')", "P(None, 'x')"), True), ((half, other), False)):
+        reshard = sw.Reshard((8, 8), "float32", *sides, mesh="x=4")
+        bundle = sw.emit(reshard, backends=("triton_gpu",), features=["dtensor"])
+        page = bundle.files("case")["README.md"]
+        assert ("triton_gpu has the feature dtensor" in page) == offered
+        assert ('"reshard_dtensor"' in bundle.files("case")["triton_gpu.py"]) == offered

@@ -119,6 +119,7 @@ class PallasTpu(Backend):
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)
+    lacks = staticmethod(context.lacks)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     review = staticmethod(review)

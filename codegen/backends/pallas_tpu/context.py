@@ -124,6 +124,13 @@ def printed(request: Request, choice: FormChoice) -> str:
     return render_template("common/jax_module.py.jinja", _of_one(request, choice))
 
 
+def lacks(plan: Plan) -> tuple[str, ...]:
+    """Return the features that modules of a plan cannot have: no start of a sum, whose terms are
+    reduced after the exchange, or of 64-bit elements, which move as two halves."""
+    is_sum = isinstance(plan, SteppedPlan) or bool(has_terms(plan))
+    return ("start",) if is_sum or DTYPES[plan.reshard.dtype] == 8 else ()
+
+
 def _of_one(request: Request, choice: FormChoice) -> PallasText:
     """Return the template's context of one kernel."""
     plan = direct_of(request.plan)
@@ -133,8 +140,7 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
     terms = TermsText(plan) if has_terms(plan) else None
     held = ends_of(plan) if terms else plan.exchange
     boxes = text_of(plan, request.command, PALLAS, (), said, held)
-    # 64-bit elements move in two halves, and terms are reduced afterwards.
-    starts = "start" in request.features and not terms and DTYPES[plan.reshard.dtype] < 8
+    starts = "start" in request.features and "start" not in lacks(plan)
     host = replace(host_text(plan, boxes), starts=starts)
     if terms:
         host = replace(host_text(plan, boxes, held), some_local=keeps_some(exchange))

@@ -124,6 +124,7 @@ class TritonGpu(Backend):
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)
+    lacks = staticmethod(context.lacks)
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     refuse_matmul = staticmethod(refuse_matmul)

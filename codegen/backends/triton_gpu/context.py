@@ -187,6 +187,11 @@ def _module(request: Request) -> TritonText:
     )
 
 
+def lacks(plan: Plan) -> tuple[str, ...]:
+    """Return the features that modules of a plan cannot have: no DTensors without placements."""
+    return () if _dtensor(plan.reshard, _ends(plan)) else ("dtensor",)
+
+
 PART = ("source shard", "part")
 """The name for a side of the second exchange in texts of the first."""
 
