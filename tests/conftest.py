@@ -40,5 +40,6 @@ def pytest_pycollect_makeitem(
     asked = collector.config.option.markexpr
     named = any("::" in each for each in collector.config.args)  # is told that it is left out
     marks = {mark.name for mark in getattr(obj, "pytestmark", ())}
-    left_out = not named and any(f"not {mark}" in asked for mark in marks)
+    every = named or " or " in asked  # as "slow or not slow" does
+    left_out = not every and any(f"not {mark}" in asked for mark in marks)
     return [] if left_out else None
