@@ -7,9 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+import random_functions
 
 import shardwright as sw
+from shardwright.codegen.partition.local import cheapest as searched
 from shardwright.codegen.partition.local.axes import cut_axes
+from shardwright.codegen.partition.local.cheapest import cheapest
 from shardwright.codegen.partition.local.communications import communications
 from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.lower import lower
@@ -54,9 +57,14 @@ def partitioned(layers: int, *, constrained: bool = False, mode: str = "cheapest
     )
 
 
+def received(local: LocalProgram) -> int:
+    """The bytes that the busiest device receives."""
+    return sum(each.bytes for each in communications(local).values())
+
+
 def price(local: LocalProgram) -> float:
-    """What the busiest device receives, and what it computes in bytes."""
-    return sum(each.bytes for each in communications(local).values()) + computed(local)
+    """The bytes that the busiest device receives, and its computation in bytes."""
+    return received(local) + computed(local)
 
 
 @pytest.mark.parametrize("layers", [1, pytest.param(4, marks=pytest.mark.slow)])
@@ -75,3 +83,31 @@ def test_no_start_and_no_constraint_is_cheaper(layers: int) -> None:
     assert found <= min(starts)
     assert 2 * found < price(partitioned(layers, mode="as_shardy").local)
     assert found <= 1.05 * price(partitioned(layers, constrained=True).local)
+
+
+SEEDS = (4, 5, 8, 12)
+"""Random functions: in the first two an idea wins, in the others it would receive more."""
+
+
+def plans_of(seed: int) -> tuple[LocalProgram, LocalProgram]:
+    """The plans of a random function without ideas and with them."""
+    fn = random_functions.case(seed, True, meshes=(MESH,), formed=0)
+    sides = {"in_shardings": fn.inputs, "out_shardings": fn.outputs}
+    program = sw.partition(fn, *fn.avals, mesh=MESH, **sides).program
+    plain, seeded = (cheapest(program, MESH, Ratings(seeded=each)) for each in (False, True))
+    return plain, seeded
+
+
+def test_an_idea_costs_less_and_receives_no_more() -> None:
+    plans = [plans_of(seed) for seed in SEEDS]
+    assert all(received(seeded) <= received(plain) for plain, seeded in plans)
+    assert all(price(seeded) <= price(plain) for plain, seeded in plans)
+    assert any(price(seeded) < price(plain) for plain, seeded in plans)
+
+
+def test_without_the_rule_an_idea_receives_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no bytes of any plan are counted."""
+    monkeypatch.setattr(Costs, "received", 0.0)
+    monkeypatch.setattr(searched, "_received", lambda *given: 0)
+    plans = [plans_of(seed) for seed in SEEDS]
+    assert any(received(seeded) > received(plain) for plain, seeded in plans)

@@ -32,7 +32,7 @@ from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.squares import Squares
-from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
 from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
@@ -82,8 +82,22 @@ def _searched(
     settled = [search.plan(seed, search.settle) for seed in seeds(costs, bound)]
     first = min(settled, key=_Plan.by_price)
     improved = search.plan(partial(search.start, first.choice), search.improve)
-    thrifty = (plan for plan in (improved, *settled) if plan.received < best.received + LEAST)
-    return min((best, *thrifty), key=_Plan.by_price).choice
+    ideas = sorted((improved, *settled), key=_Plan.by_price)
+    better = [
+        plan.choice
+        for plan in ideas
+        if plan.price < best.price and plan.received < best.received + LEAST
+    ]
+    # ops may share a fetched halo, which the search counts for each of them
+    received = partial(_received, program, axes, ratings)
+    most = received(best.choice) if better else 0
+    return next((choice for choice in better if received(choice) <= most), best.choice)
+
+
+def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
+    """Return the bytes that the busiest device receives."""
+    local = lower(program, axes, choice, [None] * len(program.values), ratings.regather)
+    return sum(step.change.received * times for step, times in moves_of(local) if step.is_sent)
 
 
 class _Plan(NamedTuple):
