@@ -44,7 +44,7 @@ GPUS = 8  # of a host
 GPU_KERNEL = 2e-6  # bench/gpu_check.md: 12.8 us for the six kernels of `transpose_2x3`, in a graph
 CPU_BANDWIDTH = 8e9
 CPU_LATENCY = 3e-5
-CPU_COPIES = 5e9  # bytes a second that are put in another order
+CPU_COPIES = 5e9  # bytes a second that a transpose copies
 # Rows of a ragged all-to-all take multiples of this many bytes. libtpu 0.0.42 pads them to tiles of
 # 128 words, as what it compiles for every generation says; XLA on GPUs keeps arrays dense.
 TPU_RAGGED = 512

@@ -20,8 +20,8 @@ class LearnedAgain:
 
     path: Path
     comparison: Comparison
-    versions: tuple[str, ...]  # of what has another one now
-    findings: tuple[str, ...]  # that the file does not say
+    versions: tuple[str, ...]  # packages whose version has changed
+    findings: tuple[str, ...]  # not in the file
 
     @property
     def same(self) -> bool:

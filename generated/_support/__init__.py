@@ -8,7 +8,7 @@ from runpy import run_path
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
     "jax_xla": "7dbd438b4d77892b",
-    "pallas_tpu": "ba69179d3a0a73a2",
+    "pallas_tpu": "e6a4f092ea23d8ad",
     "triton_gpu": "012780935f166590",
 }
 

@@ -23,19 +23,6 @@ def are_near(devices, sender, receiver):
     return ((hops > 0).sum(axis=1) == 1) & ((hops & (hops - 1)) == 0).all(axis=1)
 
 
-def in_order_of_ids(devices, near):
-    """Return how to make a mesh whose devices ascend by id, as the module assumes; "" if they do so
-    already, or if `near` is not true of all of them in that order."""
-    ids = [device.id for device in devices]
-    if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
-        return ""
-    return (
-        f"the mesh has the ids {ids}, and the module needs {sorted(ids)}: give it "
-        "jax.sharding.Mesh(np.reshape(sorted(jax.devices(), key=lambda d: d.id), "
-        "mesh.devices.shape), mesh.axis_names)"
-    )
-
-
 def refuse_far(near, advice):
     """Raise ValueError if a v5e cannot send directly between some pairs of devices; only warn if
     `FAR` is set."""

@@ -52,7 +52,7 @@ from .._support.jax_operation import Operation
 from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
 
-require("pallas_tpu", "ba69179d3a0a73a2", __name__)
+require("pallas_tpu", "e6a4f092ea23d8ad", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

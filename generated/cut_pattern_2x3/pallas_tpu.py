@@ -78,7 +78,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "ba69179d3a0a73a2", __name__)
+require("pallas_tpu", "e6a4f092ea23d8ad", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Halves, Permuted
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 
-require("pallas_tpu", "ba69179d3a0a73a2", __name__)
+require("pallas_tpu", "e6a4f092ea23d8ad", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -156,10 +156,23 @@ class RingMatmul:
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}; interpret=True tries it slowly")
         if is_v5e(devices):
-            from .pallas_reach import are_near, in_order_of_ids, refuse_far  # only for v5e
+            from .pallas_reach import are_near, refuse_far  # only for v5e
 
             def near(order):
                 return are_near(order, np.arange(len(order)), self.table()[:, 1])
 
             advice = in_order_of_ids(devices, near) or "emit with the topology of these devices"
             refuse_far(near(devices), advice)
+
+
+def in_order_of_ids(devices, near):
+    """Return how to make a mesh whose devices ascend by id, as the module assumes; "" if they do so
+    already, or if `near` is not true of all of them in that order."""
+    ids = [device.id for device in devices]
+    if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
+        return ""
+    return (
+        f"the mesh has the ids {ids}, and the module needs {sorted(ids)}: give it "
+        "jax.sharding.Mesh(np.reshape(sorted(jax.devices(), key=lambda d: d.id), "
+        "mesh.devices.shape), mesh.axis_names)"
+    )

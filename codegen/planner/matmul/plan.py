@@ -77,7 +77,7 @@ def plan_matmul(
     if like is not None:
         bounded = [each for each in bounded if each.is_like(like)]
     if not bounded:
-        raise InternalError("no candidate multiplies where the one of another matmul does")
+        raise InternalError("no candidate has the product of the given one")
     chosen = search.best(bounded)
     if like is not None:
         chosen = replace(chosen, pulled=like.pulled)
