@@ -6,15 +6,12 @@ is the row-major number of a device in a mesh; source and target may be on diffe
 
 import functools
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .boxes import ranges, volume
-
-# Larger meshes are proved at a sample of devices.
-PROVED, SAMPLED = 512, 32
+from .spread import spread
 
 
 class Side(NamedTuple):
@@ -137,16 +134,6 @@ def _gap(box, parts):
         return f"pieces have {have} elements, the target shard {wanted}"
     pairs = itertools.combinations(_some(parts), 2)
     return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
-
-
-def spread(count):
-    """Return the positions to prove: all if there are few; otherwise the ends, and a sample whose
-    coordinates differ along every axis of the mesh."""
-    if count <= PROVED:
-        return range(count)
-    start = count * 377 // 610  # the golden section: multiples spread along every axis
-    step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
-    return sorted({0, count - 1, *(n * step % count for n in range(SAMPLED))})
 
 
 def _some(pieces):

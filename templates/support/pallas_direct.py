@@ -4,27 +4,8 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import volume
-from .exchanges import Exchange, spread
 from .pallas_program import PallasProgram
-
-
-class Permuted:
-    """Peers of a reshard in which every device sends as many tiles of one shape as it receives, on
-    meshes of one device order. `sender`, `receiver`: the position at the other end of a device's
-    tile number < `count`, possibly the device itself."""
-
-    order = None
-
-    def __init__(self, source, target, sender, receiver, count):
-        self.axes = tuple(name for name, _ in source.axes)
-        self.receiver, self.count, numbers = receiver, count, range(count)
-        self.exchange = Exchange(
-            source,
-            target,
-            lambda position: [sender(position, number) for number in numbers],
-            lambda position: [receiver(position, number) for number in numbers],
-            hidden=target.hidden,
-        )
+from .spread import spread
 
 
 class Direct(PallasProgram):

@@ -13,10 +13,10 @@ import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .exchanges import spread
 from .pallas_call import Call
 from .pallas_peers import div, is_traced, rem
 from .pallas_program import KernelProgram, PallasProgram
+from .spread import spread
 
 LANES = 128
 COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}

@@ -44,6 +44,7 @@ class JaxXla(Backend):
         "jax_terms",
         "jax_zeros",
         "ranks",
+        "spread",
         "xla_bits",
         "xla_boxes",
         "xla_groups",

@@ -91,6 +91,7 @@ class PallasTpu(Backend):
         "pallas_direct",
         "pallas_halves",
         "pallas_peers",
+        "pallas_permuted",
         "pallas_pieces",
         "pallas_program",
         "pallas_ranks",
@@ -103,9 +104,11 @@ class PallasTpu(Backend):
         "pallas_started",
         "pallas_steps",
         "pallas_terms",
+        "pallas_thin",
         "pallas_threads",
         "pallas_windows",
         "ranks",
+        "spread",
     )
     matmul_support = (
         "jax_matmul",

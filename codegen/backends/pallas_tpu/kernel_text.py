@@ -11,6 +11,7 @@ from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
+from shardwright.codegen.backends.pallas_tpu.uniform import ThinText
 from shardwright.codegen.backends.pallas_tpu.windows import SLOTS, Windows
 from shardwright.codegen.emit.templates import render
 from shardwright.ir.exchange import Exchange
@@ -256,6 +257,8 @@ def by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def printed(form: str, context: DirectText | SlotsText | WindowsText) -> tuple[Lines, ...]:
+def printed(
+    form: str, context: DirectText | SlotsText | WindowsText | ThinText
+) -> tuple[Lines, ...]:
     """Return the text of a kernel."""
     return (tuple(render(f"pallas_tpu/{form}.py.jinja", context).splitlines()),)

@@ -25,6 +25,7 @@ from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
 from shardwright.codegen.emit.python_text import called
+from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
@@ -70,10 +71,12 @@ def kernel_text(
 ) -> KernelText:
     """Return the text of a form; `powers_of_two`: whether it is for a topology restricted to
     those."""
-    if isinstance(form, Direct):
+    if isinstance(form, Direct | Slots):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
-        if uniform is not None:
+        if uniform is not None and isinstance(form, Direct):
             return _uniform(exchange, form, uniform, host.starts, powers_of_two, ends)
+        if uniform is not None and uniform.sends:
+            return _thin(exchange, form, uniform, powers_of_two, ends)
     functions = ends.named(exchange.once(index_functions))
     unused = {*map(ends.own, UNUSED)}
     used = (*(f for f in functions if f.name not in unused), *ends.named(form.functions(exchange)))
@@ -131,13 +134,40 @@ def _uniform(
     given += settings
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
-        calls={"pallas_direct": (kind, "Permuted"), "pallas_peers": tuple(uniform.calls)},
+        calls={
+            "pallas_direct": (kind,),
+            "pallas_peers": (*uniform.calls, *(("tile_at",) if uniform.sends else ())),
+            "pallas_permuted": ("Permuted",),
+        },
         libraries=uniform.libraries,
         made=tuple(called(f"{ends.program} = {kind}", given)),
         moves=tuple(uniform.peers_lines()),
         positions=uniform.functions,
         kernels=uniform.kernels(starts),
         halves=uniform.sends,
+    )
+
+
+def _thin(
+    exchange: Exchange, form: Slots, uniform: Uniform, powers_of_two: bool, ends: KernelEnds
+) -> KernelText:
+    text = uniform.thin(form)
+    slot = f"Dense({text.name}SLOT, {text.name}TILE)"
+    given = [text.kernel, ends.own(PEERS), slot, text.in_source, text.in_target]
+    given += _settings(uniform.sends, powers_of_two, ends)
+    place = PALLAS.calls(uniform.place)
+    return KernelText(
+        functions=ends.named(exchange.once(box_functions)),
+        calls={
+            "pallas_peers": (*uniform.calls, *place, "operand"),
+            "pallas_permuted": ("Permuted",),
+            "pallas_thin": ("Dense", "Thin"),
+        },
+        libraries=uniform.libraries,
+        made=tuple(called(f"{ends.program} = Thin", given)),
+        moves=tuple(uniform.peers_lines()),
+        positions=uniform.functions,
+        kernels=printed("thin", text),
     )
 
 

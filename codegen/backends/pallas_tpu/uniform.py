@@ -1,4 +1,5 @@
-"""The direct form for tiles of one shape: the context of the kernel's template.
+"""Tiles of one shape, which go from shard to shard or, if thin, from slot to slot: the contexts of
+both kernels' templates.
 
 Every device sends as many tiles as it receives; each receiver is a closed form of the sender's
 position and the tile's number. Along each dimension, a tile is the whole source shard or the whole
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import sympy
 
 from shardwright.codegen.backends.lines import length, printed, pruned
 from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.far_apart import FarApart
-from shardwright.codegen.backends.pallas_tpu.memory import View
+from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
+from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.terms import PLAIN, KernelEnds
 from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
 from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
@@ -60,6 +63,33 @@ class UniformText:
 
 
 @dataclass(frozen=True)
+class ThinText:
+    """The same for thin tiles. `in_source`, `in_target`: the functions of their starts; `place`:
+    the number, at its receivers, of the tile from this device; `slot`: the shape of a slot;
+    `elements`: of a tile; `granule`: elements of 512 bytes."""
+
+    name: str
+    kernel: str
+    in_source: str
+    in_target: str
+    source: str
+    target: str
+    axes: str
+    sender: str
+    receiver: str
+    rounds: FarApart
+    tile: tuple[int, ...]
+    slot: tuple[int, ...]
+    elements: int
+    granule: int
+    in_x: str
+    in_y: str
+    place: str
+    slot_bytes: str
+    slots_bytes: str
+
+
+@dataclass(frozen=True)
 class Uniform:
     """An exchange of tiles of one shape; `axes`: those that give a device's position, as a Python
     expression; `itemsize`: bytes of an element; `ends`: the module's names for this exchange."""
@@ -71,7 +101,9 @@ class Uniform:
     ends: KernelEnds = PLAIN
 
     @staticmethod
-    def of(exchange: Exchange, form: Direct, axes: str, ends: KernelEnds = PLAIN) -> Uniform | None:
+    def of(
+        exchange: Exchange, form: Direct | Slots, axes: str, ends: KernelEnds = PLAIN
+    ) -> Uniform | None:
         """Return the exchange if all of its tiles have one shape."""
         even = all(_is_even(tiles) for tiles in exchange.dims)
         if not even or not exchange.same_order or exchange.source.replicas > 1:
@@ -126,7 +158,7 @@ class Uniform:
         if not self.sends:
             return arithmetic
         turns = () if self.rounds.listed else ("rem",)
-        return arithmetic | {"each", "remote_copy", "signal", "tile_at", "wait_for", *turns}
+        return arithmetic | {"each", "remote_copy", "signal", "wait_for", *turns}
 
     @property
     def functions(self) -> tuple[tuple[str, ...], ...]:
@@ -225,6 +257,42 @@ class Uniform:
             first=str((0,) * len(sizes)),
             tile_bytes=f"{tile * self.itemsize:,}",
             shard_bytes=f"{shard * self.itemsize:,}",
+        )
+
+    @property
+    def place(self) -> Value:
+        """The number, at its receivers, of the tile from this device: its place among the source
+        shards that meet theirs."""
+        me, number = Index("me", self.exchange.source.mesh.size), sympy.Integer(0)
+        for tiles in self.exchange.dims:
+            count, _ = _met(tiles)
+            number = number * count + mod(tiles.source.index(me), count)
+        return simplify(number)
+
+    def thin(self, form: Slots) -> ThinText:
+        """Return the context of the kernel's template for thin tiles."""
+        text, slot = self.text, (form.granules, form.packed, LANES)
+        size = math.prod(slot) * self.itemsize
+        return ThinText(
+            name=text.name,
+            kernel=text.kernel,
+            in_source=self.ends.own("in_source"),
+            in_target=self.ends.own("in_target"),
+            source=text.source,
+            target=text.target,
+            axes=self.axes,
+            sender=self.sender,
+            receiver=self.receiver,
+            rounds=self.rounds,
+            tile=text.tile,
+            slot=slot,
+            elements=math.prod(text.tile),
+            granule=form.packed * LANES,
+            in_x=text.in_x,
+            in_y=text.in_y,
+            place=PALLAS.text(self.place),
+            slot_bytes=f"{size:,}",
+            slots_bytes=f"{self.count * size:,}",
         )
 
     def kernels(self, starts: bool) -> tuple[tuple[str, ...], ...]:

@@ -73,6 +73,7 @@ class TritonGpu(Backend):
         "cuts",
         "doors",
         "exchanges",
+        "spread",
         "torch_async",
         "torch_both",
         "torch_check",

@@ -43,7 +43,9 @@ COPIED = Reshard(
     (1024, 2048), "float32", MESH.sharding('[{"y"}, {}]'), MESH.sharding('[{}, {"y"}]')
 )
 FLAT = Reshard((5001,), "bfloat16", MESH.sharding('[{"x"}]'), MESH.sharding('[{"y"}]'))
-FORMS = {"direct": ALIGNED, "windows": UNEVEN, "slots": THIN, "vector": FLAT, "replicas": COPIED}
+SHARED = Reshard((160, 160), "float32", MESH.sharding('[{"y"}, {}]'), MESH.sharding('[{}, {"y"}]'))
+FORMS = {"direct": ALIGNED, "windows": UNEVEN, "thin": THIN, "slots": SHARED, "vector": FLAT}
+FORMS |= {"replicas": COPIED}
 in_every_form = pytest.mark.parametrize("reshard", FORMS.values(), ids=FORMS)
 
 
@@ -111,7 +113,7 @@ def test_a_missing_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     assert " after 0 of " in found
 
 
-@pytest.mark.parametrize("reshard", [THIN, COPIED], ids=["slots", "replicas"])
+@pytest.mark.parametrize("reshard", [SHARED, COPIED], ids=["slots", "replicas"])
 def test_a_short_barrier_is_found(reshard: Reshard, tmp_path: Path) -> None:
     old, new = "(piece.moves)(lambda: pl.sem", "(piece.moves & (number != 4))(lambda: pl.sem"
     found = fault(reshard, tmp_path, (old, new))
@@ -129,12 +131,14 @@ LEAVES = {
     "replicas": ("(copy.wait_send)", "(lambda: None)"),
     "windows": ("wait_for(within(chunks, slot, held, slots=6), sent.at[slot])", "None"),
     "slots": ("(copy.wait_send)", "(lambda: None)"),
+    "thin": ("(lambda: wait_for(x.at[0], sent))", "(lambda: None)"),
 }
 COMES = {
     "direct": ("wait_for(y, received)", "None"),
     "replicas": ("wait_for(come, received)", "None"),
     "windows": ("wait_for(units_at(stage, units), received)", "None"),
     "slots": ("wait_for(slot, received)", "None"),
+    "thin": ("wait_for(y, received)", "None"),
 }
 
 
@@ -151,7 +155,9 @@ def test_missing_waits_are_found(form: str, name: str, tmp_path: Path) -> None:
 
 def test_overlapping_writes_are_found(tmp_path: Path) -> None:
     wrong = ("slot_number(source_shard(me), senders(piece.peer), piece.piece, 1)", "0")
-    assert fault(THIN, tmp_path, wrong).startswith("two copies write one place of 'y' of rank ")
+    twice = "two copies write one place of 'y' of rank "
+    assert fault(SHARED, tmp_path, wrong).startswith(twice)
+    assert fault(THIN, tmp_path, ("y.at[operand(place)]", "y.at[0]")).startswith(twice)
     found = fault(FLAT, tmp_path, (" - ((shard[0] - met[0]) * 4 + piece) * 1024", ""))
     assert found.startswith("two copies write one place of 'stage' of rank ")
 

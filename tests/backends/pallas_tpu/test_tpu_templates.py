@@ -29,6 +29,7 @@ CONDITIONS = 8
 
 COMMENTS = (
     *("source", "target", "tile_bytes", "shard_bytes", "move_bytes", "whole_bytes"),
+    *("slot_bytes", "slots_bytes"),
     *("widest_tile", "outgoing_tiles", "incoming_tiles", "source_extents", "target_extents"),
     *("about_slot", "about_offsets", "about_moves"),
 )
@@ -58,6 +59,8 @@ CASES = {
     "replicas share": between((1024, 512), '[{"y"}, {}]', '[{}, {"y"}]', EIGHT),
     "a slice": between((1024, 512), "[{}, {}]", '[{"x"}, {}]', EIGHT),
     "thin": between((160, 160), '[{"x", "y"}, {}]', '[{}, {"x", "y"}]', EIGHT),
+    "thin, replicas share": between((160, 160), '[{"y"}, {}]', '[{}, {"y"}]', EIGHT),
+    "thin, to many": between((320, 320), '[{"x"}, {}]', '[{}, {"x"}]', MANY),
     "thin, to others": Reshard(
         (160, 160), "float32", FOUR.sharding('[{"x"}, {}]'), OTHERS.sharding('[{}, {"x"}]')
     ),
@@ -141,7 +144,7 @@ def test_contexts_hold_no_statement() -> None:
     assert {template for template, _ in found} == {
         f"pallas_tpu/{each}.py.jinja"
         for each in (
-            *("uniform", "started", "kept", "direct", "slots", "windows"),
+            *("uniform", "started", "kept", "direct", "thin", "slots", "windows"),
             *("routed", "gathered", "relayed"),
         )
     }

@@ -1,0 +1,60 @@
+"""Programs whose tiles have one shape and are thin: XLA packs each densely into a slot, one kernel
+pushes slots, and XLA unpacks them."""
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.pallas import tpu as pltpu
+
+from .pallas_program import PallasProgram
+
+
+class Dense(NamedTuple):
+    """A slot, in granules of 512 bytes, with the elements of a tile one after another."""
+
+    shape: tuple[int, ...]
+    tile: tuple[int, ...]
+
+    def packed(self, tile):
+        line = tile.reshape(-1)
+        return jnp.pad(line, (0, math.prod(self.shape) - line.size)).reshape(self.shape)
+
+    def unpacked(self, slot):
+        """Invert `packed`."""
+        return slot.reshape(-1)[: math.prod(self.tile)].reshape(self.tile)
+
+
+class Thin(PallasProgram):
+    """A reshard among `Permuted` peers. `kernel`: takes slots leaving and arriving, in HBM, and DMA
+    semaphores for both; `in_source`, `in_target`: where the tile to a device begins in a source
+    shard, and the tile from a device in a target shard."""
+
+    form = "slots"
+    packed = True
+
+    def __init__(self, kernel, peers, slot, in_source, in_target, **settings):
+        super().__init__(peers, tuple(range(len(slot.tile))), **settings)
+        self.kernel, self.slot = kernel, slot
+        self.in_source, self.in_target = in_source, in_target
+        self.outgoing = self.incoming = peers.count
+
+    def moved(self, x, call):
+        """Return the target shard."""
+        me, peers = lax.axis_index(self.peers.axes), self.peers
+
+        def pack(number):
+            start = map(jnp.int32, self.in_source(peers.receiver(me, number)))
+            return self.slot.packed(lax.dynamic_slice(x, [*start], self.slot.tile))
+
+        def unpack(number, y):
+            start = map(jnp.int32, self.in_target(peers.sender(me, number)))
+            slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
+            return lax.dynamic_update_slice(y, self.slot.unpacked(slot), [*start])
+
+        slots = lax.map(pack, jnp.arange(peers.count, dtype=jnp.int32))
+        slots = call.pushed(self.kernel, slots, slots.shape, [pltpu.SemaphoreType.DMA] * 2)
+        y = jnp.zeros(self.target_shape, x.dtype)
+        return lax.fori_loop(np.int32(0), np.int32(peers.count), unpack, y)
