@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "7dbd438b4d77892b",
-    "pallas_tpu": "e6a4f092ea23d8ad",
-    "triton_gpu": "012780935f166590",
+    "jax_xla": "50233903e5f69215",
+    "pallas_tpu": "3b6d971b083d747a",
+    "triton_gpu": "3f0d4a711f3c629a",
 }
 
 

@@ -35,6 +35,7 @@ if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
 
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
@@ -43,21 +44,11 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_peers import (
-    div,
-    each,
-    far_apart,
-    maximum,
-    minimum,
-    operand,
-    remote_copy,
-    signal,
-    wait_for,
-)
-from .._support.pallas_pieces import Forms, Peers
-from .._support.pallas_slots import Slot, Slots, slot_number
+from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
+from .._support.pallas_permuted import Permuted
+from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "e6a4f092ea23d8ad", __name__)
+require("pallas_tpu", "3b6d971b083d747a", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -78,16 +69,6 @@ WIRE_BYTES = 1024  # received by the busiest device, padding included
 COLLECTIVE_ID = 19476
 
 
-def source_shard(position):
-    """Index of the source shard, per dimension, at a position of the source mesh."""
-    return 0, position
-
-
-def target_shard(position):
-    """Index of the target shard, per dimension, at a position of the target mesh."""
-    return 0, div(position, 3)
-
-
 def source_box(position):
     """Tensor range (low, high), per dimension, of the source shard at a position."""
     return 0, 4, position, position + 1
@@ -99,126 +80,76 @@ def target_box(position):
     return 0, 4, lo1, lo1 + 3
 
 
-def tile(a0, a1, b0, b1):
-    """Tensor range shared by a source shard and a target shard; empty where low >= high."""
-    target_lo1 = b1 * 3
-    return 0, 4, maximum(a1, target_lo1), minimum(a1 + 1, target_lo1 + 3)
+def receiver(sender, number):
+    """The device that the tile of a number of a source shard goes to."""
+    return div(sender, 3) * 3 + rem(number + sender, 3)
 
 
-def senders(position):
-    """First and count, per dimension, of the source shards that meet a target shard."""
-    first1 = div(position, 3) * 3
-    return 0, 1, first1, 3
-
-
-def receivers(position):
-    """First and count, per dimension, of the target shards that meet a source shard."""
-    first1 = div(position, 3)
-    return 0, 1, first1, 1
-
-
-def target_position(b0, b1, replica):
-    """Position, in the target mesh, of a replica of a target shard."""
-    return b1 * 3 + replica
-
-
-def holder(a0, a1, receiver):
-    """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
-    return a1
+def sender(receiver, number):
+    """The device that the tile of a number of a target shard comes from."""
+    return div(receiver, 3) * 3 + number
 
 
 _SOURCE = Sharded(SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P(None, ("x", "y")))
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(None, "x"))
-PEERS = Peers(
-    _SOURCE,
-    _TARGET,
-    Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
-    replicas=3,
-)
+PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 3)
 
 
-# Granules of 512 bytes: ceil(4 / 128).
-SLOT = Slot((1, 1, 128), (4, 1), dense=True)
+TILE = (4, 1)  # the extents of every tile
+# A slot: granules of 512 bytes, ceil(4 / 128).
+SLOT = (1, 1, 128)
+# The order of pushes, the device's own tile first, which spreads them over the links.
+ROUNDS = (0, 1, 2)
 
 
-def _at(slots, place, box):
-    """Return the granules of a slot that a tile's tensor box fills."""
-    size = maximum(box[1] - box[0], 0) * 1
-    return slots.at[operand(place), pl.ds(0, div(size + 127, 128)), :, :]
+def in_source(peer):
+    """Where, in a source shard, the tile that goes to a device begins."""
+    return (0, 0)
 
 
-def _kernel(order, x, y, copied, sent, received):
-    """Push this device's slots of tiles, x, to those of their receivers, y.
+def in_target(me):
+    """Where, in a target shard, the tile that comes from a device begins."""
+    return (0, rem(me, 3))
 
-    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes leaving x,
-    `received` those arriving in y, `copied` those of tiles that stay.
+
+def _kernel(x, y, sent, received):
+    """Push this device's slots, x, to those of their receivers, y: slot number n has tile n.
+
+    DMA semaphores: `sent` counts the bytes leaving x, `received` those arriving in y.
     """
-    me, receiver = PEERS.here(order)
+    me = lax.axis_index(("x", "y"))
+    place = rem(me, 3)  # the number of its tiles at their receivers
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
-        piece = PEERS.incoming(receiver, me, number)
-        pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
+    def tell(number):  # its senders may write to y from here on
+        peer = sender(me, number)
+        pl.when(peer != me)(lambda: signal(barrier, peer))
 
     def hear(number):
-        piece = PEERS.outgoing(me, number, order)
-        pl.when(piece.moves)(lambda: pl.semaphore_wait(barrier, 1))  # 1 for each piece to send
-
-    each(PEERS.incoming_count(receiver), tell)
-    each(PEERS.outgoing_count(me), hear)
-
-    def tile(number):  # whether it is sent, and its copy
-        piece = PEERS.outgoing(me, number, order)
-        place = slot_number(piece.shard, receivers(me), piece.piece, 1)
-        there = slot_number(source_shard(me), senders(piece.peer), piece.piece, 1)
-        read, write = _at(x, place, piece.box), _at(y, there, piece.box)
-        device = PEERS.target_rank(piece.peer, order)
-        return piece.moves, remote_copy(read, write, sent, received, device)
+        peer = receiver(me, number)
+        pl.when(peer != me)(lambda: pl.semaphore_wait(barrier, 1))  # 1 from each receiver
 
     def push(number):
-        moves, copy = tile(number)
-        pl.when(moves)(copy.start)
+        peer = receiver(me, number)
+        read, write = x.at[operand(number)], y.at[operand(place)]
+        pl.when(peer != me)(lambda: remote_copy(read, write, sent, received, peer).start())
+        pl.when(peer == me)(lambda: pltpu.make_async_copy(read, write, received).start())
 
     def leave(number):
-        moves, copy = tile(number)
-        pl.when(moves)(copy.wait_send)  # the granules of each tile pushed, of 512 bytes
+        sends = receiver(me, number) != me
+        pl.when(sends)(lambda: wait_for(x.at[0], sent))  # 512 bytes of each tile pushed
 
-    def come(number):
-        piece = PEERS.incoming(receiver, me, number)
-        place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
-        slot = _at(y, place, piece.box)
-        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each arriving tile
-
-    count = PEERS.outgoing_count(me)
-    each(count, lambda place: push(far_apart(place, count)))
-
-    def stay(piece):  # the local copy of a tile of the own target shard
-        own, wanted = source_shard(me), target_shard(receiver)
-        box = PEERS.tile(own, wanted, piece)
-        place = slot_number(wanted, receivers(me), piece, 1)
-        there = slot_number(own, senders(receiver), piece, 1)
-        return pltpu.make_async_copy(_at(x, place, box), _at(y, there, box), copied)
-
-    has, _ = PEERS.kept_by(me, receiver)
-    pl.when(has)(stay(0).start)
-    pl.when(has)(stay(0).wait)
-    each(count, leave)
-    each(PEERS.incoming_count(receiver), come)
+    each(3, tell)
+    each(3, hear)
+    for number in ROUNDS:
+        push(number)
+    wait_for(y, received)  # 1,536 bytes: its tiles, pushed by others or kept here
+    each(3, leave)
 
 
-_PROGRAM = Slots(
-    _kernel,
-    PEERS,
-    SLOT,
-    window=(4, 1),  # the largest tile
-    outgoing=1,  # up to 1 x 1 tiles of a device
-    incoming=3,  # up to 1 x 3 tiles of a device
-    source_reach=(4, 1),  # of windows at the last tiles in a shard of 4 x 1
-    target_reach=(4, 3),  # the same in one of 4 x 3
-    collective_id=COLLECTIVE_ID,
+_PROGRAM = Thin(
+    _kernel, PEERS, Dense(SLOT, TILE), in_source, in_target, collective_id=COLLECTIVE_ID
 )
-
-
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

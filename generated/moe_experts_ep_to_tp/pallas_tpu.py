@@ -48,10 +48,11 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_direct import Halves, Permuted
+from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
+from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "e6a4f092ea23d8ad", __name__)
+require("pallas_tpu", "3b6d971b083d747a", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
