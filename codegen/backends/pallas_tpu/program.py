@@ -75,7 +75,7 @@ def kernel_text(
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None and isinstance(form, Direct):
             return _uniform(exchange, form, uniform, host.starts, powers_of_two, ends)
-        if uniform is not None and uniform.sends:
+        if uniform is not None and isinstance(form, Slots) and uniform.sends:
             return _thin(exchange, form, uniform, powers_of_two, ends)
     functions = ends.named(exchange.once(index_functions))
     unused = {*map(ends.own, UNUSED)}
