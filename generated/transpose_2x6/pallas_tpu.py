@@ -153,7 +153,7 @@ def _kernel(x, y, sent, received):
 
     def leave(number):
         sends = receiver(me, number) != me
-        pl.when(sends)(lambda: wait_for(x.at[0], sent))  # 512 bytes of each tile pushed
+        pl.when(sends)(lambda: wait_for(x.at[operand(0)], sent))  # 512 bytes of each push
 
     each(3, tell)
     each(3, hear)

@@ -80,7 +80,7 @@ PALLAS: Faults = {
     "send_wait_left_out": (
         (
             (r"\((copy|push\(1 - slot, older\))\.wait_send\)", "(lambda: None)"),
-            (r"wait_for\((tile|x\.at\[0\]), sent\)", "None"),
+            (r"wait_for\((tile|x\.at\[operand\(0\)\]), sent\)", "None"),
             (r"wait_for\(within\(chunks, slot, held, slots=6\), sent\.at\[slot\]\)", "None"),
         ),
         LEFT,

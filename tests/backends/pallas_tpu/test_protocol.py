@@ -131,7 +131,7 @@ LEAVES = {
     "replicas": ("(copy.wait_send)", "(lambda: None)"),
     "windows": ("wait_for(within(chunks, slot, held, slots=6), sent.at[slot])", "None"),
     "slots": ("(copy.wait_send)", "(lambda: None)"),
-    "thin": ("(lambda: wait_for(x.at[0], sent))", "(lambda: None)"),
+    "thin": ("(lambda: wait_for(x.at[operand(0)], sent))", "(lambda: None)"),
 }
 COMES = {
     "direct": ("wait_for(y, received)", "None"),
