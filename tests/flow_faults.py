@@ -9,12 +9,10 @@ from emitted import Plant, once
 
 def _carried_on(text: str) -> str:
     """Carry a sum through a loop as terms, and make it after."""
-    text, count = re.subn(
-        r'(dot_general_1_sum) = lax\.psum\((\w+), "t"\)', r"\1 = \2", text, count=1
-    )
+    text, count = re.subn(r'(layer_sum) = lax\.psum\((\w+), "t"\)', r"\1 = \2", text, count=1)
     assert count
-    made = r"(\n    \(scan_0,\), _ = lax\.scan\((?:.*\n)*?)(    (?:# .*|integer_pow))"
-    planted, count = re.subn(made, r'\1    scan_0 = lax.psum(scan_0, "t")\n\2', text, count=1)
+    made = r"(\n    \(scan,\), _ = lax\.scan\((?:.*\n)*?)(    (?:# .*|integer_pow))"
+    planted, count = re.subn(made, r'\1    scan = lax.psum(scan, "t")\n\2', text, count=1)
     assert count
     return planted
 
@@ -23,11 +21,11 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     "a sum carried past what is not linear": ("layers", _carried_on),
     "a sum after a loop that is left out": (
         "micro-batches",
-        once(r'(div_3_sum) = lax\.psum\((\w+), "d"\)', r"\1 = \2"),
+        once(r'(out_sum) = lax\.psum\((\w+), "d"\)', r"\1 = \2"),
     ),
     "a sum in every turn, and after the loop": (
         "micro-batches",
-        once(r"add_1 = (scan_arg_1 \+ [\w.]+)", r'add_1 = lax.psum(\1, "d")'),
+        once(r"body = (total_0 \+ [\w.]+)", r'body = lax.psum(\1, "d")'),
     ),
     "zeros that are not": (
         "micro-batches",
@@ -39,10 +37,10 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     ),
     "a manual axis that is summed over": (
         "one axis",
-        once(r"= manual_arg @", r'= lax.psum(manual_arg, "t") @'),
+        once(r"= x_2 @", r'= lax.psum(x_2, "t") @'),
     ),
     "a sum of the user's own made twice": (
         "one axis",
-        once(r'= (lax\.psum\(dot_general_1, "t"\))', r'= lax.psum(\1, "t")'),
+        once(r'= (lax\.psum\(dot_general_2, "t"\))', r'= lax.psum(\1, "t")'),
     ),
 }

@@ -90,7 +90,8 @@ def _origins_of_random(seed: int) -> parity.Compared:
 
 def _origins(fn: Any, avals: Any, mesh: Any, inputs: Any, outputs: Any, module: Any) -> Any:
     rows = sdy_peer.Rows(sdy_peer.propagated(module, sdy_peer.ORIGINS))
-    ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
+    with parity.by_kind():
+        ours = partition(fn, *avals, mesh=mesh, in_shardings=inputs, out_shardings=outputs)
     return parity.origins(ours, rows)
 
 

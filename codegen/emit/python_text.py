@@ -54,10 +54,10 @@ def formatted(text: str, first: int, indent: int) -> str:
     node = ast.parse(text, mode="eval").body
     parts: Sequence[ast.expr | ast.keyword]
     if isinstance(node, ast.Call):
-        parts, head = [*node.args, *node.keywords], f"{ast.unparse(node.func)}("
+        parts, head = [*node.args, *node.keywords], f"{ast.get_source_segment(text, node.func)}("
     elif isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        head = f"{ast.unparse(node.value)}["
+        head = f"{ast.get_source_segment(text, node.value)}["
     elif isinstance(node, ast.Tuple):
         parts, head = node.elts, "("
     else:

@@ -16,6 +16,7 @@ from shardwright.codegen.trace.constants import split_constants
 from shardwright.codegen.trace.jaxprs import Tracer
 from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.meshes import ProgramMeshes
+from shardwright.codegen.trace.naming import named
 from shardwright.ir.errors import InputError, check_type, in_a_line
 from shardwright.ir.jax_specs import mesh_of_jax
 from shardwright.ir.mesh import Mesh
@@ -68,7 +69,7 @@ def traced(
         out_paths,
     )
     return Partitioned(
-        split_constants(program),
+        named(split_constants(program), tracer.noted),
         own,
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,11 +26,13 @@ from shardwright.codegen.trace.batched import traced_at, with_one_test
 from shardwright.codegen.trace.implemented import implemented
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
+from shardwright.codegen.trace.naming import Noted
 from shardwright.codegen.trace.params import Params, params_of
 from shardwright.codegen.trace.policies import policy_text
 from shardwright.codegen.trace.reduced import halved
-from shardwright.codegen.trace.scopes import scope_of, scoped_name
+from shardwright.codegen.trace.scopes import BACKWARD, scope_of
 from shardwright.codegen.trace.turned import REWRITTEN
+from shardwright.codegen.trace.words import Said
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Line, Op, Value
@@ -57,6 +60,8 @@ class Tracer:
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
         self.scope: tuple[str, ...] = ()  # of the current equation
+        self.said = Said()  # and what the user's code says of it
+        self.noted: dict[str, Noted] = {}  # by the value's name
         self.counts: dict[str, int] = {}
         self.named: dict[int, str] = {}  # names for the arguments of bodies
 
@@ -66,13 +71,17 @@ class Tracer:
         consts: Sequence[Any],
         names: Sequence[str],
         literals: Mapping[Any, Any] = MappingProxyType({}),
+        other: str = "",
     ) -> Body:
         """Return a jaxpr as a separate body; constants become its first ops, and `literals` are the
-        variables that are numbers, without a name."""
+        variables that are numbers, without a name. An argument without a name has that of its
+        function's parameter, else `other`."""
         block = _Block(self)
+        own = _parameters(jaxpr)
         taken = [variable for variable in jaxpr.invars if variable not in literals]
         arguments = tuple(
-            block.bind(variable, name) for variable, name in zip(taken, names, strict=True)
+            block.bind(variable, name, own.get(variable, other))
+            for variable, name in zip(taken, names, strict=True)
         )
         block.env.update((variable, block.read(atom)) for variable, atom in literals.items())
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
@@ -90,17 +99,20 @@ class Tracer:
         numbered: bool = True,
     ) -> int:
         """Return a new value; its name gets a number if `numbered`, or if it is taken."""
-        name = scoped_name(name, self.scope) if numbered else name
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
+        is_backward = self.scope[:1] == (BACKWARD,)
+        scope = self.scope[is_backward:]
+        self.noted[full] = Noted(name, not numbered, self.said, scope, is_backward)
+        around = self.scope if scope else (*self.scope, *self.said.functions)
         shape, dtype = tuple(aval.shape), dtype_of(aval.dtype)
-        self.values.append(Value(full, shape, dtype, sharding, line, self.scope))
+        self.values.append(Value(full, shape, dtype, sharding, line, around))
         return len(self.values) - 1
 
-    def names_of(self, operands: Sequence[int], other: str) -> list[str]:
-        """Return names for the arguments of a body: the user's, else `other`."""
-        return [self.named.get(operand, other) for operand in operands]
+    def names_of(self, operands: Sequence[int]) -> list[str]:
+        """Return names for the arguments of a body: the user's of these operands, else ""."""
+        return [self.named.get(operand, "") for operand in operands]
 
     def warn(self, primitive: str, line: Line | None) -> None:
         """Warn that a primitive stops propagation; raise InputError if `strict`."""
@@ -123,8 +135,8 @@ class _Block:
         self.ops: list[Op] = []
         self.env: dict[Any, int] = {}
 
-    def bind(self, variable: Any, name: str) -> int:
-        value = self.tracer.value(name, variable.aval, None, numbered=False)
+    def bind(self, variable: Any, name: str, other: str) -> int:
+        value = self.tracer.value(name or other, variable.aval, None, numbered=False)
         self.tracer.named[value] = name
         self.env[variable] = value
         return value
@@ -155,14 +167,16 @@ class _Block:
         return result
 
     def equations(self, equations: Sequence[Any]) -> None:
-        around = self.tracer.scope
+        around, said = self.tracer.scope, self.tracer.said
         for equation in equations:
             self.tracer.scope = scope_of(equation, around)
+            self.tracer.said = self.tracer.lines.said(equation)
             name = equation.primitive.name
             handler = _HANDLERS.get(name, _Block._call if name in CALLS else _Block._plain)
-            results = handler(self, equation)
+            with self.tracer.lines.inside(equation):
+                results = handler(self, equation)
             self.env.update(zip(equation.outvars, results, strict=True))
-        self.tracer.scope = around
+        self.tracer.scope, self.tracer.said = around, said
 
     def _call(self, equation: Any) -> Sequence[int]:
         name = next(key for key in INLINED if key in equation.params)
@@ -257,8 +271,8 @@ class _Block:
         literals = {v: atom for v, atom in pairs if isinstance(atom, core.Literal)}
         atoms = [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
         operands = tuple(map(self.read, atoms))
-        names = self.tracer.names_of(operands, "remat_arg")
-        body = self.tracer.body(params["jaxpr"], (), names, literals)
+        names = self.tracer.names_of(operands)
+        body = self.tracer.body(params["jaxpr"], (), names, literals, "remat_arg")
         results = tuple(self.tracer.value("remat", v.aval, line) for v in equation.outvars)
         own: Params = (
             ("again", bool(params["differentiated"])),
@@ -353,7 +367,7 @@ class _Block:
         line = self.tracer.lines.of(equation)
         operands = tuple(map(self.read, equation.invars if atoms is None else atoms))
         bodies = tuple(
-            self.tracer.body(each.jaxpr, each.consts, names)
+            self.tracer.body(each.jaxpr, each.consts, names, other=f"{kind}_arg")
             for each, names in zip(
                 jaxprs, self._names(Op(kind, operands, (), params)), strict=False
             )
@@ -364,7 +378,7 @@ class _Block:
 
     def _names(self, op: Op) -> Iterator[Sequence[str]]:
         """Yield names for the arguments of each body in turn."""
-        names = self.tracer.names_of(op.operands, f"{op.kind}_arg")
+        names = self.tracer.names_of(op.operands)
         if op.kind == "cond":
             yield from itertools.repeat(names[1:])
         elif op.kind == "while":
@@ -399,7 +413,7 @@ class _Block:
             raise error.named(f"shard_map, {line}" if line else "shard_map") from None
         outer = self.tracer.manual, self.tracer.manual_mesh
         self.tracer.manual, self.tracer.manual_mesh = outer[0] | params["newly_manual_axes"], mesh
-        body = self.tracer.body(inner, (), self.tracer.names_of(operands, "manual_arg"))
+        body = self.tracer.body(inner, (), self.tracer.names_of(operands), other="manual_arg")
         self.tracer.manual, self.tracer.manual_mesh = outer
         results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
         axes = tuple(
@@ -414,6 +428,17 @@ class _Block:
     def _spec(self, mesh: Any, spec: Any, atom: Any) -> Sharding:
         rank = 0 if atom is None else len(atom.aval.shape)
         return self.tracer.meshes.of_jax(jax.sharding.NamedSharding(mesh, spec), rank)
+
+
+def _parameters(jaxpr: Any) -> dict[Any, str]:
+    """Return what the function of a jaxpr calls its arguments, where it does: `carry_0` for
+    `carry[0]`."""
+    names = getattr(jaxpr.debug_info, "arg_names", None) or ()
+    if len(names) != len(jaxpr.invars):
+        return {}
+    words = (re.sub(r"\W+", "_", name or "").strip("_") for name in names)
+    pairs = zip(jaxpr.invars, words, strict=True)
+    return {v: word for v, word in pairs if word.isidentifier() and not word.startswith("args_")}
 
 
 _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {

@@ -1,15 +1,22 @@
-"""The user's line of an equation, as opposed to a library's."""
+"""The user's line of an equation, as opposed to a library's, and what it says."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
+import linecache
 import os
+import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import jax
 
+from shardwright.codegen.trace.words import Frames, Said, UserWords
 from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -26,31 +33,81 @@ class Lines:
     of these packages; cached."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[Any, Line | None]] = {}
+        self.known: dict[int, tuple[Any, Line | None, Frames]] = {}
+        self.words = UserWords()
         self.around: Line | None = None  # the line of the inlined call
+        self.outside: Frames = ()  # the user's frames around it
 
     def of(self, equation: Any) -> Line | None:
         """Return the line of an equation, or of the call that contains it; None if unknown.
 
         Traces that jax cached for another caller lack the user's line.
         """
+        return self._found(equation)[0] or self.around
+
+    def said(self, equation: Any) -> Said:
+        """Return what the user's code says of an equation, or of the call that contains it."""
+        return self.words.of(self.frames(equation))
+
+    def frames(self, equation: Any) -> Frames:
+        """Return the user's frames of an equation, innermost first, those outside included."""
+        found, outside = self._found(equation)[1], self.outside
+        return found if found[-len(outside) :] == outside else (*found, *outside)
+
+    @contextlib.contextmanager
+    def inside(self, equation: Any) -> Iterator[None]:
+        """Read equations of the jaxpr of an equation, whose frames are around theirs."""
+        outside, self.outside = self.outside, self.frames(equation)
+        yield
+        self.outside = outside
+
+    def _found(self, equation: Any) -> tuple[Line | None, Frames]:
         traceback = getattr(equation.source_info, "traceback", None)
         if traceback is None:
-            return self.around
+            return None, ()
         if id(traceback) not in self.known:
-            self.known[id(traceback)] = (traceback, _line(traceback))
-        return self.known[id(traceback)][1] or self.around
+            self.known[id(traceback)] = (traceback, _line(traceback), tuple(_own(traceback)))
+        return self.known[id(traceback)][1:]
 
 
 def _line(traceback: Any) -> Line | None:
     frames = itertools.takewhile(lambda each: each.file_name != _FRONT, traceback.frames)
     known = [
-        (line, INSTALLED in frame.file_name)
+        (line, is_installed(frame.file_name))
         for frame in frames
         if (line := user_line(frame.file_name, frame.line_num)) is not None
     ]
-    own = (line for line, is_installed in known if not is_installed)
+    own = (line for line, is_of_a_package in known if not is_of_a_package)
     return next(own, known[0][0] if known else None)
+
+
+def _own(traceback: Any) -> Iterator[tuple[CodeType, int]]:
+    """Yield the frames of the user's own code, innermost first."""
+    for code, instruction in zip(*traceback.raw_frames(), strict=True):
+        if code.co_filename == _FRONT:
+            return
+        if _is_own(code.co_filename):
+            yield code, instruction
+
+
+@functools.cache
+def _is_own(file: str) -> bool:
+    """Return whether a file is the user's, not of an installed package; it may be what an
+    interactive session keeps of its input."""
+    if file.startswith("<"):
+        return bool(linecache.getlines(file))
+    return not is_installed(file) and user_line(file, 0) is not None
+
+
+@functools.cache
+def is_installed(file: str) -> bool:
+    """Return whether a file is of an installed package: in a folder that Python imports from, where
+    installers have left their records."""
+    return INSTALLED in file or any(
+        file.startswith(os.path.join(folder, "")) and any(Path(folder).glob("*.dist-info"))
+        for folder in sys.path
+        if folder
+    )
 
 
 def user_line(file: str, number: int) -> Line | None:

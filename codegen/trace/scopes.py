@@ -26,19 +26,6 @@ def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
         if part.isidentifier() and wrapper not in ("jit", "pjit") and part not in OF_JAX:
             found.append(part)
     own = (*around, *found)
-    if own and "transpose(" in text and own[0] != BACKWARD:
+    if "transpose(" in text and own[:1] != (BACKWARD,):
         return (BACKWARD, *own)
     return own
-
-
-def scoped_name(kind: str, scope: tuple[str, ...]) -> str:
-    """Return a name for an op's result in its scopes: `query_dot_general`.
-
-    >>> scoped_name("tanh", ()), scoped_name("dot_general", ("LM", "Block_0", "query"))
-    ('tanh', 'query_dot_general')
-    >>> scoped_name("dot_general", ("backward", "LM", "query"))
-    'd_query_dot_general'
-    """
-    if len(scope) < 2:
-        return f"{scope[0]}_{kind}" if scope and scope[0] != BACKWARD else kind
-    return f"{'d_' if scope[0] == BACKWARD else ''}{scope[-1]}_{kind}"

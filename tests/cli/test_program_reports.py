@@ -15,11 +15,11 @@ from shardwright.codegen.emit.lockfile import changes
 
 LINE = 'jnp.tanh(x @ p["w1"]) @ p["w2"]'
 C1 = (
-    "[C1] all-reduce over t, 128 B: dot_general sums over dimension 1 of tanh_0 and dimension 0 of "
+    "[C1] all-reduce over t, 128 B: dot_general sums over dimension 1 of tanh and dimension 0 of "
     'p_w2, split over "t"\n'
 )
 REMEDY = (
-    '    to remove it, ask for dot_general_1 split over "t": a reduce-scatter takes half (saves 64 '
+    '    to remove it, ask for out split over "t": a reduce-scatter takes half (saves 64 '
     "B of it alone)\n"
 )
 
@@ -39,7 +39,7 @@ def test_the_plan_of_a_program(home: Path) -> None:
         "it computes for the time of 230 B (1,000 operations of a float32 matmul, or 5 bytes read "
         "or written, to a byte; no topology is given)\n"
         + C1
-        + "    a_step.py:5: dot_general_1 becomes f32[8@d,16]\n"
+        + "    a_step.py:5: out becomes f32[8@d,16]\n"
         + REMEDY
     )
 
@@ -62,7 +62,7 @@ def test_the_plan_on_a_topology(home: Path) -> None:
         "it computes for the time of 70 B (on v5e:2x4 3,943 operations of a float32 matmul, or "
         "16.4 bytes read or written, to a byte)\n"
         + C1
-        + "    a_step.py:5: dot_general_1 becomes f32[8@d,16], in 2e-06 seconds\n"
+        + "    a_step.py:5: out becomes f32[8@d,16], in 2e-06 seconds\n"
         + REMEDY
     )
     assert run("plan", "--topology", "v5e:2x4").out == said

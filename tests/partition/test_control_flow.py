@@ -119,10 +119,9 @@ def test_a_sum_is_made_in_the_loop_where_memory_is_scarce() -> None:
 def test_loops_of_unknown_length_and_branches_say_how_often() -> None:
     found = said(partitioned("while"))
     assert found[:2] == [
-        "[C1] all-reduce over d, 4 B, each test: gt takes all of reduce_max_0, which is a maximum "
+        "[C1] all-reduce over d, 4 B, each test: gt takes all of goes_on_max, which is a maximum "
         'over "d"',
-        "[C2] all-reduce over t, 256 B, each turn: sin takes all of dot_general_1, which is a sum "
-        'over "t"',
+        '[C2] all-reduce over t, 256 B, each turn: sin takes all of layer, which is a sum over "t"',
     ]
     program = partitioned("branch by an element", "as_shardy")
     assert '"where": "if branch 1 is taken"' in program.to_json()
@@ -137,7 +136,7 @@ def test_a_sum_leaves_a_branch_as_terms() -> None:
 def test_what_is_computed_again_stays_so() -> None:
     text = sw.emit(partitioned("computed again but for a name")).files("again")["jax_spmd.py"]
     assert 'policy=jax.checkpoint_policies.save_only_these_names("hidden")' in text
-    assert 'checkpoint_name(tanh_0, "hidden")' in text
+    assert 'checkpoint_name(inner_tanh, "hidden")' in text
     case = flow_cases.flow_cases()["computed again"]
     sides = {"mesh": MESH, "in_shardings": case.inputs}
     program = sw.partition(jax.value_and_grad(case.fn), *case.avals, **sides)

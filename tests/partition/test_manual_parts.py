@@ -31,7 +31,7 @@ def test_the_users_own_collectives_are_counted_and_named() -> None:
     program = program_of(case.fn, *case.avals, in_shardings=case.inputs)
     own = program.communications[0]
     assert str(own) == (
-        "[C1] all-reduce over t, 256 B: psum_invariant of dot_general_1 in a shard_map, as you "
+        "[C1] all-reduce over t, 256 B: psum_invariant of dot_general_2 in a shard_map, as you "
         "wrote it"
     )
     assert own.remedy == "nothing of ours: it stays as you wrote it"
@@ -61,7 +61,7 @@ def test_axes_beside_manual_ones_are_partitioned() -> None:
     program = program_of(inner, *avals, in_shardings=given)
     assert [(each.op, each.axes) for each in program.communications] == [("all_reduce", ("t",))]
     text = sw.emit(program).files("inner")["jax_spmd.py"]
-    assert 'lax.psum(dot_general_1, "t")' in text
+    assert 'lax.psum(out, "t")' in text
     assert '"d")' not in text.partition("# Types and shardings")[0]
 
 

@@ -133,12 +133,12 @@ def test_what_others_take_is_beside(tmp_path: Path) -> None:
 def test_why_is_told_of_a_value(tmp_path: Path) -> None:
     program_text = """
         const label = (each) => each.attributes["aria-label"];
-        const box = withClass("graph", "node").find((each) => label(each).startsWith("tanh"));
+        const box = withClass("graph", "node").find((each) => label(each).startsWith("h:"));
         click(box);
         console.log(JSON.stringify([said("details"), box.attributes["aria-pressed"]]));
     """
     text, pressed = in_node(page_of(program(), tmp_path), SAY + program_text)
-    assert '%tanh_0 dimension 1 got "t" from %dot_general_0 through tanh' in text
+    assert '%h dimension 1 got "t" from %h_dot through tanh' in text
     assert pressed == "true"
 
 
@@ -200,7 +200,7 @@ def test_in_a_browser(page: Any, tmp_path: Path) -> None:
     page.keyboard.press("Enter")
     assert page.locator("#details h3").first.inner_text() == "x: f32[8@d,16]"
     page.locator("#details button").first.click()
-    assert page.locator("#details h3").first.inner_text().startswith("dot_general_0")
+    assert page.locator("#details h3").first.inner_text().startswith("h_dot")
     page.keyboard.press("Escape")
     assert "Choose a " in page.locator("#details").inner_text()
     across = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"

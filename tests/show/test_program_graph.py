@@ -69,17 +69,17 @@ def test_the_graph_of_a_loop() -> None:
     graph = graph_of(of_pattern("8 micro-batches in a scan").local)
     assert texts(graph) >= {
         "batches: f32[8,4096@d,1024]",
-        "tanh_0: f32[4096@d,1024] (x8)",
-        "dot_general_1: f32[1024,1024]+d (x8)",
-        "dot_general_1: f32[1024,1024] (x8)",
-        "scan_0: f32[1024,1024]",
+        "body_tanh: f32[4096@d,1024] (x8)",
+        "body_dot_2: f32[1024,1024]+d (x8)",
+        "body_dot_2: f32[1024,1024] (x8)",
+        "scan: f32[1024,1024]",
     }
     (move,) = [each for each in graph.edges if each.number]
     assert move.label == "C1 all-reduce d 7 MiB x8"
     ends = graph.values[move.source], graph.values[move.target]
     assert [end.split for end in ends] == ["whole +d", "whole"]
     (result,) = [value for value in graph.values if value.is_result]
-    assert result.name == "scan_0"
+    assert result.name == "scan"
 
 
 def behind(graph: ProgramGraph) -> list[set[int]]:
@@ -189,7 +189,7 @@ def test_layers_that_are_alike_are_drawn_once() -> None:
     program = deep(12, alike=True)
     graph = graph_of(program.local)
     assert len(graph.values) < WHOLE
-    assert [each.times for each in graph.values if each.name.startswith("tanh")] == [12]
+    assert [each.times for each in graph.values if each.name.startswith("x_tanh")] == [12]
     said = "".join(ElementTree.fromstring(program_svg(program)).itertext())
     assert said.count("C1 all-gather d 12 KiB x12") == 1
     assert all(edge.source < edge.target for edge in graph.edges)
@@ -204,4 +204,4 @@ def test_a_large_program_is_drawn_around_its_communications() -> None:
     assert said.count("C12 all-gather d 12 KiB") == 1
     few = "".join(ElementTree.fromstring(program_svg(deep(2))).itertext())
     assert "dashed" not in few
-    assert "tanh_1: f32[64@d,64]" in few
+    assert "x_tanh_2: f32[64@d,64]" in few

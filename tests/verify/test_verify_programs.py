@@ -51,19 +51,19 @@ inputs = '[{"d"}, {}]', '[{"d"}, {}]'
 SEEN = ("a dropped sum",)
 """Planted in every run: seen by values, by bytes, by what replicas hold."""
 FAULTS = {
-    "a dropped sum": (('lax.psum(dot_general_1, "t")', "dot_general_1 * 1"), "off by"),
+    "a dropped sum": (('lax.psum(dot_general_2, "t")', "dot_general_2 * 1"), "off by"),
     "a sum too many": (('x @ p["w1"]', 'lax.psum(x @ p["w1"], "d")'), "off by"),
     "a sum after what is not linear": (
-        ("jnp.sum(tanh_1, axis=(0,))", 'jnp.sum(jnp.tanh(lax.psum(x, "d")), axis=(0,)) / 4'),
+        ("jnp.sum(tanh_2, axis=0)", 'jnp.sum(jnp.tanh(lax.psum(x, "d")), axis=0) / 4'),
         "off by",
     ),
     "one replica that differs": (
-        ("return add_0", 'return add_0 + jnp.where(lax.axis_index("t") == 1, 0.5, 0.0)'),
+        ("return out", 'return out + jnp.where(lax.axis_index("t") == 1, 0.5, 0.0)'),
         "device 1: off by",
     ),
     "a communication that is not reported": (('"bytes": 96,', '"bytes": 95,'), "223 bytes"),
     "what moves and is not used": (
-        ("return add_0", 'return add_0 + 0 * jnp.sum(lax.all_gather(x, "d"))'),
+        ("return out", 'return out + 0 * jnp.sum(lax.all_gather(x, "d"))'),
         "says 224 bytes",
     ),
 }
@@ -86,7 +86,7 @@ def test_narrow_floats_truth_values_integers_and_loops(home: Path) -> None:
     text = module.read_text()
     assert "lax.scan" in text
     assert "lax.all_gather" in text
-    module.write_text(text.replace("jnp.tanh(dot_general_0", "jnp.sin(dot_general_0"))
+    module.write_text(text.replace("jnp.tanh(body_dot", "jnp.sin(body_dot"))
     assert module.read_text() != text
     done = run("verify")
     assert done.code == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call
@@ -21,8 +23,11 @@ from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.known import (
+    COMMUTATIVE,
     LONGEST_VIEW,
+    REPEATED,
     VIEWS,
+    is_reshape,
     known_number,
     same_operand,
 )
@@ -84,7 +89,14 @@ class Writer:
     made: dict[str, str] = field(default_factory=dict)  # rows of other shards fetched in this body
     joined: set[int] = field(default_factory=set)
     stopped: set[int] = field(default_factory=set)  # through which no gradient goes
+    seen: dict[Hashable, int] = field(default_factory=dict)  # results of ops in this body
+    roots: dict[int, int] = field(default_factory=dict)  # values that others are reshapes of
     rings: ProgramRings = field(default_factory=ProgramRings)
+
+    def __post_init__(self) -> None:
+        self.locals: dict[str, list[int]] = defaultdict(list)  # local values, by their value's name
+        for local in range(len(self.program.values)):
+            self.locals[self.program.of(local).name].append(local)
 
     def read(self, local: int) -> str:
         """Return a local value as an expression of an array."""
@@ -108,7 +120,8 @@ class Writer:
     def body(self, body: LocalBody, indent: int) -> list[str]:
         """Return the lines of the steps of a body."""
         lines: list[str] = []
-        uses, outside, self.made = uses_of(body), self.made, {}
+        uses, outside = uses_of(body), (self.made, self.seen)
+        self.made, self.seen = {}, {}
         self.stopped |= stopped(self.program, body, uses)
         at: Line | None = None
         for step in body.steps:
@@ -120,7 +133,7 @@ class Writer:
                 lines.append(f"# {line}")
                 at = line
             lines += made
-        self.made = outside
+        self.made, self.seen = outside
         return lines
 
     def _step(self, step: Step, indent: int) -> list[str]:
@@ -199,8 +212,8 @@ class Writer:
     def _statement(
         self, target: str, made: Expression, shown: int | None, indent: int
     ) -> list[str]:
-        """Return `target = made  # f32[16@d]`; the comment describes a local value and is dropped
-        if too long."""
+        """Return `target = made  # f32[16@d]`; the comment describes a local value and stands
+        above if it is too long."""
         comment = ""
         if shown is not None:
             own, value = self.program.values[shown], self.program.of(shown)
@@ -212,7 +225,8 @@ class Writer:
         lines = [part for line in lines for part in fitted(line, indent)]
         if len(lines[-1]) + len(comment) + indent * len(INDENT) <= WIDTH:
             lines[-1] += comment
-        return lines
+            return lines
+        return [comment.strip(), *lines]
 
     def op_text(self, step: Compute) -> OpText:
         """Return the table's view of an op."""
@@ -283,12 +297,38 @@ class Writer:
             self.filled[result] = Filled(found)
             return True
         place = same_operand(text, values)
-        if place is None or step.operands[place] in self.inline:
+        like = self._reshaped(text, step) if place is None else step.operands[place]
+        like = self._repeated(text, result) if like is None else like
+        if like is None or like in self.inline:
             return False
-        self.alias(result, step.operands[place])
-        if step.operands[place] in self.joined:
+        self.alias(result, like)
+        if like in self.joined:
             self.joined.add(result)
         return True
+
+    def _reshaped(self, text: OpText, step: Compute) -> int | None:
+        """Return the value that reshapes, of which this is the last, give its first shape again."""
+        if not is_reshape(text):
+            return None
+        (operand, *_), (result,) = step.operands, step.results
+        first = self.roots[result] = self.roots.get(operand, operand)
+        return first if self._is_alike(first, result) else None
+
+    def _repeated(self, text: OpText, result: int) -> int | None:
+        """Return the value that the same op had for the same operands earlier in this body."""
+        if text.op.kind not in REPEATED:
+            return None
+        given = sorted(text.given) if text.op.kind in COMMUTATIVE else text.given
+        key = text.op.kind, text.op.params, tuple(given), text.dtypes
+        earlier = self.seen.setdefault(key, result)
+        return earlier if earlier != result and self._is_alike(earlier, result) else None
+
+    def _is_alike(self, one: int, other: int) -> bool:
+        """Return whether two local values have one type."""
+        types = {(self.program.of(v).dtype, self.program.of(v).shape) for v in (one, other)}
+        return len(types) == 1 and (
+            self.program.values[one].layout == self.program.values[other].layout
+        )
 
     def _is_view(self, step: Compute, uses: Uses) -> bool:
         """Record an expression that may replace the uses of its result, and return whether it is
@@ -311,7 +351,7 @@ class Writer:
             return False
         return any(
             other != local
-            and other in self.text
+            and (other in self.text or other in self.functions.paths)
             and self.program.shape(other) == self.program.shape(local)
             for other in use.operands
         )
@@ -337,11 +377,11 @@ class Writer:
             given = f"lax.optimization_barrier({given})"
         if source.operator in ("max", "min") and step.result in self.stopped:
             given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
+        lines = self._comment(step.result, indent)
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
         if 0 in shape:  # nothing to send, which collectives do not accept
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
             return self._statement(name, empty, step.result, indent)
-        lines = self._comment(step.result, indent)
         if change.kind == "exchange":
             shapes, ends = (self.program.shape(step.operand), shape), (given, name)
             sizes = self.program.axes.sizes
@@ -360,13 +400,19 @@ class Writer:
             return []
         room = WIDTH - indent * len(INDENT)
         return textwrap.wrap(
-            str(found),
+            re.sub(r"[\w.]+", self._called, str(found)),
             room,
             initial_indent="# ",
             subsequent_indent="#   ",
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+    def _called(self, word: re.Match[str]) -> str:
+        """Return what this function calls a value of the program; any other word as it is, and
+        the name of a value that is not named here."""
+        texts = (self.text.get(v, "(") for v in reversed(self.locals.get(word[0], [])))
+        return next((text for text in texts if "(" not in text), word[0])
 
 
 def _first_result(step: Step) -> int:

@@ -31,12 +31,12 @@ class Parameter:
 @dataclass(frozen=True)
 class CallNames:
     """Names of a function and of the list of its calls' results, and the paths of results in an
-    item of the list. `layer`: the repeated part according to scopes, or ""."""
+    item of the list. `layer`: the repeated part, in words."""
 
     function: str
     made: str
     ends: tuple[Path, ...]
-    layer: str = ""
+    layer: str
 
     def path(self, call: int, result: int) -> Path:
         """Return the path of a call's result."""
@@ -44,22 +44,45 @@ class CallNames:
 
 
 def call_names(
-    program: LocalProgram, names: LocalNames, places: Mapping[int, Path]
+    program: LocalProgram,
+    names: LocalNames,
+    places: Mapping[int, Path],
+    paths: Mapping[int, Path],
 ) -> tuple[CallNames, ...]:
     """Return the names for each function; `places` are those of the program's results, whose keys
-    their functions use."""
+    their functions use, `paths` those of its arguments."""
     out = []
+    inside = names.inside(())
     for number, calls in enumerate(calls_of(program)):
-        own = [program.of(local).name for local in program.functions[number].results]
+        own = [inside.own(local) for local in program.functions[number].results]
         layer = layer_of(program, number)
-        words = (f"block_{number + 1}", f"blocks_{number + 1}")
-        if layer:
-            word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", layer.rpartition(" ")[2]).lower()
-            is_backward = layer.startswith(BACKWARD)
-            words = (f"{word}_backward", f"{word}_gradients") if is_backward else (word, f"{word}s")
+        item = layer.rpartition(" ")[2] or _item(calls, paths)
+        word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", item).lower()
+        words = (word, f"{word}s")
+        if layer.startswith(BACKWARD):
+            words = (f"{word}_backward", f"{word}_gradients")
+        elif not layer:
+            part = own[0] if len(set(own)) == 1 else ""
+            layer = f"{part} of a {item}" if part else f"a {item}"
+            words = (f"{word}_{part}", f"{word}s_{part}") if part else words
         function, made = map(names.fresh, words)
         out.append(CallNames(function, made, _ends(own, calls, places), layer))
     return tuple(out)
+
+
+def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
+    """Return a word for the subtree of arguments that a call takes: `layer` of
+    `params["layers"][0]`, `Block` of `params["Block_0"]`; "block" if there is none."""
+    found: Counter[str] = Counter()
+    for one, other in zip(calls[0].operands, calls[1].operands, strict=True):
+        keys = ""
+        for part, after in zip(paths.get(one, ()), paths.get(other, ()), strict=False):
+            words = re.findall(r"[A-Za-z]\w*", part)
+            keys = words[-1] if words else keys
+            if part != after:
+                found[re.sub(r"(?<=[^s])s$", "", re.sub(r"_?\d+$", "", keys))] += 1
+                break
+    return next((word for word, _ in found.most_common(1)), "block")
 
 
 def layer_of(program: LocalProgram, number: int) -> str:
@@ -179,6 +202,7 @@ def _common_end(ways: Sequence[Path]) -> Path:
     inner = [way for way in ways[1:-1] or ways if len(way) > 1]
     if len(inner) < len(ways[1:-1] or ways) or len(set(ways)) == 1:
         return ()
+    inner += [way for way in (ways[0], ways[-1]) if len(way) > 1 and way[0] == inner[0][0]]
     end: list[str] = []
     for parts in zip(*map(reversed, (way[1:] for way in inner)), strict=False):
         if len(set(parts)) > 1:
@@ -194,7 +218,7 @@ def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
     function."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
-    return "_".join(re.findall(r"[A-Za-z]\w*", "".join((start, *rest))))
+    return re.sub(r"_\d+$", "", "_".join(re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))))
 
 
 def regular(rows: Sequence[Sequence[Path]]) -> int:

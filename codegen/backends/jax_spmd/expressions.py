@@ -144,8 +144,11 @@ def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expressi
 
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")
+        if all(text.shapes[0][axis] == 1 for axis in axes):
+            return _reshape(text)
         if text.dtype in wide and 0 not in text.shapes[0]:
-            return f"jnp.{plain}", [text.given[0], f"axis={integers(axes)}"]
+            axis = axes if len(axes) > 1 else axes[0]
+            return f"jnp.{plain}", [text.given[0], f"axis={integers(axis)}"]
         return f"lax.reduce_{plain}", [text.given[0], f"axes={integers(axes)}"]
 
     return reduction

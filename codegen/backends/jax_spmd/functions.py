@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ class FunctionWriter(BodyWriter, Protocol):
     """Writes bodies, and knows which values are one number everywhere."""
 
     filled: dict[int, Any]
+    names: LocalNames
 
 
 class Functions:
@@ -49,7 +51,7 @@ class Functions:
     ) -> None:
         self.program, self.names = program, names
         self.calls = calls_of(program)
-        self.given = call_names(program, names, results)
+        self.given = call_names(program, names, results, arguments)
         self.paths = dict(arguments)
         for own, calls in zip(self.given, self.calls, strict=True):
             for at, call in enumerate(calls):
@@ -116,21 +118,24 @@ class Functions:
         slots = [
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
         ]
-        named = {slot: self.program.of(body.arguments[slot]).name for slot in slots}
-        own = parameters(calls, slots, self.paths, named, self.names, self._lists)
+        outer = writer.names
+        writer.names = names = self.names.inside(each.function for each in self.given)
+        named = {slot: names.own(body.arguments[slot]) for slot in slots}
+        own = parameters(calls, slots, self.paths, named, names, self._lists)
         for each in own:
             for slot, end in zip(each.slots, each.suffixes, strict=True):
                 writer.text[body.arguments[slot]] = "".join((each.name, *end))
+                if words := re.findall(r"[A-Za-z_]\w*", "".join(end)):
+                    names.called[self.program.of(body.arguments[slot]).name] = words[-1]
         lines = writer.body(body, 1)
+        writer.names = outer
         ends = self.given[number].ends
         results = list(map(writer.read, body.results))
         given = results[0] if ends == ((),) else tree_of(ends, results)
-        names = [*(each.name for each in own), *self.more.get(number, ())]
-        header = called(f"def {self.given[number].function}", names, ":")
-        layer = self.given[number].layer or "a part"
-        document = (
-            f'"""Run {layer}, one of {len(calls)}; return the values that later steps need."""'
-        )
+        listed = [*(each.name for each in own), *self.more.get(number, ())]
+        header = called(f"def {self.given[number].function}", listed, ":")
+        which = f"{self.given[number].layer}, one of {len(calls)}"
+        document = f'"""Compute {which}; return the values that later steps need."""'
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
         self.lines += ["", "", *header, *(INDENT + line for line in lines)]
         return own

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwright.codegen.backends.jax_spmd.expressions import OpText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name
+from shardwright.codegen.propagate.kinds import ELEMENTWISE
 
 Number = bool | int | float
 
@@ -73,6 +74,8 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
     place: int | None
     if kind == "select_n" and isinstance(values[0], Number):
         place = 1 + int(values[0])
+    elif kind == "select_n" and values[1] is False and values[2] is True:
+        place = 0
     elif kind in ("max", "min", "mul", "div") or (kind in ("add", "sub") and text.dtype[0] in "iu"):
         place = _neutral(text, values)
     elif kind in SAME and SAME[kind](text):
@@ -96,6 +99,18 @@ def _neutral(text: OpText, values: Sequence[object]) -> int | None:
     return next((1 - place for place in places if numbers[place]), None)
 
 
+def is_reshape(text: OpText) -> bool:
+    """Return whether an op only gives the elements of its operand another shape."""
+    match text.op.kind:
+        case "reshape" | "squeeze":
+            return True
+        case "broadcast_in_dim":
+            return math.prod(text.shapes[0]) == math.prod(text.shape)
+        case "reduce_sum" | "reduce_max" | "reduce_min" | "reduce_prod":
+            return all(text.shapes[0][axis] == 1 for axis in text.op.integers("axes"))
+    return False
+
+
 def _is_expanded(text: OpText) -> bool:
     return text.shapes[0] == text.shape
 
@@ -110,6 +125,10 @@ SAME: dict[str, Callable[[OpText], bool]] = {
     "transpose": lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
 }
 """Ops that return their operand, and the condition for it."""
+
+REPEATED = ELEMENTWISE | {"broadcast_in_dim", "iota", "reshape", "slice", "squeeze", "transpose"}
+"""Ops that are not computed again for the same operands."""
+COMMUTATIVE = ("add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne")
 
 VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
 """Ops inlined where their result is used, if it is used once."""

@@ -151,7 +151,8 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     types = sides.inputs([_type(local, v) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
     called_back = tuple(called for _, called in host_functions(local.program.body))
-    names = LocalNames(local, (*parameters, name, *rings.taken, *KERNEL_NAMES, *called_back))
+    module = (name, *rings.taken, *KERNEL_NAMES, *called_back)
+    names = LocalNames(local, module, parameters)
     arrays = tuple(array_text(*pair) for pair in enumerate(partitioned.constants))
     stored = stored_text(partitioned.constants)
     arguments, flattened = sides.places()
@@ -222,14 +223,14 @@ def _unpacked(
             used[own] += often
     lines = []
     for parameter, owned in flattened.items():
-        writer.text.update((own, writer.names.fresh(local.of(own).name)) for own in owned)
+        writer.text.update((own, writer.names.of(own)) for own in owned)
         items = [writer.text[own] for own in owned]
         lines += tree_lines(tuple(items), "", f" = jax.tree.leaves({parameter})", 1)
     for own, path in places.items():
         if len(path) == 1 or used[own] == 1:
             writer.text[own] = "".join(path)
         elif used[own]:
-            writer.text[own] = writer.names.fresh(local.of(own).name)
+            writer.text[own] = writer.names.of(own)
             lines += fitted(f"{writer.text[own]} = {''.join(path)}", 1)
     return lines
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
+from collections.abc import Iterable
 
 from shardwright.codegen.partition.local.steps import LocalProgram
 
 RESERVED = frozenset(
     {
         *("jax", "jnp", "np", "lax", "P", "Mesh", "AxisType", "NamedSharding"),
-        *("program", "like", "MESH", "PIECES", "threefry_2x32"),
+        *("program", "like", "MESH", "PIECES", "CONSTANTS", "threefry_2x32", "checkpoint_name"),
+        *dir(builtins),
     }
 )
 CHANGED = {
@@ -31,15 +34,26 @@ def function_name(name: str) -> str:
 
 
 class LocalNames:
-    """A distinct name for every local value."""
+    """A distinct name for every local value of one function, numbered within it. `module`: names
+    that its module uses; `parameters`: its own."""
 
-    def __init__(self, program: LocalProgram, taken: tuple[str, ...]) -> None:
+    def __init__(
+        self, program: LocalProgram, module: Iterable[str], parameters: Iterable[str] = ()
+    ) -> None:
         self.program = program
-        self.taken = {*RESERVED, *taken}
+        self.module = {*RESERVED, *module}
+        self.taken = {*self.module, *parameters}
+        self.known = {value.name for value in program.program.values}
+        self.called: dict[str, str] = {}  # other names for values, by their names in the program
+
+    def inside(self, functions: Iterable[str]) -> LocalNames:
+        """Return the names of another function of the module, which calls `functions`."""
+        return LocalNames(self.program, {*self.module, *functions})
 
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
         base = re.sub(r"\W", "_", name)
+        base = base.lower() if base.isupper() and len(base) > 1 else base  # no constant
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
         found, number = base, 1
@@ -49,10 +63,18 @@ class LocalNames:
         self.taken.add(found)
         return found
 
+    def own(self, local: int) -> str:
+        """Return what a local value is called if that is free: `x`, for the program's third `x`."""
+        name = self.program.of(local).name
+        if name in self.called:
+            return self.called[name]
+        first = re.sub(r"_\d+$", "", name)
+        return first if first in self.known else name
+
     def of(self, local: int) -> str:
         """Return a name for a local value produced by an op."""
-        return self.fresh(self.program.of(local).name)
+        return self.fresh(self.own(local))
 
     def changed(self, local: int, kind: str) -> str:
         """Return a name for a local value produced by a layout change."""
-        return self.fresh(f"{self.program.of(local).name}_{CHANGED[kind]}")
+        return self.fresh(f"{self.own(local)}_{CHANGED[kind]}")

@@ -14,7 +14,7 @@ SAME = frozenset(
 
 
 def known_as(program: Program) -> dict[int, str]:
-    """Return names for values: `transpose_2 (of p_w1)`, `mul_7 (for result[1]['w1'])`, or their
+    """Return names for values: `w_transpose (of p_w1)`, `d_h_mul (for result[1]['w1'])`, or their
     own."""
     arguments, sources = {*program.body.arguments}, _sources(program)
     results = _results(program) if len(program.results) > 1 else {}

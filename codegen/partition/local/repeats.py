@@ -120,12 +120,16 @@ class _Shape:
     def _passing(self, stretch: _Stretch) -> list[int]:
         """Return the number of values that cross the end of the first copy, for each start."""
         start, period = stretch.start, stretch.period
+        last = {
+            self.made[value]: place
+            for place in range(start, min(start + 3 * period, stretch.stop))
+            for value in self.items[place].operands
+            if self.made.get(value, (-1, 0))[0] >= start
+        }
         crossing = np.zeros(3 * period + 2, int)
-        for place in range(start, min(start + 3 * period, stretch.stop)):
-            for maker in {self.made.get(v, (-1, 0))[0] for v in self.items[place].operands}:
-                if maker >= start:
-                    crossing[maker - start + 1] += 1
-                    crossing[place - start + 1] -= 1
+        for (maker, _), place in last.items():
+            crossing[maker - start + 1] += 1
+            crossing[place - start + 1] -= 1
         return [int(count) for count in np.cumsum(crossing)[period : 2 * period]]
 
     def _owners(self, stretch: _Stretch, begins: int) -> list[int]:

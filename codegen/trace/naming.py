@@ -1,0 +1,111 @@
+"""The names of a program's values: what the user calls them, where the code says so.
+
+The whole value of an expression has the name that it is assigned to, or that of the function that
+returns it; the value of a named scope has the scope's. Other values are named by their scope, or
+the variable of their line, and their op: `query_dot`, `h_tanh`; those of a backward pass
+`d_query_dot`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shardwright.codegen.trace.words import Said
+from shardwright.ir.program import Op, Program, ops_of
+
+SHORT = {
+    "broadcast_in_dim": "broadcast",
+    "conv_general_dilated": "conv",
+    "convert_element_type": "cast",
+    "dot_general": "dot",
+    "dynamic_update_slice": "update",
+    "integer_pow": "pow",
+    "select_n": "where",
+}
+"""Kinds of ops as they stand in names."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What is known of a value where it is traced: its name if it is `given`, else the kind of its
+    op; what the user's code says; its named scopes; whether a backward pass makes it."""
+
+    name: str
+    given: bool
+    said: Said
+    scope: tuple[str, ...]
+    backward: bool
+
+
+def named(program: Program, noted: Mapping[str, Noted]) -> Program:
+    """Return a program whose values have distinct names, by what was `noted` by their old names.
+
+    The copies `c.2`, `c.3` of a constant keep their numbers.
+    """
+    wanted = _wanted(program, noted)
+    taken: set[str] = set()
+    names: dict[str, str] = {}
+    values = []
+    for value, name in zip(program.values, wanted, strict=True):
+        own, dot, copy = value.name.partition(".")
+        if own not in names:
+            names[own] = _free(name, taken)
+        values.append(replace(value, name=f"{names[own]}{dot}{copy}"))
+    return replace(program, values=tuple(values))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Reserve and return a name, with a number if it is taken."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
+
+
+def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
+    """Return the name of each value before it is made distinct."""
+    notes = [noted[value.name.partition(".")[0]] for value in program.values]
+    found = [note.name if note.given else _by_kind(note) for note in notes]
+    users: defaultdict[int, list[Noted]] = defaultdict(list)
+    ops = tuple(ops_of(program.body))
+    for op in ops:
+        for operand in op.operands if op.results else ():
+            users[operand].append(notes[op.results[0]])
+    inner = (body for op in ops for body in op.bodies)
+    ends = {result for body in (program.body, *inner) for result in body.results}
+    for op in ops:
+        for place, result in enumerate(op.results):
+            note = notes[result]
+            if not note.backward:
+                after = [user for user in users[result] if not user.backward]
+                names = _by_code(note, op, after, result in ends) or _by_scope(note, after)
+                if len(names) in (1, len(op.results)):
+                    found[result] = names[place if len(names) > 1 else 0]
+    return found
+
+
+def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:
+    """Return what the user's code calls a value: used by other expressions `after` it, the result
+    of a body if `is_end`, or the result of the operator that is its expression."""
+    is_whole = is_end or any(user.said.place != note.said.place for user in after)
+    return note.said.names if is_whole or op.kind == note.said.operator else ()
+
+
+def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
+    """Return the outermost of the named scopes of a value that no later use has."""
+    for depth in range(1, len(note.scope) + 1):
+        if any(user.scope[:depth] != note.scope[:depth] for user in after):
+            return note.scope[depth - 1 : depth]
+    return ()
+
+
+def _by_kind(note: Noted) -> str:
+    """Return the name of a value that is only a part of an expression."""
+    word = next(reversed(note.scope), note.said.word)
+    kind = SHORT.get(note.name, note.name.removeprefix("reduce_")) if word else note.name
+    name = "_".join(filter(None, (word, kind.replace("-", "_"))))
+    return f"d_{name}" if note.backward else name

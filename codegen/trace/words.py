@@ -1,0 +1,172 @@
+"""What the user's code calls the values of its expressions: `h` that of `x @ w` in `h = x @ w`."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+Frames = tuple[tuple[CodeType, int], ...]  # of functions and the places of their instructions
+Range = tuple[int | None, int | None, int | None, int | None]  # lines and columns
+PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
+"""Expressions whose value, or whose items, are those of their parts."""
+OPERATORS = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.MatMult: "dot_general",
+    ast.USub: "neg",
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the user's code says of the ops of one expression.
+
+    `names`: what its value is called, or each part that it is unpacked to; `word`: what its
+    statement assigns, or the function that returns it; `operator`: the kind of op that is its
+    whole value; `functions`: the functions around it, outermost first.
+    """
+
+    place: Hashable = None  # equal for the ops of one expression
+    names: tuple[str, ...] = ()
+    word: str = ""
+    operator: str = ""
+    functions: tuple[str, ...] = ()
+
+
+class UserWords:
+    """Reads the user's files; cached."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[Range, ast.AST]] = {}
+        self.ranges: dict[CodeType, list[Range]] = {}
+        self.known: dict[Frames, Said] = {}
+
+    def of(self, frames: Frames) -> Said:
+        """Return what the user's code says of an equation with these frames, innermost first."""
+        if frames not in self.known:
+            self.known[frames] = self._of(frames)
+        return self.known[frames]
+
+    def _of(self, frames: Frames) -> Said:
+        nodes = [self._node(*frame) for frame in frames]
+        functions = [name for code, _ in reversed(frames) if (name := _function(code))]
+        pairs = list(zip(nodes, frames, strict=True))
+        own = frames[-1][0].co_name if frames else ""  # the function that is traced
+        words = (_word(node, code) for node, (code, _) in pairs)
+        word = next((word for word in words if word not in ("", own)), "")
+        operator = getattr(nodes[0], "op", ast.Pass()) if nodes else ast.Pass()
+        return Said(
+            frames,
+            _names(pairs),
+            word,
+            OPERATORS.get(type(operator), ""),
+            tuple(functions),
+        )
+
+    def _node(self, code: CodeType, instruction: int) -> ast.AST | None:
+        """Return the expression that an instruction belongs to, None if its file is not there."""
+        if code not in self.ranges:
+            self.ranges[code] = list(code.co_positions())
+        found = self.ranges[code][instruction // 2]
+        file = code.co_filename
+        if file not in self.files:
+            self.files[file] = dict(_nodes("".join(linecache.getlines(file))))
+        nodes = self.files[file]
+        return nodes.get(found) or nodes.get((None, None, found[1], found[3]))
+
+
+def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
+    """Yield the expressions of a file by their range, calls also by their end: the instruction of
+    a call may begin at the name of a method. Each knows its parent."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for parent in ast.walk(tree):
+        for node in ast.iter_child_nodes(parent):
+            node.parent = parent  # type: ignore[attr-defined]
+            if isinstance(node, ast.expr | ast.AugAssign):
+                yield (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset), node
+            if isinstance(node, ast.Call):
+                yield (None, None, node.end_lineno, node.end_col_offset), node
+
+
+def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tuple[str, ...]:
+    """Return what the value of the innermost expression is called: by the statement that it is the
+    whole value of, in its function or in those that it is returned to, else the outermost of these
+    functions, "out" for the one that is traced."""
+    found: tuple[str, ...] = ()
+    item: int | None = None
+    for node, (code, _) in pairs:
+        statement, item = _climbed(node, item)
+        if isinstance(statement, ast.Return | ast.Lambda):
+            name = _function(code) if code is not pairs[-1][1][0] else "out"
+            found = (name,) if name else found
+            continue
+        targets = _targets(statement)
+        if len(targets) > 1 and item is not None:
+            targets = targets[item : item + 1]
+        if len(targets) > 1 and sum(map(bool, targets)) == 1:  # x, _ = ...
+            targets = tuple(filter(None, targets))
+        return targets if all(targets) and targets and not (found and targets[1:]) else found
+    return found
+
+
+def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, int | None]:
+    """Return the statement or lambda of which an expression is the whole value, and its place in a
+    tuple there; None if it is only a part."""
+    while node is not None and not isinstance(node, ast.AugAssign):
+        parent: Any = getattr(node, "parent", None)
+        if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
+            item = parent.elts.index(node)
+        elif isinstance(parent, ast.Lambda):
+            return (parent if parent.body is node else None), item
+        elif isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.Return):
+            return (parent if parent.value is node else None), item
+        elif not isinstance(parent, PASSING):
+            return None, item
+        node = parent
+    return node, item
+
+
+def _targets(statement: ast.AST | None) -> tuple[str, ...]:
+    """Return the names that a statement assigns, "" for what has none."""
+    target: Any = getattr(statement, "target", None) or next(
+        iter(getattr(statement, "targets", ())), None
+    )
+    if isinstance(target, ast.Tuple | ast.List):
+        return tuple(map(_target, target.elts))
+    return tuple(filter(None, [_target(target)]))
+
+
+def _target(target: Any) -> str:
+    """Return the name of a target, that of an attribute, or the text by which it is an item."""
+    if isinstance(target, ast.Subscript):
+        target = target.slice
+    known = (getattr(target, attribute, None) for attribute in ("id", "attr", "value"))
+    name = next((name for name in known if isinstance(name, str)), "")
+    return name.lstrip("_") if name.isidentifier() and name.isascii() else ""
+
+
+def _word(node: ast.AST | None, code: CodeType) -> str:
+    """Return what the statement of an expression assigns, else the function that returns it."""
+    while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
+        if isinstance(node, ast.NamedExpr):
+            break
+        node = getattr(node, "parent", None)
+    if isinstance(node, ast.Return):
+        return _function(code)
+    targets = _targets(node)
+    return targets[0] if len(targets) == 1 else ""
+
+
+def _function(code: CodeType) -> str:
+    """Return the name of a function, "" for a lambda, a module or a method that Python calls."""
+    name = code.co_name
+    return "" if name.startswith(("<", "__")) or not name.isascii() else name.lstrip("_")
