@@ -32,7 +32,7 @@ from shardwright.codegen.trace.policies import policy_text
 from shardwright.codegen.trace.reduced import halved
 from shardwright.codegen.trace.scopes import BACKWARD, scope_of
 from shardwright.codegen.trace.turned import REWRITTEN
-from shardwright.codegen.trace.words import Said
+from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Line, Op, Value
@@ -60,7 +60,7 @@ class Tracer:
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
         self.scope: tuple[str, ...] = ()  # of the current equation
-        self.said = Said()  # and what the user's code says of it
+        self.said = Phrase()  # and what the user's code says of it
         self.noted: dict[str, Noted] = {}  # by the value's name
         self.counts: dict[str, int] = {}
         self.named: dict[int, str] = {}  # names for the arguments of bodies

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from shardwright.codegen.trace.words import Frames, Said, UserWords
+from shardwright.codegen.trace.words import Frames, Phrase, UserWords
 from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ class Lines:
         """
         return self._found(equation)[0] or self.around
 
-    def said(self, equation: Any) -> Said:
+    def said(self, equation: Any) -> Phrase:
         """Return what the user's code says of an equation, or of the call that contains it."""
         return self.words.of(self.frames(equation))
 

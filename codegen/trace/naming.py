@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.trace.words import Said
+from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.program import Op, Program, ops_of
 
 SHORT = {
@@ -34,7 +34,7 @@ class Noted:
 
     name: str
     given: bool
-    said: Said
+    said: Phrase
     scope: tuple[str, ...]
     backward: bool
 

@@ -24,7 +24,7 @@ OPERATORS = {
 
 
 @dataclass(frozen=True)
-class Said:
+class Phrase:
     """What the user's code says of the ops of one expression.
 
     `names`: what its value is called, or each part that it is unpacked to; `word`: what its
@@ -45,15 +45,15 @@ class UserWords:
     def __init__(self) -> None:
         self.files: dict[str, dict[Range, ast.AST]] = {}
         self.ranges: dict[CodeType, list[Range]] = {}
-        self.known: dict[Frames, Said] = {}
+        self.known: dict[Frames, Phrase] = {}
 
-    def of(self, frames: Frames) -> Said:
+    def of(self, frames: Frames) -> Phrase:
         """Return what the user's code says of an equation with these frames, innermost first."""
         if frames not in self.known:
             self.known[frames] = self._of(frames)
         return self.known[frames]
 
-    def _of(self, frames: Frames) -> Said:
+    def _of(self, frames: Frames) -> Phrase:
         nodes = [self._node(*frame) for frame in frames]
         functions = [name for code, _ in reversed(frames) if (name := _function(code))]
         pairs = list(zip(nodes, frames, strict=True))
@@ -61,7 +61,7 @@ class UserWords:
         words = (_word(node, code) for node, (code, _) in pairs)
         word = next((word for word in words if word not in ("", own)), "")
         operator = getattr(nodes[0], "op", ast.Pass()) if nodes else ast.Pass()
-        return Said(
+        return Phrase(
             frames,
             _names(pairs),
             word,

@@ -45,7 +45,7 @@ def test_check_shows_what_a_change_communicates(home: Path) -> None:
     edited(home, 'jnp.tanh(x @ p["w1"]) @ p["w2"]', 'jnp.tanh(x @ p["w1"]) @ p["w2"] + x.sum(0)')
     found = run("check")
     assert found.code == 1
-    assert '+    {"number": 2, "op": "all_reduce", "axes": ["d"], "value": "reduce_sum_0"' in (
+    assert '+    {"number": 2, "op": "all_reduce", "axes": ["d"], "value": "reduce_sum"' in (
         found.out
     )
 
