@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwright.codegen.backends.jax_spmd.expressions import OpText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name
-from shardwright.codegen.propagate.kinds import ELEMENTWISE
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 
 Number = bool | int | float
 
