@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import sdy_peer as peer
 from jax import lax
+from parity import by_kind
 
 from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.propagate.rules import rule_of
@@ -242,7 +243,8 @@ def compared() -> dict[str, Any]:
 
 def _case(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[list[str], int]:
     rows = peer.Rows(peer.propagated(peer.module_of(fn, avals), RULES))
-    program = partition(fn, *avals, mesh=Mesh({"d": 8})).given
+    with by_kind():
+        program = partition(fn, *avals, mesh=Mesh({"d": 8})).given
     differences, count = [], 0
     for op in program.body.ops:
         theirs = _theirs(op, program.values, rows)
