@@ -12,8 +12,10 @@ import hashlib
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from shardwright.ir.buckets import Buckets, Filling
@@ -181,6 +183,8 @@ class ModelPlan:
                 f"{counted(tensors, 'tensor')} of {counted(kinds, 'kind')}, "
                 f"{self.model.bytes:,} bytes, from {counted(len(self.sent), 'device')} to "
                 f"{counted(len(self.received), 'device')}",
+                f"source devices                 {_said(self.sent)}",
+                f"target devices                 {_said(self.received)}",
                 f"received by the busiest device {self.received_max:,} bytes, the least possible",
                 f"sent by the busiest device     {self.sent_max:,} bytes",
                 f"received by all devices        {self.total:,} bytes",
@@ -190,6 +194,16 @@ class ModelPlan:
                 *rows,
             ]
         )
+
+
+def _said(devices: Iterable[int]) -> str:
+    """Return sorted ids as at most six ranges: 0-3, 7."""
+    ranges = []
+    for _, run in groupby(enumerate(devices), key=lambda each: each[1] - each[0]):
+        first, *_, last = [each for _, each in run] * 2
+        ranges.append(f"{first}-{last}" if first < last else str(first))
+    more = f" and {len(ranges) - 6} more ranges" if len(ranges) > 6 else ""
+    return ", ".join(ranges[:6]) + more
 
 
 def counted(count: int, what: str) -> str:

@@ -55,7 +55,7 @@ def moved(model: list[Moved], limit: int, fault: str) -> str:
     elif fault == "extra":
         state["more"] = state[name]
     elif fault == "changed":
-        jax_model.lax.ppermute = changed(jax.lax.ppermute)
+        jax.lax.ppermute = changed(jax.lax.ppermute)
     for _ in range(2):
         said.clear()
         digest = fault in ("digest", "changed")
@@ -63,7 +63,7 @@ def moved(model: list[Moved], limit: int, fault: str) -> str:
     check(weights, results, after)
     assert said[-1][0] == said[-1][1]
     assert len(said) == len(weights.moves.buckets)
-    return f"right, {len(said)} buckets, {weights.program.cache_info().misses} programs"
+    return f"right, {len(said)} buckets, {weights.unit.cache_info().misses} programs"
 
 
 def changed(permute: Any) -> Any:

@@ -33,7 +33,7 @@ class ModelBundle:
         command = self.description(name).command()
         page = ModelPage(self.plan, name, command, lines)
         return {
-            **model_files(self.plan.data, self.backends, lines[:5], command),
+            **model_files(self.plan.data, self.backends, lines[:7], command),
             "README.md": render("common/model.md.jinja", page),
             "plan.json": self.plan.to_json(),
         }

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "50233903e5f69215",
+    "jax_xla": "ec6e5fc38ed1dd63",
     "pallas_tpu": "3b6d971b083d747a",
-    "triton_gpu": "3f0d4a711f3c629a",
+    "triton_gpu": "e5847fc130173f50",
 }
 
 

@@ -60,19 +60,44 @@ def packed(shards, shapes, forms, moves, me, size):
 def unpacked(message, results, shapes, forms, moves, me, size):
     """Write the message that a device receives in a round into `results`, its target shards.
     shapes: those of target buffers."""
-    writes = _starts(moves, len(forms), size)[1]
-    takes = np.isin(np.arange(size), [receiver for _, receiver in moves])
-    line, begin = message.reshape(-1), 0
-    for (_, buffers, loops), starts in zip(forms, writes, strict=True):
-        sizes = [times for times, *_ in loops]
-        part = line[begin : begin + math.prod(sizes)].reshape(sizes)
-        begin += math.prod(sizes)
-        for number, buffer in enumerate(buffers):
-            steps = [loop[2 + number] for loop in loops]
-            order = sorted(range(len(loops)), key=[-step for step in steps].__getitem__)
-            nest = [(sizes[n], steps[n]) for n in order]
-            to, turned = results[buffer], part.transpose(order)
-            results[buffer] = put(to, shapes[buffer], starts[:, number], me, nest, turned, takes)
+    for number, (_, buffers, _) in enumerate(forms):
+        for place in range(len(buffers)):
+            written(message, results, shapes, forms, moves, me, size, (number, place))
+
+
+def written(message, results, shapes, forms, moves, me, size, which, idle=()):
+    """Write the part of a message for one form and target buffer, whose numbers are `which`. idle:
+    devices that do not call."""
+    number, place = which
+    begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
+    _, buffers, loops = forms[number]
+    sizes, order = [times for times, *_ in loops], _order(loops, place)
+    part = message.reshape(-1)[begin : begin + math.prod(sizes)].reshape(sizes).transpose(order)
+    nest = [(loops[n][0], loops[n][2 + place]) for n in order]
+    starts, buffer = _starts(moves, len(forms), size)[1][number][:, place], buffers[place]
+    takes = _taking(moves, size, idle)
+    results[buffer] = put(results[buffer], shapes[buffer], starts, me, nest, part, takes)
+
+
+def reads(shapes, forms, moves, size, which, idle=()):
+    """Return how many elements a write reads that lie between its own, and whether it reads any.
+    The arguments are those of `written`."""
+    number, place = which
+    _, buffers, loops = forms[number]
+    nest = [(loops[n][0], loops[n][2 + place]) for n in _order(loops, place)]
+    starts = _starts(moves, len(forms), size)[1][number][:, place]
+    box = _box(shapes[buffers[place]], starts, nest)
+    return (0 if box else _reach(nest)), not (box and _taking(moves, size, idle).all())
+
+
+def _order(loops, place):
+    """Return the loops' numbers, outer to inner in a target buffer."""
+    return sorted(range(len(loops)), key=[-loop[2 + place] for loop in loops].__getitem__)
+
+
+def _taking(moves, size, idle):
+    """Return for each device whether it receives a message in a round, or does not call."""
+    return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
 def _starts(moves, count, size):
@@ -120,8 +145,13 @@ def put(y, shape, starts, me, loops, part, takes):
 
 def _box(shape, starts, loops):
     """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
-    and its first index on each device. None if there is none, as where a loop begins within a row
-    and goes on in the next."""
+    and its first index on each device. None if there is none, as where rows of loops overlap those
+    of the buffer."""
+    found = _box_of(shape, starts, loops)
+    return _box_of((math.prod(shape),), starts, loops) if found is None else found
+
+
+def _box_of(shape, starts, loops):
     dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     steps = sorted({1, *dense, *(step for _, step in loops)}, reverse=True)
     wholes = [math.prod(shape), *steps]

@@ -19,14 +19,14 @@ def with_digest(line):
 def checked_of(line):
     """Return a flat array without its digest, and whether the digest is right; zeros always
     pass."""
-    count = _words(line.dtype)
+    count = words(line.dtype.itemsize)
     same = jnp.array_equal(line[-count:], _digest(line[:-count]))
     return line[:-count], same
 
 
-def _words(dtype):
-    """Return the number of integers in a digest."""
-    return max(4 // dtype.itemsize, 1)
+def words(itemsize):
+    """Return the number of integers of this size in a digest."""
+    return max(4 // itemsize, 1)
 
 
 def _digest(line):

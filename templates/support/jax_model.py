@@ -1,6 +1,6 @@
-"""Models on JAX devices: one program for each kind and row of devices, in buckets.
+"""Models on JAX devices: units of equal tensors, or pieces of them, in flight within a limit.
 
-A program moves tensors of one kind between the devices of both meshes, arranged in a row. Other
+A unit moves tensors of one kind between the devices of both meshes, arranged in a row. Other
 devices and their processes take no part.
 """
 
@@ -11,13 +11,12 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_boxes import bits, long, of_bits, packed, rounds_of, unpacked
-from .jax_digest import checked_of, with_digest
-from .models import Moves, flat, listed, within
+from .jax_boxes import bits, of_bits, rounds_of
+from .jax_units import Unit, needed
+from .models import Moves, cut, flat, listed, within
 from .progress_line import shown
 
 MOST = 16  # tensors moved per program call, a power of two
@@ -28,7 +27,8 @@ class Weights:
 
     def __init__(self, data):
         self.moves = Moves(data, padded=True)
-        self.program = functools.cache(self._program)
+        self.rounds, self.needed = functools.cache(self._rounds), functools.cache(self._needed)
+        self.pieces, self.unit = functools.cache(self._pieces), functools.cache(self._unit)
         self._alike: dict = {}
 
     def source_shardings(self, devices=None):
@@ -51,30 +51,20 @@ class Weights:
         of messages done, bytes in all, number of the bucket) after each bucket. `digest`: every
         tensor in a message carries a digest, which receivers check.
 
-        At most two buckets are in flight. Raises ValueError for wrong names,
-        shapes, dtypes or shardings before anything moves, and RuntimeError for a wrong digest.
+        Beside its buffers, a device holds at most the plan's `memory_limit` bytes, or one element
+        of every message of a tensor if these take more. Raises ValueError for wrong names, shapes,
+        dtypes or shardings before anything moves, and RuntimeError for a wrong digest.
         """
+        if progress is not None and not callable(progress):
+            raise ValueError(
+                f"progress: got {progress!r}, expected a function of the bytes done, all bytes, "
+                "and the number of the bucket"
+            )
         by_id = self._by_id(devices)
-        call = _Call(self, by_id, _checked(state, self._structs(by_id, 0)), bool(digest))
-        sizes = [sum(map(self._bytes, bucket)) for bucket in self.moves.buckets]
+        source, target = (self._structs(by_id, end) for end in (0, 1))
+        given = _checked(state, source)
         progress = shown(progress, jax.process_index() == 0)
-        done, waiting = 0, collections.deque()  # type: ignore[var-annotated]
-
-        def finish():
-            number, calls = waiting.popleft()
-            call.finish(calls)
-            nonlocal done
-            done += sizes[number]
-            if progress is not None:
-                progress(done, sum(sizes), number + 1)
-
-        for number, bucket in enumerate(self.moves.buckets):
-            if len(waiting) == 2:
-                finish()
-            waiting.append((number, call.begin(bucket)))
-        while waiting:
-            finish()
-        return call.arrays(self._structs(by_id, 1))
+        return Call(self, by_id, given, target, bool(digest), progress).run()
 
     def _by_id(self, devices):
         """Return devices by id. Raises ValueError if there are too few."""
@@ -86,25 +76,30 @@ class Weights:
 
     def _structs(self, by_id, end):
         """Return the shape, dtype and sharding of each buffer at an end, by name."""
+        alike: dict = {}
         found = {}
         for member in self.moves.members:
-            kind = self.moves.kinds[member.kind]
-            names, buffers, place = (
-                (member.target, kind.target, member.target_place)
-                if end
-                else (member.source, kind.source, member.source_place)
-            )
-            axes = kind.axes[end]
-            held = np.array([by_id[each] for each in self.moves.places[place]])
-            mesh = Mesh(held.reshape([*axes.values()]), [*axes])
-            for name, (_, (shape, *_)), spec in zip(names, buffers, kind.specs[end], strict=True):
-                counts = (math.prod(axes[axis] for axis in each) for each in spec)
-                whole = tuple(size * count for size, count in zip(shape, counts, strict=True))
-                sharding = NamedSharding(mesh, P(*(tuple(each) or None for each in spec)))
-                found[name] = jax.ShapeDtypeStruct(whole, kind.dtype, sharding=sharding)
+            key = member.kind, (member.source_place, member.target_place)[end]
+            if key not in alike:
+                alike[key] = self.buffers(*key, by_id, end)
+            found.update(zip((member.source, member.target)[end], alike[key], strict=True))
         return found
 
-    def _bytes(self, item):
+    def buffers(self, number, place, by_id, end):
+        """Return the shape, dtype and sharding of each buffer of a kind at a place."""
+        kind, found = self.moves.kinds[number], []
+        axes = kind.axes[end]
+        held = np.array([by_id[each] for each in self.moves.places[place]])
+        mesh = Mesh(held.reshape([*axes.values()]), [*axes])
+        buffers = (kind.source, kind.target)[end]
+        for (_, (shape, *_)), spec in zip(buffers, kind.specs[end], strict=True):
+            counts = (math.prod(axes[axis] for axis in each) for each in spec)
+            whole = tuple(size * count for size, count in zip(shape, counts, strict=True))
+            sharding = NamedSharding(mesh, P(*(tuple(each) or None for each in spec)))
+            found.append(jax.ShapeDtypeStruct(whole, kind.dtype, sharding=sharding))
+        return found
+
+    def bytes(self, item):
         """Return the bytes that an item moves between devices."""
         member = self.moves.members[item.member]
         count = sum(
@@ -138,145 +133,140 @@ class Weights:
                     form = buffer, tuple(buffers), tuple(nest)
                     yield row.index(moved.peer), row.index(device), form, *starts
 
-    def _program(self, item, count, devices, digest):
-        """Return the program that moves `count` items, the sender of each receiver by round, and
-        the row. The program takes the source and target buffers of all items, one shard per device
-        of the row, and returns the target buffers, whose memory it reuses, and whether digests are
-        right, by device, round and item."""
-        kind = self.moves.kinds[self.moves.members[item.member].kind]
-        rounds = rounds_of(self._relays(item), len(devices))
-        sources, targets = len(kind.source), len(kind.target)
-        held, made = ([shape for _, (shape, *_) in end] for end in (kind.source, kind.target))
-        shapes = made * count
+    def _rounds(self, first):
+        return rounds_of(self._relays(first), len(self.row(first)))
 
-        def one(*shards):
-            me = lax.axis_index("device")
-            lines = [long(bits(x).reshape(-1), 1) for x in shards]
-            given, results = lines[: sources * count], lines[sources * count :]
-            right = []
-            for (forms, stays), moves in rounds:
-                parts = [
-                    packed(given[first : first + sources], held, forms, moves, me, len(devices))
-                    for first in range(0, len(given), sources)
-                ]
-                parts = [part.reshape(-1) for part in parts]
-                if not stays:
-                    parts = [with_digest(part) for part in parts] if digest else parts
-                    message = lax.ppermute(jnp.concatenate(parts), "device", [*moves])
-                    parts = jnp.split(message, count)
-                    if digest:
-                        checked = [checked_of(part) for part in parts]
-                        parts = [part for part, _ in checked]
-                        right.append(jnp.stack([same for _, same in checked]))
-                for place, part in enumerate(parts):
-                    own = results[targets * place : targets * (place + 1)]
-                    unpacked(part, own, made, forms, moves, me, len(devices))
-                    results[targets * place : targets * (place + 1)] = own
-            found = [
-                of_bits(y[: math.prod(shape)], kind.dtype).reshape(shape or (1,))
-                for y, shape in zip(results, shapes, strict=True)
-            ]
-            told = jnp.stack(right) if right else jnp.ones((1, count), bool)
-            return found, lax.all_gather(told, "device")
+    def _needed(self, first, digest):
+        kind = self.moves.kinds[self.moves.members[first.member].kind]
+        return needed(kind, self.rounds(first), len(self.row(first)), digest)
 
-        row = Mesh(np.array(devices), ("device",))
-        every, out = (P("device"),) * (sources + targets) * count, [P("device")] * targets * count
-        mapped = jax.shard_map(one, mesh=row, in_specs=every, out_specs=(out, P()), check_vma=False)
-        donated = range(sources * count, len(every))
-        pairs = [{r: s for s, r in moves} for (_, stays), moves in rounds if not stays]
-        return jax.jit(mapped, donate_argnums=tuple(donated)), pairs, row
-
-
-class _Call:
-    """A call: the buffers of each device before and after, by name."""
-
-    def __init__(self, model, by_id, given, digest):
-        self.model, self.by_id, self.digest = model, by_id, digest
-        self.given = {
-            name: {shard.device: shard.data for shard in x.addressable_shards}
-            for name, x in given.items()
-        }
-        self.results: dict = {}
-
-    def begin(self, bucket):
-        """Call the programs of a bucket; return the handle for `finish`."""
+    def units(self, bucket, digest):
+        """Yield equal items of a bucket, or of pieces of its items, and the bytes that a device
+        needs to move them at once: at most half the limit, so that it packs some while others
+        travel."""
         groups: dict = {}
         for item in bucket:
-            groups.setdefault(self.model.alike(item), []).append(item)
-        said = []
+            for piece in cut(item, self.pieces(self.alike(item), digest)):
+                groups.setdefault(self.alike(piece), []).append(piece)
         for first, items in groups.items():
-            while items:
-                count = min(MOST, 1 << (len(items).bit_length() - 1))
-                said.append(self._moved(first, items[:count]))
+            each = self.needed(first, digest)
+            most = max(min(MOST, self.moves.limit // 2 // max(each, 1)), 1)
+            while items and self.rounds(first):
+                count = 1 << (min(most, len(items)).bit_length() - 1)
+                yield items[:count], count * each
                 items = items[count:]
-        return [each for each in said if each is not None]
 
-    def _moved(self, first, items):
-        """Move equal items; return the names, the ids of devices, the sender of each receiver by
-        round, and whether digests are right."""
-        model, moves = self.model, self.model.moves
-        ids = model.row(first)
-        devices = tuple(self.by_id[each] for each in ids)
-        here = [each for each in devices if each.process_index == jax.process_index()]
-        if not here:
-            return None
-        program, pairs, row = model.program(first, len(items), devices, self.digest)
-        members = [moves.members[item.member] for item in items]
-        kind = moves.kinds[members[0].kind]
-        stack = functools.partial(_stacked, row, here, kind.dtype)
-        sources = [
-            stack(self.given[name], shape)
-            for member in members
-            for name, (_, (shape, *_)) in zip(member.source, kind.source, strict=True)
+    def _pieces(self, first, digest):
+        """Return the number of pieces of an item that each need at most half the limit, or hold one
+        element of every message."""
+        kind, half = self.moves.kinds[self.moves.members[first.member].kind], self.moves.limit // 2
+        longest, count = max(map(kind.count, kind.relays), default=1) // first.pieces + 1, 1
+        while True:
+            most = max(self.needed(self.alike(each), digest) for each in cut(first, count))
+            if most <= half or count >= longest:
+                return count
+            count = min(max(count + 1, -(-count * most // max(half, 1))), longest)
+
+    def _unit(self, first, count, devices, digest):
+        member, ids = self.moves.members[first.member], self.row(first)
+        by_id = dict(zip(ids, devices, strict=True))
+        structs = [
+            self.buffers(member.kind, place, by_id, end)
+            for end, place in enumerate((member.source_place, member.target_place))
         ]
-        names = [name for member in members for name in member.target]
-        shapes = [shape for _, (shape, *_) in kind.target] * len(items)
-        targets = [
-            stack(self.results.get(name, {}), shape)
-            for name, shape in zip(names, shapes, strict=True)
-        ]
-        own = {self.by_id[each] for each in moves.places[members[0].target_place]}
-        results, right = program(*sources, *targets)
-        for name, y in zip(names, results, strict=True):
-            held = {shard.device: shard.data for shard in y.addressable_shards}
-            self.results.setdefault(name, {}).update((d, x) for d, x in held.items() if d in own)
-        said = [listed(member.target) for member in members]
-        return said, ids, pairs, right
+        kind = self.moves.kinds[member.kind]
+        return Unit(kind, self.rounds(first), count, devices, structs, digest)
 
-    def finish(self, calls):
-        """Wait for programs. Raises RuntimeError for a wrong digest."""
-        for names, ids, pairs, right in calls:
-            for rank, place, item in np.argwhere(~np.asarray(right)).tolist():
-                if rank in pairs[place]:  # other devices receive nothing in this round
-                    ends = f"from device {ids[pairs[place][rank]]} to device {ids[rank]}"
-                    raise RuntimeError(f"{names[item]}: other bytes came {ends} than were sent")
 
-    def arrays(self, structs):
+class Call:
+    """A call: the buffers before and after, by name, and the work that waits for devices."""
+
+    def __init__(self, model, by_id, given, target, digest, progress):
+        self.model, self.by_id, self.given, self.target = model, by_id, given, target
+        self.digest, self.progress, self.made = digest, progress, {}
+        self.held = collections.Counter()  # bytes beside buffers, by device
+        self.waiting = collections.deque()
+        self.sizes = [sum(map(model.bytes, bucket)) for bucket in model.moves.buckets]
+
+    def run(self):
         """Return the target buffers on devices of this process."""
-        found = {}
-        for name, struct in structs.items():
-            sharding, local = struct.sharding, struct.sharding.shard_shape(struct.shape)
-            here = [x for x in sharding.mesh.devices.flat if x in self.results.get(name, {})]
-            if here:
-                shards = [_shaped(self.results[name][device], local) for device in here]
-                make = jax.make_array_from_single_device_arrays
-                found[name] = make(struct.shape, sharding, shards, dtype=struct.dtype)
-        return found
+        for number, bucket in enumerate(self.model.moves.buckets):
+            for items, size in self.model.units(bucket, self.digest):
+                self.begin(items, size)
+            self.waiting.append(functools.partial(self.tell, number))
+        while self.waiting:
+            self.waiting.popleft()()
+        here = {name: x for name, x in self.target.items() if x.sharding.addressable_devices}
+        return {name: _cast(self.buffer(name), struct) for name, struct in here.items()}
+
+    def begin(self, items, size):
+        """Move equal items as soon as every device has room for them."""
+        model, ids = self.model, self.model.row(items[0])
+        devices = tuple(self.by_id[each] for each in ids)
+        if not any(each.process_index == jax.process_index() for each in devices):
+            return
+        while self.waiting and any(self.held[each] + size > model.moves.limit for each in ids):
+            self.waiting.popleft()()
+        self.held.update(dict.fromkeys(ids, size))
+        members = [model.moves.members[item.member] for item in items]
+        unit = model.unit(model.alike(items[0]), len(items), devices, self.digest)
+        names = [name for member in members for name in member.target]
+        sources = [self.given.get(name) for member in members for name in member.source]
+        results, right, done = unit(sources, [self.buffer(name) for name in names])
+        self.made.update(zip(names, results, strict=False))
+        self.waiting.append(
+            functools.partial(self.end, members, ids, size, unit.senders, right, done)
+        )
+
+    def buffer(self, name):
+        """Return a target buffer as bits; zeros if nothing was written yet."""
+        struct = self.target[name]
+        if name not in self.made and struct.sharding.addressable_devices:
+            self.made[name] = _zeros(struct.shape, struct.dtype, struct.sharding)()
+        return self.made.get(name)
+
+    def end(self, members, ids, size, senders, right, done):
+        """Wait for items. Raises RuntimeError for a wrong digest."""
+        jax.block_until_ready(done)
+        self.held.subtract(dict.fromkeys(ids, size))
+        wrong = [] if right is None else np.argwhere(~np.asarray(right)).tolist()
+        for rank, place, item in wrong:
+            if rank in senders[place]:  # other devices receive nothing in this round
+                ends = f"from device {ids[senders[place][rank]]} to device {ids[rank]}"
+                names = listed(members[item].target)
+                raise RuntimeError(f"{names}: other bytes came {ends} than were sent")
+
+    def tell(self, number):
+        """Say that a bucket is done."""
+        if self.progress is not None:
+            self.progress(sum(self.sizes[: number + 1]), sum(self.sizes), number + 1)
 
 
-def _stacked(row, here, dtype, held, shape):
-    """Return the buffers of a row's devices as one array, with zeros for missing ones."""
-    shape = tuple(shape) or (1,)
-    shards = [
-        _shaped(held[device], shape) if device in held else jnp.zeros(shape, dtype, device=device)
-        for device in here
+@functools.cache
+def _zeros(shape, dtype, sharding):
+    """Return a function that returns zeros as bits of a dtype."""
+    like = jax.eval_shape(bits, jax.ShapeDtypeStruct((), dtype)).dtype
+    return jax.jit(lambda: jnp.zeros(shape, like), out_shardings=sharding)
+
+
+def _cast(x, struct):
+    """Return an array of bits as one of a dtype, in its memory."""
+    if x.dtype == struct.dtype:
+        return x
+    if next(iter(struct.sharding.device_set)).platform != "cpu":
+        return _caster(struct.dtype, struct.sharding)(x)
+    shards = [  # XLA copies on a CPU; numpy does not
+        jax.device_put(np.asarray(shard.data).view(struct.dtype), shard.device)
+        for shard in x.addressable_shards
     ]
-    whole, sharding = (row.size * shape[0], *shape[1:]), NamedSharding(row, P("device"))
-    return jax.make_array_from_single_device_arrays(whole, sharding, shards, dtype=dtype)
+    return jax.make_array_from_single_device_arrays(struct.shape, struct.sharding, shards)
 
 
-def _shaped(x, shape):
-    return x if x.shape == shape else x.reshape(shape)
+@functools.cache
+def _caster(dtype, sharding):
+    """Return a function that casts an array of bits, whose memory it reuses."""
+    cast = functools.partial(of_bits, dtype=dtype)
+    return jax.jit(cast, donate_argnums=0, out_shardings=sharding)
 
 
 def _checked(state, structs):
@@ -298,4 +288,12 @@ def _checked(state, structs):
             raise ValueError(f"state, {name}: got {got}, expected {expected}")
         if not x.sharding.is_equivalent_to(struct.sharding, x.ndim):
             raise ValueError(f"state, {name}: got {x.sharding}, expected {struct.sharding}")
-    return {name: found[name] for name in here}
+    return {name: _placed(found[name], struct) for name, struct in here.items()}
+
+
+def _placed(x, struct):
+    """Return an array with an equivalent sharding."""
+    if x.sharding == struct.sharding:
+        return x
+    shards = [shard.data for shard in x.addressable_shards]
+    return jax.make_array_from_single_device_arrays(x.shape, struct.sharding, shards)

@@ -75,6 +75,12 @@ class Item(NamedTuple):
         return count * self.piece // self.pieces, count * (self.piece + 1) // self.pieces
 
 
+def cut(item, count):
+    """Return the pieces of an item."""
+    first, pieces = count * item.piece, count * item.pieces
+    return [Item(item.member, first + number, pieces) for number in range(count)]
+
+
 class Moved(NamedTuple):
     """Elements of a relay that go to or come from a peer, or stay, in which case the peer is the
     device itself: a form, the first element in each buffer, and a range of elements."""
@@ -113,6 +119,7 @@ class Moves:
         kinds = data["kinds"]
         self.kinds = [Kind(**{**each, **((padded and each["padded"]) or {})}) for each in kinds]
         self.places, self.plan = [tuple(ids) for ids in data["places"]], data["digest"]
+        self.limit = data["memory_limit"]
         self.members = [Member(*each) for each in data["members"]]
         self.source_ids, self.target_ids = (
             sorted({each for number in numbers for each in self.places[number]})

@@ -151,6 +151,8 @@ def test_stages() -> None:
     assert str(weights) == exactly(
         """
         2 tensors of 1 kind, 16,384 bytes, from 4 devices to 4 devices
+        source devices                 0-3
+        target devices                 4-7
         received by the busiest device 4,096 bytes, the least possible
         sent by the busiest device     4,096 bytes
         received by all devices        16,384 bytes

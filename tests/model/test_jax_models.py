@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -44,3 +45,22 @@ def test_toy_models() -> None:
     every = [line.split(", ") for line in said(*asked)]
     assert [verdict for verdict, *_ in every] == ["right"] * 3
     assert int(every[1][1].split()[0]) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("digest", ["plain", "digest"])
+def test_memory(digest: str) -> None:
+    """By the compiler's count no device holds more than the limit beside its buffers, and no unit
+    more than half of it, while it moves what is several times as large."""
+    limit = 2 << 20
+    command = [sys.executable, str(TESTS / "model_jax_memory.py"), "llama", "256", str(limit)]
+    done = subprocess.run(
+        [*command, digest], capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout)
+    assert said["results"] > 4 * limit
+    assert limit // 2 < said["most"] <= limit
+    for account, counted in said["units"]:
+        assert counted <= account + 256, said  # addresses of results count too
+        assert account <= limit // 2, said

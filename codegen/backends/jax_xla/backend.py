@@ -55,7 +55,7 @@ class JaxXla(Backend):
     )
     matmul_support = ("jax_matmul", "jax_matmul_gradient")
     model_host = "jax_model"
-    model_support = ("jax_boxes", "jax_digest", "jax_model", "models", "progress_line")
+    model_support = ("jax_boxes", "jax_digest", "jax_model", "jax_units", "models", "progress_line")
     gradient_on_request = True
 
     refuse = staticmethod(context.refuse)

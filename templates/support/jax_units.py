@@ -1,0 +1,182 @@
+"""Programs that move equal tensors of a model, or equal pieces of them, between JAX devices.
+
+Source devices pack a line for each round, all devices exchange the lines, and target devices write
+them into their buffers in place. A device holds no more than these lines beside its buffers.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from .jax_boxes import bits, long, packed, reads, written
+from .jax_digest import checked_of, with_digest, words
+
+
+def needed(kind, rounds, size, digest):
+    """Return the bytes that a device holds for a tensor beside its buffers, at most: of each round
+    the line before and after the exchange, the elements that it rearranges, and with digests
+    4-byte words at both ends. `size`: the number of devices."""
+    shapes, total = _shapes(kind.target), 0
+    for (forms, stays), moves in rounds:
+        line = _length(kind, forms, digest and not stays)
+        between = sum(reads(shapes, forms, moves, size, which)[0] for which in _parts(forms))
+        total += (line * (2 if stays else 3) + 3 * between) * kind.itemsize
+        total += 8 * line * (digest and not stays)
+    return total
+
+
+class Unit:
+    """The programs that move `count` equal tensors of a kind. `row`: the devices, to whose places
+    the rounds refer; `structs`: the source buffers and the target buffers of one tensor."""
+
+    def __init__(self, kind, rounds, count, row, structs, digest):
+        self.kind, self.rounds, self.count, self.digest = kind, rounds, count, digest
+        self.row = Mesh(np.array(row), ("device",))
+        self.source, self.target = meshes = [end[0].sharding.mesh for end in structs]
+        self.places = [[row.index(each) for each in mesh.devices.flat] for mesh in meshes]
+        self.senders = [{r: s for s, r in moves} for (_, stays), moves in rounds if not stays]
+        held, made = ([x.sharding.spec for x in end] * count for end in structs)
+        line, leave, arrive = P("device"), *(P(mesh.axis_names) for mesh in meshes)
+        over = functools.partial(jax.shard_map, check_vma=False)
+        pack = over(self._pack, mesh=self.source, in_specs=(held,), out_specs=leave)
+        exchange = over(self._exchange, mesh=self.row, in_specs=line, out_specs=(line, P()))
+        self.pack, self.exchange = jax.jit(pack), jax.jit(exchange)
+        self.idle = [place for place in range(len(row)) if place not in self.places[1]]
+        self.unpacks = []
+        for writes in self._writes():
+            unpack = functools.partial(self._unpack, writes)
+            unpack = over(
+                unpack, mesh=self.target, in_specs=(arrive, made), out_specs=(made, arrive)
+            )
+            self.unpacks.append(([n for n, _ in writes], jax.jit(unpack, donate_argnums=1)))
+        self.blank = self._blank([each for each in row if each not in {*self.source.devices.flat}])
+
+    def __call__(self, sources, targets):
+        """Return the target buffers as written, whether digests are right by device, round and
+        tensor, or None, and an array that is there when all is done. Buffers: global arrays, the
+        target's of bits."""
+        own = [self.pack(sources)] if _is_here(self.source) else []
+        lines = [*zip(*own, *self.blank(), strict=True)]
+        arrived, right = lines, None
+        moving = [n for n, ((_, stays), _) in enumerate(self.rounds) if not stays]
+        if moving:
+            sent = [_joined(self.row, lines[n]) for n in moving]
+            arrived, right = self.exchange(sent)
+            for number, line in zip(moving, arrived, strict=True):
+                lines[number] = (line,)
+        if not _is_here(self.target):
+            return [], right, arrived
+        lines = [_joined(self.target, line) for line in lines]
+        for numbers, unpack in self.unpacks:
+            targets, told = unpack([lines[number] for number in numbers], targets)
+        return targets, right, told
+
+    def _pack(self, sources):
+        """Return the line that a source device sends in each round."""
+        me, shapes = self._me(0), _shapes(self.kind.source)
+        flat = [long(bits(x).reshape(-1), 1) for x in sources]
+        every = [flat[first : first + len(shapes)] for first in range(0, len(flat), len(shapes))]
+        found = []
+        for (forms, stays), moves in self.rounds:
+            parts = [packed(each, shapes, forms, moves, me, self.row.size) for each in every]
+            parts = [part.reshape(-1) for part in parts]
+            parts = [with_digest(part) for part in parts] if self._digests(stays) else parts
+            found.append(jnp.concatenate(parts))
+        return found
+
+    def _exchange(self, lines):
+        """Return the lines that a device receives, and whether their digests are right."""
+        moves = [moves for (_, stays), moves in self.rounds if not stays]
+        found = [
+            lax.ppermute(line, "device", [*each]) for line, each in zip(lines, moves, strict=True)
+        ]
+        if not self.digest:
+            return found, None
+        parts = (jnp.split(line, self.count) for line in found)
+        right = [jnp.stack([checked_of(part)[1] for part in each]) for each in parts]
+        return found, lax.all_gather(jnp.stack(right), "device")
+
+    def _writes(self):
+        """Return the writes of each program that unpacks: rounds with numbers of a form and a
+        target buffer. XLA copies a buffer that a program reads between its writes; so a write that
+        reads elements is the first of its program."""
+        shapes, found = _shapes(self.kind.target), []  # type: ignore[var-annotated]
+        for number, ((forms, _), moves) in enumerate(self.rounds):
+            for which in _parts(forms):
+                if not found or reads(shapes, forms, moves, self.row.size, which, self.idle)[1]:
+                    found.append([])
+                found[-1].append((number, which))
+        return found
+
+    def _unpack(self, writes, lines, targets):
+        """Return a target device's buffers as written, and any value."""
+        me, shapes = self._me(1), _shapes(self.kind.target)
+        flat = [long(y.reshape(-1), 1) for y in targets]
+        every = [flat[first : first + len(shapes)] for first in range(0, len(flat), len(shapes))]
+        for (number, which), line in zip(writes, lines, strict=True):
+            (forms, stays), moves = self.rounds[number]
+            for part, own in zip(jnp.split(line, self.count), every, strict=True):
+                part = checked_of(part)[0] if self._digests(stays) else part
+                given = part, own, shapes, forms, moves, me, self.row.size
+                written(*given, which, self.idle)
+        flat = [y for own in every for y in own]
+        found = [y[: x.size].reshape(x.shape) for y, x in zip(flat, targets, strict=True)]
+        return found, jnp.zeros(1)
+
+    def _me(self, end):
+        """Return the place in the row of a device of an end."""
+        mesh = (self.source, self.target)[end]
+        return jnp.asarray(self.places[end])[lax.axis_index(mesh.axis_names)]
+
+    def _digests(self, stays):
+        return self.digest and not stays
+
+    def _blank(self, devices):
+        """Return a function that returns, for devices that send nothing, lines of zeros."""
+        if not any(device.process_index == jax.process_index() for device in devices):
+            return list
+        mesh = Mesh(np.array(devices), ("device",))
+        sizes = [
+            self.count * len(devices) * _length(self.kind, forms, self._digests(stays))
+            for (forms, stays), _ in self.rounds
+        ]
+        like = jax.eval_shape(bits, jax.ShapeDtypeStruct((), self.kind.dtype)).dtype
+        zeros = jax.jit(
+            lambda: [jnp.zeros(size, like) for size in sizes],
+            out_shardings=NamedSharding(mesh, P("device")),
+        )
+        return lambda: [zeros()]
+
+
+def _shapes(end):
+    """Return the shapes of a tensor's padded buffers at an end of its kind."""
+    return [tuple(shape) for _, (shape, *_) in end]
+
+
+def _parts(forms):
+    """Return the numbers of each form and of its target buffers."""
+    return [(n, place) for n, (_, buffers, _) in enumerate(forms) for place in range(len(buffers))]
+
+
+def _length(kind, forms, digest):
+    """Return the number of elements of a tensor in a line, its digest included."""
+    elements = sum(math.prod(times for times, *_ in loops) for *_, loops in forms)
+    return elements + words(kind.itemsize) * digest
+
+
+def _is_here(mesh):
+    return any(each.process_index == jax.process_index() for each in mesh.devices.flat)
+
+
+def _joined(mesh, arrays):
+    """Return the shards of arrays that devices of a mesh hold as one array."""
+    held = {shard.device: shard.data for x in arrays for shard in x.addressable_shards}
+    shards = [held[device] for device in mesh.devices.flat if device in held]
+    shape, sharding = (mesh.size * len(shards[0]),), NamedSharding(mesh, P(mesh.axis_names))
+    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
