@@ -59,7 +59,8 @@ def moved(model: list[Moved], limit: int, fault: str) -> str:
     for _ in range(2):
         said.clear()
         digest = fault in ("digest", "changed")
-        results = weights(state, progress=lambda *given: said.append(given), digest=digest)
+        progress: Any = 3 if fault == "progress" else lambda *given: said.append(given)
+        results = weights(state, progress=progress, digest=digest)
     check(weights, results, after)
     assert said[-1][0] == said[-1][1]
     assert len(said) == len(weights.moves.buckets)

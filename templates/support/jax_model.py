@@ -77,7 +77,7 @@ class Weights:
     def _structs(self, by_id, end):
         """Return the shape, dtype and sharding of each buffer at an end, by name."""
         alike: dict = {}
-        found = {}
+        found: dict = {}
         for member in self.moves.members:
             key = member.kind, (member.source_place, member.target_place)[end]
             if key not in alike:
@@ -184,8 +184,8 @@ class Call:
     def __init__(self, model, by_id, given, target, digest, progress):
         self.model, self.by_id, self.given, self.target = model, by_id, given, target
         self.digest, self.progress, self.made = digest, progress, {}
-        self.held = collections.Counter()  # bytes beside buffers, by device
-        self.waiting = collections.deque()
+        self.held: collections.Counter = collections.Counter()  # bytes beside buffers, by device
+        self.waiting: collections.deque = collections.deque()
         self.sizes = [sum(map(model.bytes, bucket)) for bucket in model.moves.buckets]
 
     def run(self):
@@ -250,15 +250,13 @@ def _zeros(shape, dtype, sharding):
 
 
 def _cast(x, struct):
-    """Return an array of bits as one of a dtype, in its memory."""
-    if x.dtype == struct.dtype:
-        return x
-    if next(iter(struct.sharding.device_set)).platform != "cpu":
-        return _caster(struct.dtype, struct.sharding)(x)
-    shards = [  # XLA copies on a CPU; numpy does not
-        jax.device_put(np.asarray(shard.data).view(struct.dtype), shard.device)
-        for shard in x.addressable_shards
-    ]
+    """Return an array of bits as one of a dtype and sharding, in its memory."""
+    is_cpu = next(iter(struct.sharding.device_set)).platform == "cpu"
+    if x.dtype != struct.dtype and not is_cpu:
+        x = _caster(struct.dtype, struct.sharding)(x)
+    shards = [shard.data for shard in x.addressable_shards]
+    if x.dtype != struct.dtype:  # XLA copies on a CPU; numpy does not
+        shards = [jax.device_put(np.asarray(y).view(struct.dtype), y.device) for y in shards]
     return jax.make_array_from_single_device_arrays(struct.shape, struct.sharding, shards)
 
 

@@ -15,6 +15,7 @@ FAULTS = {
     "extra": "ValueError: state: got more: more, expected an array for each source buffer",
     "dtype": r"ValueError: state, .*: got float32\[64, 16\], expected bfloat16\[",
     "sharding": "ValueError: state, .*: got SingleDeviceSharding.*, expected NamedSharding",
+    "progress": "ValueError: progress: got 3, expected a function of the bytes done",
     "changed": r"RuntimeError: model\.layers\.0.*: other bytes came from device . to device 2 than",
 }
 
