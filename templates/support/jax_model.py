@@ -251,6 +251,9 @@ def _zeros(shape, dtype, sharding):
 
 def _cast(x, struct):
     """Return an array of bits as one of a dtype and sharding, in its memory."""
+    if not x.size:  # XLA may split such an array otherwise
+        empty = np.zeros(struct.shape, struct.dtype)
+        return jax.make_array_from_callback(struct.shape, struct.sharding, empty.__getitem__)
     is_cpu = next(iter(struct.sharding.device_set)).platform == "cpu"
     if x.dtype != struct.dtype and not is_cpu:
         x = _caster(struct.dtype, struct.sharding)(x)
