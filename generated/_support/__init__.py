@@ -7,7 +7,7 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "ec6e5fc38ed1dd63",
+    "jax_xla": "49162a58ad32796b",
     "pallas_tpu": "3b6d971b083d747a",
     "triton_gpu": "e5847fc130173f50",
 }
