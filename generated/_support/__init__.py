@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "49162a58ad32796b",
-    "pallas_tpu": "3b6d971b083d747a",
-    "triton_gpu": "e5847fc130173f50",
+    "jax_xla": "d49e1514fbe19757",
+    "pallas_tpu": "cd51d120dda7802c",
+    "triton_gpu": "ece0492d1e40e63f",
 }
 
 

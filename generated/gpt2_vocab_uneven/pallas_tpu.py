@@ -92,7 +92,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "3b6d971b083d747a", __name__)
+require("pallas_tpu", "cd51d120dda7802c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -59,7 +59,7 @@ def test_mistakes_are_located(home: Path) -> None:
     assert "got: 128 bytes, the most of them in [C1] all-reduce over t" in said.err
     config.write_text(TABLE.replace("a_step:step", "a_step:stop"))
     said = run("emit")
-    assert "line 4, program 'mlp', function: what a table names must be there" in said.err
+    assert "line 4, program 'mlp', function: the object cannot be imported" in said.err
     config.write_text(TABLE.replace('function = "a_step:step"', 'function = "step"'))
     assert "must be the name of an object in a module" in run("emit").err
     assert not (home / "generated").exists()

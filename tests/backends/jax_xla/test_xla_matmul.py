@@ -261,3 +261,22 @@ def test_a_module_checks_itself(tmp_path: Path) -> None:
     )
     wanted = "ok: shards tile the tensors; 512 flops done, every element of the product right\n"
     assert (ran.stdout, ran.returncode) == (wanted, 0), ran.stderr
+
+
+@pytest.mark.slow
+def test_a_self_check_finds_blocks_on_other_devices(tmp_path: Path) -> None:
+    """Also where blocks begin at multiples of a power of two."""
+    sides = (((128, 64), "P('x')"), ((64, 32), "P()"), "P('x')")
+    plan = plan_matmul(sw.Matmul("bfloat16", *sides, mesh=sw.Mesh({"x": 4})), listed=0)
+    module = write_module(plan, "m", tmp_path / "generated").module
+    (module.parent / "__init__.py").write_text("")
+    turned = 'lax.ppermute(c, "x", [(n, (n + 1) % 4) for n in range(4)])'
+    text = module.read_text().replace("import jax\n", "import jax\nfrom jax import lax\n", 1)
+    assert text.count("    return c\n") == 1
+    for wrong, said in ((False, ""), (True, "wrong product\n")):
+        module.write_text(
+            text.replace("    return c\n", f"    return {turned}\n") if wrong else text
+        )
+        command = [sys.executable, "-m", "generated.m.jax_xla"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr) == (int(wrong), said)
