@@ -25,7 +25,7 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     ),
     "a sum in every turn, and after the loop": (
         "micro-batches",
-        once(r"body = (total_0 \+ [\w.]+)", r'body = lax.psum(\1, "d")'),
+        once(r"total_2 = (total \+ loss)", r'total_2 = lax.psum(\1, "d")'),
     ),
     "zeros that are not": (
         "micro-batches",
