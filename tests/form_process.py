@@ -63,7 +63,7 @@ FAULTS = {
     "a product of one shard": ("product", r"lax\.reduce_prod\((\w+_every)", r"lax.reduce_max(\1"),
     "any of one shard": ("any of rows", r"lax\.pmax", "lax.pmin"),
     "the best of another part": (
-        *("top 3", r"all_gather\(top_k_0_found", "all_gather(jnp.roll(top_k_0_found, 1, 0)"),
+        *("top 3", r"all_gather\((\w+_found)", r"all_gather(jnp.roll(\1, 1, 0)"),
     ),
     "places in the shard": ("top 3", r" \+ lax\.axis_index\(\"d\"\) \* 8", ""),
     "rows of other devices": ("embedding", r"jnp\.where\(.*?, (\w+_own), 0\)", r"\1"),
