@@ -32,7 +32,9 @@ def test_results() -> None:
     gathered = partitioned(in_shardings=given, sub_axes_at_edges="gather")
     assert str(allowed.out_shardings) == '[{"x":(1)2, ?}, {"x":(2)2, ?}]'
     assert str(gathered.out_shardings) == "[{?}, {?}]"
-    inside = well_formed(gathered.program).value("sin_0").sharding
+    program = well_formed(gathered.program)
+    (sine,) = [op for op in program.body.ops if op.kind == "sin"]
+    inside = program.values[sine.results[0]].sharding
     assert str(inside) == '[{"x":(1)2, ?}, {"x":(2)2, ?}]'
 
 

@@ -38,7 +38,7 @@ def test_keys_of_a_kind_of_ones_own_are_refused() -> None:
     [
         ("bfloat16", "float16", 2),
         ("float16", "bfloat16", 2),
-        ("float8_e5m2", "float8_e8m0fnu", 3),  # the second product is of gathered operands
+        ("float8_e5m2", "float8_e8m0fnu", 1),  # the second product is of gathered operands
         ("bfloat16", "float32", 1),
         ("float8_e4m3fn", "float16", 1),
     ],
@@ -58,4 +58,5 @@ def test_terms_pass_a_conversion_that_keeps_every_value(given: str, result: str,
         out_shardings="[{}, {}]",
         mode="cheapest",
     )
-    assert len(program.communications) == sums
+    ops = [each.op for each in program.communications]
+    assert sum(op in ("all_reduce", "reduce_scatter") for op in ops) == sums

@@ -109,7 +109,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
             "pl.semaphore_wait(barrier, 2)",
         ),
         ("pass",) * 3,
-        "has not told it that it may",
+        "without a signal from it",
     ),
     "a double addition": (
         "scatter",
