@@ -1,4 +1,4 @@
-"""Boxes of relayouts in JAX: slices of the buffer as it is, where loops go over a box of it."""
+"""Boxes of relayouts in JAX: slices of the buffer, seen in a shape in which loops go over a box."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ CASES = {
     "all": ((4, 6), 0, [(24, 1)], ([4, 6], [4, 6], (0, 0))),
     "every other column": ((4, 6), 1, [(4, 6), (3, 2)], ([4, 3, 2], [4, 3, 1], (0, 0, 1))),
     "an element": ((), 0, [], ([1], [1], (0,))),
-    "on in the next row": ((4, 6), 4, [(4, 1)], None),
-    "steps that rows do not have": ((4, 6), 0, [(2, 4), (2, 1)], None),
+    "on in the next row": ((4, 6), 4, [(4, 1)], ([24], [4], (4,))),
+    "steps that rows do not have": ((4, 6), 0, [(2, 4), (2, 1)], ([6, 4], [2, 2], (0, 0))),
+    "on in the next row, twice": ((4, 6), 4, [(2, 6), (4, 1)], None),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_boxes(name: str) -> None:
     shape, start, loops, expected = CASES[name]
-    found = jax_boxes._box_of(shape, np.array([start]), loops)
+    found = jax_boxes._box(shape, np.array([start]), loops)
     if expected is None:
         assert found is None
     else:

@@ -39,7 +39,7 @@ def test_a_reshard(tmp_path: Path) -> None:
 def test_a_matmul(tmp_path: Path) -> None:
     whole = (4, 4), MESH.sharding("[{}, {}]")
     matmul = sw.Matmul("float32", ((4, 4), ROWS), whole, ROWS)
-    sw.emit(matmul, ("triton_gpu",)).write(tmp_path / "m")
+    sw.emit(matmul, ("triton_gpu",), features=("gradient",)).write(tmp_path / "m")
     module = load(tmp_path / "m/triton_gpu.py")
     with pytest.raises(ValueError, match=SAID):
         module.matmul(torch.ones(2, 4), torch.ones(4, 4))
