@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import sympy
 
@@ -33,6 +33,11 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
     if len(line) <= WIDTH:
         return [line]
     return [prefix + ends[0], *(f"{INDENT}{item}," for item in items), ends[1] + suffix]
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return lines one level deeper; empty ones stay empty."""
+    return [INDENT + line if line else "" for line in lines]
 
 
 def called(function: str, arguments: list[str], suffix: str = "", indents: int = 0) -> list[str]:
@@ -64,12 +69,20 @@ def formatted(text: str, first: int, indent: int) -> str:
         return text
     items = [ast.get_source_segment(text, each) or "" for each in parts]
     deeper = indent + len(INDENT)
-    joined = ", ".join(items)
+    joined = ", ".join(items) + "," * (isinstance(node, ast.Tuple) and len(items) == 1)
     if deeper + len(joined) <= WIDTH:
         return f"{head}\n{INDENT}{joined}\n{text[-1]}"
     broken = [formatted(each, deeper + 1, deeper) + "," for each in items]
     lines = "\n".join(broken).replace("\n", f"\n{INDENT}")
     return f"{head}\n{INDENT}{lines}\n{text[-1]}"
+
+
+def fitted_call(
+    function: str, arguments: list[str], suffix: str = "", indents: int = 0
+) -> list[str]:
+    """Return a call like `called`, whose arguments are split into lines too if they are long."""
+    lines = called(function, arguments, suffix, indents)
+    return [part for line in lines for part in fitted(line, indents)]
 
 
 def fitted(line: str, indents: int = 0) -> list[str]:
@@ -83,11 +96,25 @@ def fitted(line: str, indents: int = 0) -> list[str]:
     if made.endswith(("(", "[")) and ", " not in target:
         return [line]
     if made.endswith(("(", "[")):  # the start of a call, after long names
-        text = "\n".join(["(", *(f"{INDENT}{name}," for name in target.split(", ")), f") = {made}"])
+        names = ast.parse(target, mode="eval").body
+        parts = names.elts if isinstance(names, ast.Tuple) else [names]
+        items = [ast.get_source_segment(target, each) or "" for each in parts]
+        text = "\n".join(["(", *(f"{INDENT}{item}," for item in items), f") = {made}"])
         head = ""
     else:
         text = _fitted(made, len(head), indents * len(INDENT) + len(own))
     return [own + each for each in f"{head}{text}{comma}".split("\n")]
+
+
+def returned(text: str, indents: int) -> list[str]:
+    """Return the statement that returns an expression, as lines that fit at this indentation."""
+    room, start = WIDTH - indents * len(INDENT), "return "
+    if len(start + text) <= room:
+        return [start + text]
+    node = ast.parse(text, mode="eval").body
+    is_bare = isinstance(node, ast.Tuple) and bool(node.elts) and node.elts[0].col_offset == 0
+    text = f"({text})" if is_bare else text
+    return (start + formatted(text, WIDTH - room + len(start), WIDTH - room)).split("\n")
 
 
 def _fitted(made: str, head: int, indent: int) -> str:

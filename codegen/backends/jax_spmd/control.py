@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shardwright.codegen.backends.jax_spmd.literals import listed
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.emit.python_text import INDENT, called
+from shardwright.codegen.emit.python_text import fitted_call, indented, returned
 from shardwright.codegen.partition.local.steps import Compute, LocalBody
 
 
@@ -49,15 +49,16 @@ def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _function(
-    writer: BodyWriter, start: list[str], body: LocalBody, indent: int, returned: str = ""
+    writer: BodyWriter, start: list[str], body: LocalBody, indent: int, template: str = ""
 ) -> list[str]:
-    """Return a nested function that begins with the lines `start`; `returned` selects its results,
-    by default all."""
+    """Return a nested function that begins with the lines `start`; `template`: what it returns,
+    with results by number (default: all)."""
     lines = writer.body(body, indent + 1)
     given = [writer.read(result) for result in body.results]
-    text = returned.format(*given) if returned else listed(given)
+    text = template.format(*given) if template else listed(given)
     first, *rest = start
-    return [first, *(INDENT + line for line in (*rest, *lines, f"return {text}")), ""]
+    ends = returned(text, indent + 1)
+    return [first, *indented((*rest, *lines, *ends)), ""]
 
 
 def _named(writer: BodyWriter, locals_: Sequence[int]) -> list[str]:
@@ -87,16 +88,16 @@ def _scan(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     slices = _named(writer, body.arguments[last:])
     name, first, second = map(writer.names.fresh, ("iteration", "carry", "slices"))
     slots = [f"{{{place}}}" for place in range(len(body.results))]
-    returned = f"{listed(slots[:carries])}, {listed(slots[carries:])}"
+    template = f"{listed(slots[:carries])}, {listed(slots[carries:])}"
     start = [f"def {name}({first}, {second}):"]
     start += [*_unpacked(carry, first), *_unpacked(slices, second)]
-    lines = _function(writer, start, body, indent, returned)
+    lines = _function(writer, start, body, indent, template)
     arguments = [name, listed(operands[consts:last]), listed(operands[last:])]
     arguments.append(f"length={op.param('length')}")
     arguments += ["reverse=True"] if op.param("reverse") else []
     names = _named(writer, step.results)
     targets = (listed(part) if part else "_" for part in (names[:carries], names[carries:]))
-    return [*lines, *called(f"{', '.join(targets)} = lax.scan", arguments, "", indent)]
+    return [*lines, *fitted_call(f"{', '.join(targets)} = lax.scan", arguments, "", indent)]
 
 
 def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
@@ -116,7 +117,10 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
         lines += _function(writer, start, inner, indent, gives)
         names.append(name)
     target = listed(_named(writer, step.results))
-    return [*lines, *called(f"{target} = lax.while_loop", [*names, listed(carried)], "", indent)]
+    return [
+        *lines,
+        *fitted_call(f"{target} = lax.while_loop", [*names, listed(carried)], "", indent),
+    ]
 
 
 def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
@@ -126,7 +130,7 @@ def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     given = [writer.read(local) for local in step.operands]
     target = listed(_named(writer, body.arguments))
     lines = ["# What follows is computed again for the backward pass, it is not kept."]
-    lines += called(f"{target} = lax.optimization_barrier", [listed(given)], "", indent)
+    lines += fitted_call(f"{target} = lax.optimization_barrier", [listed(given)], "", indent)
     lines += writer.body(body, indent)
     for result, inner in zip(step.results, body.results, strict=True):
         writer.alias(result, inner)
@@ -141,10 +145,10 @@ def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     arguments = _named(writer, body.arguments)
     axes = op.param("manual_axes")
     over = ", ".join(map(str, axes if isinstance(axes, tuple) else ()))
-    head = called(f"def {name}", arguments, ":", indent)
+    head = fitted_call(f"def {name}", arguments, ":", indent)
     lines = _function(writer, [*head, f"# As in shard_map over {over}."], body, indent)
     target = listed(_named(writer, step.results))
-    return [*lines, *called(f"{target} = {name}", given, "", indent)]
+    return [*lines, *fitted_call(f"{target} = {name}", given, "", indent)]
 
 
 def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
@@ -153,12 +157,12 @@ def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     given = [writer.read(local) for local in step.operands]
     name = writer.names.fresh("checkpointed")
     arguments = _named(writer, body.arguments)
-    lines = _function(writer, called(f"def {name}", arguments, ":", indent), body, indent)
+    lines = _function(writer, fitted_call(f"def {name}", arguments, ":", indent), body, indent)
     ends = [f"policy={op.param('policy')}"] if op.param("policy") else []
     ends += [] if op.param("prevent_cse") else ["prevent_cse=False"]
     target = listed(_named(writer, step.results))
-    lines += called(f"{name} = jax.checkpoint", [name, *ends], "", indent)
-    return [*lines, *called(f"{target} = {name}", given, "", indent)]
+    lines += fitted_call(f"{name} = jax.checkpoint", [name, *ends], "", indent)
+    return [*lines, *fitted_call(f"{target} = {name}", given, "", indent)]
 
 
 def _cond(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
@@ -169,4 +173,4 @@ def _cond(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
         lines += _function(writer, [f"def {names[-1]}():"], branch, indent)
     arguments = [writer.read(step.operands[0]), listed(names)]
     target = listed(_named(writer, step.results))
-    return [*lines, *called(f"{target} = lax.switch", arguments, "", indent)]
+    return [*lines, *fitted_call(f"{target} = lax.switch", arguments, "", indent)]

@@ -20,7 +20,7 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, indented
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
@@ -100,7 +100,7 @@ class Functions:
             line = f"{own.made} = [{made} {head}]"
             fits = len(line) + indent * len(INDENT) <= WIDTH
             return [line] if fits else [f"{own.made} = [", INDENT + made, INDENT + head, "]"]
-        return [f"{head}:", *(INDENT + line for line in _appended(own, given, first, indent + 1))]
+        return [f"{head}:", *indented(_appended(own, given, first, indent + 1))]
 
     def _given(
         self, writer: FunctionWriter, own: Parameter, step: CallFunction, at: int
@@ -137,7 +137,7 @@ class Functions:
         which = f"{self.given[number].layer}, one of {len(calls)}"
         document = f'"""Compute {which}; return the values that later steps need."""'
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
-        self.lines += ["", "", *header, *(INDENT + line for line in lines)]
+        self.lines += ["", "", *header, *indented(lines)]
         return own
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
@@ -177,8 +177,8 @@ def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> lis
     if len(line) + indent * len(INDENT) <= WIDTH:
         return [line]
     lines = [line for each in given for line in tree_lines(each, "", ",", indent + 2)]
-    inside = [f"{own.function}(", *(INDENT + line for line in lines), ")"]
-    return [start, *(INDENT + line for line in inside), end]
+    inside = [f"{own.function}(", *indented(lines), ")"]
+    return [start, *indented(inside), end]
 
 
 def _replaced(tree: Any, known: Mapping[Texts, str]) -> Any:

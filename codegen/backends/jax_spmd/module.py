@@ -161,7 +161,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
     functions = Functions(local, names, arguments, results, having)
     checked = is_checked(local) and not rings.rings
-    writer = Writer(local, names, found, functions, checked, arrays, rings=rings)
+    writer = Writer(local, functions, names, found, checked, arrays, rings=rings)
     writer.imports.update(dict.fromkeys(rings.imports))
     lines = [*_unpacked(writer, arguments, flattened), *writer.body(local.body, 1)]
     made = sides.outputs([writer.read(result) for result in local.body.results])
