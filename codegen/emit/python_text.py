@@ -67,6 +67,9 @@ def formatted(text: str, first: int, indent: int) -> str:
         parts, head = node.elts, "("
     else:
         return text
+    if first + len(head) > WIDTH:  # what is called or indexed is long itself
+        own = len(head) - 1
+        return formatted(text[:own], first, indent) + text[own:]
     items = [ast.get_source_segment(text, each) or "" for each in parts]
     deeper = indent + len(INDENT)
     joined = ", ".join(items) + "," * (isinstance(node, ast.Tuple) and len(items) == 1)
@@ -93,16 +96,17 @@ def fitted(line: str, indents: int = 0) -> list[str]:
     target, _, made = line.strip().rpartition(" = ") if " = " in line else ("", "", line.strip())
     comma = "," if made.endswith(",") else ""
     head, made = f"{target} = " if target else "", made.removesuffix(",")
-    if made.endswith(("(", "[")) and ", " not in target:
-        return [line]
-    if made.endswith(("(", "[")):  # the start of a call, after long names
+    deep = indents * len(INDENT) + len(own)
+    if made.endswith(("(", "[")) and ", " not in target:  # the start of a call
+        text = formatted(made[:-1], deep + len(head) + 1, deep) + made[-1]
+    elif made.endswith(("(", "[")):  # the start of a call, after long names
         names = ast.parse(target, mode="eval").body
         parts = names.elts if isinstance(names, ast.Tuple) else [names]
         items = [ast.get_source_segment(target, each) or "" for each in parts]
         text = "\n".join(["(", *(f"{INDENT}{item}," for item in items), f") = {made}"])
         head = ""
     else:
-        text = _fitted(made, len(head), indents * len(INDENT) + len(own))
+        text = _fitted(made, len(head), deep)
     return [own + each for each in f"{head}{text}{comma}".split("\n")]
 
 
