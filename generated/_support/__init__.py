@@ -7,8 +7,8 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "d49e1514fbe19757",
-    "pallas_tpu": "cd51d120dda7802c",
+    "jax_xla": "0196bdded7418f99",
+    "pallas_tpu": "843cd29ed3bfca6a",
     "triton_gpu": "ece0492d1e40e63f",
 }
 

@@ -55,7 +55,7 @@ def rounds_of(relays, size):
 def packed(shards, shapes, forms, moves, me, size):
     """Return a device's message in a round, read from its source shards: a flat array, or its only
     part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
-    reads, parts = _starts(moves, len(forms), size)[0], []
+    reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
         parts.append(taken(shards[buffer], shapes[buffer], reads[:, place], me, nest))
@@ -76,36 +76,25 @@ def written(message, results, shapes, forms, moves, me, size, which, idle=()):
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
     _, buffers, loops = forms[number]
-    sizes, order = [times for times, *_ in loops], _order(loops, place)
+    sizes, order = [times for times, *_ in loops], loop_order(loops, place)
     part = message.reshape(-1)[begin : begin + math.prod(sizes)].reshape(sizes).transpose(order)
     nest = [(loops[n][0], loops[n][2 + place]) for n in order]
-    starts, buffer = _starts(moves, len(forms), size)[1][number][:, place], buffers[place]
-    takes = _taking(moves, size, idle)
+    starts, buffer = starts_of(moves, len(forms), size)[1][number][:, place], buffers[place]
+    takes = taking(moves, size, idle)
     results[buffer] = put(results[buffer], shapes[buffer], starts, me, nest, part, takes)
 
 
-def reads(shapes, forms, moves, size, which, idle=()):
-    """Return how many elements a write reads that lie between its own, and whether it reads any.
-    The arguments are those of `written`."""
-    number, place = which
-    _, buffers, loops = forms[number]
-    nest = [(loops[n][0], loops[n][2 + place]) for n in _order(loops, place)]
-    starts = _starts(moves, len(forms), size)[1][number][:, place]
-    box = _box(shapes[buffers[place]], starts, nest)
-    return (0 if box else _reach(nest)), not (box and _taking(moves, size, idle).all())
-
-
-def _order(loops, place):
+def loop_order(loops, place):
     """Return the loops' numbers, outer to inner in a target buffer."""
     return sorted(range(len(loops)), key=[-loop[2 + place] for loop in loops].__getitem__)
 
 
-def _taking(moves, size, idle):
+def taking(moves, size, idle):
     """Return for each device whether it receives a message in a round, or does not call."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
-def _starts(moves, count, size):
+def starts_of(moves, count, size):
     """Return the start of each device's reads, and of its writes to each target buffer."""
     reads = np.zeros((size, count), np.int32)
     most = max(len(starts) for each in moves.values() for starts in each) - 1
@@ -120,11 +109,11 @@ def _starts(moves, count, size):
 def taken(x, shape, starts, me, loops):
     """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
     that of the buffer; starts: the first element on each device."""
-    box = _box(shape, starts, loops)
+    box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
         return lax.dynamic_slice(x.reshape(shape), [*jnp.asarray(first)[me]], sizes)
-    window = lax.dynamic_slice(x, (jnp.asarray(starts)[me],), (_reach(loops),))
+    window = lax.dynamic_slice(x, (jnp.asarray(starts)[me],), (reach_of(loops),))
     for times, step in loops:
         rows = long(window, times * step)[..., : times * step]
         window = rows.reshape(*window.shape[:-1], times, step)
@@ -134,7 +123,7 @@ def taken(x, shape, starts, me, loops):
 def put(y, shape, starts, me, loops, part, takes):
     """Return a flat array with the elements of these loops replaced by `part` on the devices where
     `takes` holds. shape: that of the buffer; starts: the first element on each device."""
-    box = _box(shape, starts, loops)
+    box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
         index, whole, part = [*jnp.asarray(first)[me]], y.reshape(shape), part.reshape(sizes)
@@ -143,12 +132,12 @@ def put(y, shape, starts, me, loops, part, takes):
             part = jnp.where(jnp.asarray(takes)[me], part, held)
         return lax.dynamic_update_slice(whole, part, index).reshape(-1)
     start = jnp.asarray(starts)[me]
-    window = lax.dynamic_slice(y, (start,), (_reach(loops),))
+    window = lax.dynamic_slice(y, (start,), (reach_of(loops),))
     window = jnp.where(jnp.asarray(takes)[me], _replaced(window, loops, part), window)
     return lax.dynamic_update_slice(y, window, (start,))
 
 
-def _box(shape, starts, loops):
+def box_seen(shape, starts, loops):
     """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
     and its first index on each device. None if there is none, as where rows of loops overlap those
     of the buffer."""
@@ -188,7 +177,7 @@ def _replaced(window, loops, part):
     return jnp.concatenate([first, rows[..., size:]], axis=-1)[..., :width]
 
 
-def _reach(loops):
+def reach_of(loops):
     """Return the distance from the first to the last element, inclusive."""
     return 1 + sum((times - 1) * step for times, step in loops)
 

@@ -144,7 +144,9 @@ class OneOrder:
 
 def refuse_derivative(*_):
     """Raise NotImplementedError for a derivative."""
-    raise NotImplementedError("derivative of reshard: emit with --gradient, or stop_gradient(x)")
+    raise NotImplementedError(
+        "this module has no derivative: emit with --gradient, or pass stop_gradient(x) to reshard"
+    )
 
 
 def refuse_batch(*_):

@@ -14,7 +14,17 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_boxes import bits, long, packed, reads, written
+from .jax_boxes import (
+    bits,
+    box_seen,
+    long,
+    loop_order,
+    packed,
+    reach_of,
+    starts_of,
+    taking,
+    written,
+)
 from .jax_digest import checked_of, with_digest, words
 
 
@@ -25,7 +35,7 @@ def needed(kind, rounds, size, digest):
     shapes, total = _shapes(kind.target), 0
     for (forms, stays), moves in rounds:
         line = _length(kind, forms, digest and not stays)
-        between = sum(reads(shapes, forms, moves, size, which)[0] for which in _parts(forms))
+        between = sum(_reads(shapes, forms, moves, size, which)[0] for which in _parts(forms))
         total += (line * (2 if stays else 3) + 3 * between) * kind.itemsize
         total += 8 * line * (digest and not stays)
     return total
@@ -109,7 +119,7 @@ class Unit:
         shapes, found = _shapes(self.kind.target), []  # type: ignore[var-annotated]
         for number, ((forms, _), moves) in enumerate(self.rounds):
             for which in _parts(forms):
-                if not found or reads(shapes, forms, moves, self.row.size, which, self.idle)[1]:
+                if not found or _reads(shapes, forms, moves, self.row.size, which, self.idle)[1]:
                     found.append([])
                 found[-1].append((number, which))
         return found
@@ -152,6 +162,17 @@ class Unit:
             out_shardings=NamedSharding(mesh, P("device")),
         )
         return lambda: [zeros()]
+
+
+def _reads(shapes, forms, moves, size, which, idle=()):
+    """Return how many elements a write reads that lie between its own, and whether it reads any.
+    The arguments are those of `written`."""
+    number, place = which
+    _, buffers, loops = forms[number]
+    nest = [(loops[n][0], loops[n][2 + place]) for n in loop_order(loops, place)]
+    starts = starts_of(moves, len(forms), size)[1][number][:, place]
+    box = box_seen(shapes[buffers[place]], starts, nest)
+    return (0 if box else reach_of(nest)), not (box and taking(moves, size, idle).all())
 
 
 def _shapes(end):

@@ -30,7 +30,9 @@ for way in (lambda f: f, jax.jit):
             print(f"{error}.", end=" ")
 """
 VMAP = "reshard under jax.vmap: emit the module with --feature vmap."
-GRADIENT = "derivative of reshard: emit with --gradient, or stop_gradient(x)."
+GRADIENT = (
+    "this module has no derivative: emit with --gradient, or pass stop_gradient(x) to reshard."
+)
 
 
 @pytest.mark.parametrize(

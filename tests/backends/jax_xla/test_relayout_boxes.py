@@ -27,7 +27,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_boxes(name: str) -> None:
     shape, start, loops, expected = CASES[name]
-    found = jax_boxes._box(shape, np.array([start]), loops)
+    found = jax_boxes.box_seen(shape, np.array([start]), loops)
     if expected is None:
         assert found is None
     else:
