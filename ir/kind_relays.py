@@ -114,7 +114,7 @@ class _Choosing:
                         yield relay._replace(sender=sender)
 
     def _pieces(self, sender: int, lacking: int, count: int) -> int:
-        """Return the number of pieces of a box so that replicas send equally much."""
+        """Return how many pieces to cut a box into so that replicas send equal amounts."""
         replicas = len(self.senders[sender])
         most = max(count * self.itemsize // LEAST_PIECE, 1)
         return min(replicas // math.gcd(replicas, lacking), most)

@@ -204,8 +204,8 @@ def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:
 
 
 def _with(mesh: Mesh, refs: list[AxisRef], name: str, each: Placed) -> list[AxisRef]:
-    """Insert one more axis into a dimension, after major axes, or parts of them, that make as many
-    shards as the placement's split factor."""
+    """Insert axis `name` into a dimension, after the major axes (or sub-axes) whose sizes multiply
+    to the placement's split factor."""
     left, before, after = each.factor, list[AxisRef](), list(refs)
     while left > 1 and after:
         first = after.pop(0)

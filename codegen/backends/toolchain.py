@@ -30,12 +30,12 @@ class Runtime:
 class Compiler:
     """The compiler of a backend's modules, which needs no accelerator.
 
-    `kind` is the kind of its `targets`, `example` one of them, and `looks_so` recognises an
-    intended target. `packages` are its imports and `saving` those for saving results, both
-    installed by `extra`. `environment`: variables to set before, given a folder for caches.
-    `chips`: the target of named chips. `is_xla`: whether it is XLA, which compiles portable
-    modules, with and without 64-bit types, and its own reshard for comparison, and reports a
-    program's communication.
+    `kind` is the kind of its `targets`, `example` one of them, and `looks_so` tells whether a
+    string is meant as one of them. `packages`: what it imports; `saving`: what saving results
+    needs; `extra` installs both. `environment`: the variables to set before compiling, given a
+    cache folder. `chips`: chip name to target. `is_xla`: whether it is XLA, which also compiles
+    portable modules (with and without 64-bit types), compiles XLA's own reshard for comparison, and
+    reports a program's communication.
     """
 
     kind: str

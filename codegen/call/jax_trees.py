@@ -32,8 +32,8 @@ class DescribedArray(NamedTuple):
 
 
 def reshard_arrays(leaves: list[Leaf]) -> list[jax.Array]:
-    """Return arrays with other shardings: those that move between devices in one exchange, others,
-    and those that a jit traces, by themselves."""
+    """Return arrays with other shardings. Arrays that move between devices share one exchange. All
+    others, and arrays traced by jit, are resharded one at a time."""
     every = [alone(leaf, _on_mesh) for leaf in leaves]
     return moved(every, _moves, _single, _exchanged)
 

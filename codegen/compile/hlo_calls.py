@@ -131,7 +131,8 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
 def _step(
     module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
 ) -> int | None:
-    """Return the increment of a loop's counter; 0 if it may stand `alone` and does."""
+    """Return a loop counter's increment; with `alone`, return 0 for a counter that is not
+    incremented; None if unknown."""
     if alone and _is_element(added, index):
         return 0
     if added is None or added.op != "add":

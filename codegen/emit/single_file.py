@@ -78,7 +78,7 @@ def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
         _collect(lacking[0], support, pieces)
 
 
-@lru_cache(maxsize=64)  # support modules are much longer than the joined module
+@lru_cache(maxsize=64)  # support modules are long: parse each only once
 def _taken_apart(name: str, text: str) -> _Piece:
     lines = text.splitlines(keepends=True)
     docstring, *statements = ast.parse(text).body

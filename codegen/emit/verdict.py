@@ -116,8 +116,8 @@ def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
 
 
 def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
-    """Return in one line the fastest choice and its margin; `peer`: None if no collectives do
-    it."""
+    """Return in one line the fastest choice and its margin. `peer` is None if no sequence of
+    collectives performs this reshard."""
     moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
     line = f"{ours.backend}: {took:.3g} seconds on {where}"
     if f"{ours.cost.used:.3g}" != f"{took:.3g}":

@@ -67,7 +67,7 @@ class Learned(Drawn):
     source: str  # MODULE:FUNCTION
     like: str  # what the loader got: numpy, torch or jax
     versions: dict[str, str]  # of distributions that were imported
-    processes: bool = False  # whether each rank ran in one of its own
+    processes: bool = False  # whether each rank ran in its own process
     sampled: bool = False  # whether `held` is a sample; layouts were checked on every element
 
     @cached_property

@@ -130,5 +130,5 @@ def _run_rank(pipe: Connection, place: tuple[int, int, int, str], home: str, ask
         last = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{Path(last.filename).name}, line {last.lineno}"
         pipe.send((True, f"{type(error).__name__}: {error} ({at})"))
-        with suppress(EOFError):  # leave only when told, so that the others do not fail before
+        with suppress(EOFError):  # exit only when told to, or the other ranks fail first
             pipe.recv()

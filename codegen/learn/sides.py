@@ -138,7 +138,7 @@ def walked(side: LayoutSide) -> HeldSide:
 
 
 def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:
-    """Return whether a shape has more dimensions, but the same elements in order, so that each of
-    the dimensions of the other is one or several neighbours of its."""
+    """Return whether `like` is `shape` with some dimensions split into several adjacent ones, which
+    leaves the order of elements unchanged."""
     ends = [{math.prod(each[:n]) for n in range(len(each) + 1)} for each in (shape, like)]
     return len(like) > len(shape) and math.prod(shape) == math.prod(like) and ends[0] <= ends[1]

@@ -173,7 +173,8 @@ class Loads:
         return self._sent_in(rule, self._rounds(rule)) - saved
 
     def _turn_and_part(self, rule: HolderRule) -> tuple[Integers, Integers]:
-        """Return, for each source position, the receivers it serves, and its first piece."""
+        """Return, for each source position, the index of the first target replica that it serves,
+        and the number of its first piece."""
         part, turn = np.divmod(
             self.source.replica(self.positions), self.source.replicas // rule.pieces
         )

@@ -83,8 +83,8 @@ def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _result_bytes(shape: str, op: str, started: bool) -> int:
-    """Return the bytes of a result; a tuple is summed, but that of an asynchronous start also holds
-    the operand, and its result is the last array."""
+    """Return the bytes of a result. Tuples are summed. An asynchronous start returns (operand,
+    result), so only the result counts."""
     sizes = []
     for kind, extents in _ARRAY.findall(shape):
         bits = re.search(r"\d+", kind)

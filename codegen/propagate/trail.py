@@ -41,8 +41,8 @@ class Change:
     value: str  # the tensor that got them
     dim: int
     axes: str
-    kind: str  # line of the op
-    line: str
+    kind: str  # op
+    line: str  # source line of the op
     factor: int
     source: str  # the source tensor
     user_priority: int

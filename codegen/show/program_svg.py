@@ -1,7 +1,7 @@
 """The picture of a program as a standalone SVG: values as boxes, coloured by their split, and
 communications as thick edges labelled with the bytes they move.
 
-The box states the split as well as its colour. For a large program only values around
+Each box states its split in text as well as by colour. For a large program only values around
 communications are drawn; dashed edges stand for values in between.
 """
 

@@ -1,7 +1,7 @@
-"""Names and symbols of a derivation: sizes, coordinates, tensor and local indices, axes in pieces.
+"""Names and symbols of a derivation: sizes, coordinates, tensor and local indices, split axes.
 
-If sub-axes cut a mesh axis, its size is a product, M = Ma * Mb, and its coordinate m a number with
-as many digits.
+If sub-axes cut a mesh axis, its size is a product, M = Ma * Mb, and its coordinate m has one digit
+per factor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The tables of a relayout's module, followed element by element, for meshes of more devices than
-run here. In a worker only."""
+"""Check a relayout module's tables element by element, for meshes too large to run here. Import
+only in a worker."""
 
 from __future__ import annotations
 

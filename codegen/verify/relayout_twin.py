@@ -79,7 +79,7 @@ def _boxes(relayout: Relayout) -> list[tuple[object, ...]]:
 
 
 def _uses(side: Stored) -> Iterator[Use]:
-    """Yield how parts store dimensions."""
+    """Yield, for each part and tensor dimension, how the part stores it."""
     for name, layout in side.buffers.items():
         parts = layout.parts if isinstance(layout, Stack) else (layout,)
         stacked = layout.dim if isinstance(layout, Stack) else None

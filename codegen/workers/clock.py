@@ -1,4 +1,4 @@
-"""Seconds of calls on this machine, turn by turn."""
+"""Time several calls on this machine, interleaved."""
 
 from __future__ import annotations
 

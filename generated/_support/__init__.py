@@ -7,9 +7,9 @@ from runpy import run_path
 
 # Versions of the files that the modules of a backend use.
 VERSIONS = {
-    "jax_xla": "0196bdded7418f99",
-    "pallas_tpu": "843cd29ed3bfca6a",
-    "triton_gpu": "ece0492d1e40e63f",
+    "jax_xla": "4896c11da4b4b217",
+    "pallas_tpu": "9b20f0502d095902",
+    "triton_gpu": "d65eead848773b33",
 }
 
 

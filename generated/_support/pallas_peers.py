@@ -114,8 +114,9 @@ def each(count, visit, first=0):
 
 
 def digits_of(number, sizes, near=()):
-    """Return the digits of a number in a mixed radix of these sizes, highest first; each starts
-    from that of `near`, modulo its size, so that devices start at different digits."""
+    """Return the digits of a number in a mixed radix of these sizes, highest first; each digit is
+    offset by the matching digit of `near`, modulo its size, so that devices start at different
+    digits."""
     digits = []
     for axis in reversed(range(len(sizes))):
         digits.append(rem(number + near[axis] if near else number, sizes[axis]))

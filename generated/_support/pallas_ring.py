@@ -64,7 +64,7 @@ class Ring(PallasProgram):
     part consists of `chunks` chunks of `rows` memory rows."""
 
     form = "ring"
-    moves: Any = None  # partial results, not tiles of the tensor
+    moves: Any = None  # None: a ring moves partial results, not tiles of the tensor
 
     def __init__(self, kernel, rounds, terms, rows, chunks, collective_id, powers_of_two=False):
         self.kernel, self.rounds, self.terms = kernel, rounds, terms

@@ -59,7 +59,8 @@ class Forwarding(Packed):
             before, made = dict(held), list(some)
             keys = [row[-1] if self.shares else row[0] for _, row in made]
             for key, ((_, way), (here, there, *part)) in zip(keys, made, strict=True):
-                # Of data moved twice in a round one half goes each way; shards always do.
+                # Data that moves twice in a round is split, one half each way. Source shards are
+                # always split.
                 halved = schedule.halves and (self.spreads or keys.count(key) > 1)
                 for half in (int(part[0] > 0),) if halved else (0, 1):
                     offset, slot = before[key, half]

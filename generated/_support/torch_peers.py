@@ -75,8 +75,8 @@ class PeerMemory(Together):
         return run
 
     def result_place(self, shards, outs, group):
-        """Return the result's place if tiles are pushed there: it is a tensor that all ranks can
-        write, and the shard is not one that they read; else None."""
+        """Return where to push tiles: the result's shared memory. None unless all ranks can write
+        the result and none reads the shard in place."""
         if "push" not in self.features or len(self.moves) > 1 or outs is None:
             return None
         kept, offered = self.kept(group), self.kept(group)["shared"].offered

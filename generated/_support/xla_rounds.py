@@ -125,7 +125,8 @@ def rounds_of(moves, round_of, by_shape=False, by_rank=False):
 
 @functools.cache
 def listed_rounds(moves, rows):
-    """Return the rounds of an exchange that rows list."""
+    """Return the rounds listed in `rows`: one row per round, which gives each sender's receiver, or
+    -1."""
     by_ends = {(box.sender, box.receiver): box for box in boxes_of(moves)}
     ends = [[(s, r) for s, r in enumerate(row) if r >= 0] for row in rows]
     return [Round.of([by_ends[pair] for pair in pairs], len(moves.ranks)) for pairs in ends]

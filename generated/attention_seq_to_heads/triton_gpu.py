@@ -44,7 +44,7 @@ from .._support.torch_gpu import Reshard
 from .._support.torch_gradient import Gradient
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "ece0492d1e40e63f", __name__)
+require("triton_gpu", "d65eead848773b33", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

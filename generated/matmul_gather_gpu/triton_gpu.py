@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "ece0492d1e40e63f", __name__)
+require("triton_gpu", "d65eead848773b33", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

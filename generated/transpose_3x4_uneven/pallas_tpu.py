@@ -96,7 +96,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "843cd29ed3bfca6a", __name__)
+require("pallas_tpu", "9b20f0502d095902", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

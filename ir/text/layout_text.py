@@ -64,7 +64,8 @@ _MENDS = (
 
 
 def _mended(error: InputError, text: str) -> InputError:
-    """Return an error that expects the text with its slips mended, if that is a layout."""
+    """Return the error with the corrected text as `expected`, if fixing common slips makes it a
+    valid layout; otherwise the error unchanged."""
     meant = text
     for pattern, by in _MENDS:
         meant = re.sub(pattern, by, meant)

@@ -89,7 +89,7 @@ class Sharded:
 
 
 def _whole(axes):
-    """Return the sizes of axes, merging parts of one axis, as `x:(1)2`."""
+    """Return the size of each axis, merging its sub-axes (such as `x:(1)2`)."""
     sizes: dict = {}
     for name, size in axes:
         whole = name.partition(":")[0]

@@ -93,8 +93,8 @@ class Moved(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A member's part of a message: its bytes in the line of all messages, the offset of its digest
-    there, or None, and the item."""
+    """A member's part of a message: its byte range in the buffer of all messages, the offset of its
+    digest there (None without digests), and what it moves."""
 
     member: int
     start: int

@@ -108,8 +108,8 @@ class Relayed(Aligned):
         schedule, (arrived, slots) = self.schedule, self._ends
         me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
         ways = [way for _, way in schedule.ways]
-        # For every move: whether it leaves a source shard, and over which offset; whether it
-        # arrives in a target shard, over which hop, and of which offset.
+        # For each move: whether it reads a source shard, and for which offset; whether it writes
+        # the target shard, by which hop and for which offset.
         ends = [
             (
                 here < arrived,

@@ -55,7 +55,7 @@ def clear(total):
 
 
 def put_product(total, a, b):
-    """Write the product of two blocks, where it is the whole sum."""
+    """Set `total` to the product of two blocks, for a sum with only this one term."""
     total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 

@@ -28,7 +28,7 @@ class Reshard:
         self.shape, self.dtype, self.empty_value = shape, getattr(torch, dtype), empty
         self.itemsize, self.gradient, self.features = self.dtype.itemsize, gradient, dict(features)
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
-        # upper bound of shard sizes
+        # upper bound on the bytes of a shard
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))
         self.plan = f"plan {plan} ({said})"
         self.here = Together((self,), self.puller)

@@ -16,8 +16,8 @@ COMPARED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.bool: to
 
 
 class Reduction(Reshard):
-    """One emitted reshard that reduces terms. The first hidden dimension of its exchange numbers
-    them, and a target shard is reduced over all of it."""
+    """One emitted reshard that reduces terms. The first hidden dimension of its exchange indexes
+    the terms; each target shard is reduced over that dimension."""
 
     reduces = True
 

@@ -28,7 +28,8 @@ def tables(trees: Mapping[str, Any], parameters: Sequence[str], kind: str) -> It
 
 
 class _Nodes:
-    """Tree nodes that take several lines: the count and the name of each, by its text."""
+    """The multi-line nodes of trees, keyed by their text: how often each occurs, and the base of
+    its constant's name."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

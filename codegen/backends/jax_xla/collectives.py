@@ -57,9 +57,9 @@ def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
 def collectives_of(
     reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
 ) -> Collectives | None:
-    """Return the collectives equal to an exchange, or None.
+    """Return collectives equivalent to an exchange, or None.
 
-    `named`: axes of the refined source mesh as a Python expression.
+    `named` formats axes of the refined source mesh as a Python expression.
     """
     changes = _changes(reshard)
     if changes is None or not _is_aligned(exchange, changes):

@@ -1,7 +1,7 @@
 """Weights of bytes: how much a device computes while it receives a byte, and which axes are slow.
 
-Without a topology these are typical values of current chips. With one they follow its model for a
-gather of large shards along each axis, and its devices' rates.
+Without a topology, the weights are typical of current chips. With a topology, they come from its
+model of a large all-gather along each axis and from its devices' rates.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ DEFAULT = Rates()
 def rates_of(
     pieces: tuple[tuple[str, int], ...], device_ids: Iterable[int], topology: str | None
 ) -> Rates:
-    """Return the rates of a mesh with axes in pieces on a topology.
+    """Return the rates of a mesh with split axes on a topology.
 
     Raises InputError for an unknown topology and one with too few devices.
     """

@@ -67,7 +67,7 @@ class Squares:
         return found
 
     def _follows(self, value: int, sources: set[int]) -> bool:
-        """Return whether a value is one of some, or is computed from one."""
+        """Return whether a value is one of `sources`, or is computed from one of them."""
         first = min(
             (self.made_by[source][0] for source in sources if source in self.made_by), default=0
         )

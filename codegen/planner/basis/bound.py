@@ -97,8 +97,8 @@ class Estimates:
         return found
 
     def least_permute(self, state: State) -> float:
-        """Return a lower bound on a permute within one order of devices: some device receives a
-        whole shard from one other."""
+        """Return a lower bound on the cost of a permute within one device order: at least one
+        device receives a whole shard from another."""
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:

@@ -5,8 +5,8 @@
     Collective  one collective of the platform's library (`planner/xla.py`), priced by `xla_cost`
     Copies      HBM traffic of a device while nothing is in flight
 
-Stages run in sequence without overlap, except rounds of forwarding: the cost of such a round is the
-delay of the end that it causes (`forwarding.py`). Any other stage of Sends lasts as long as its
+Stages run in sequence without overlap, except rounds of forwarding: such a round costs only the
+time by which it delays the end (`forwarding.py`). Any other stage of Sends lasts as long as its
 busiest link or its HBM traffic, whichever is longer.
 
 Bytes on the wire are those that the busiest device receives from others in all stages, including

@@ -164,7 +164,7 @@ class Grid:
 
     def reaches(self) -> bool:
         """Return whether hops are allowed and reach all devices."""
-        if self.straight:  # one along each axis, in which any device may send
+        if self.straight:  # each hop runs along one axis, and then any device may make it
             axes = (self._hops(Hop(*each, 1)).any(axis=0).sum() for each in self.digits)
             return not self.torus.powers_of_two and all(count == 1 for count in axes)
         if not is_routed(self.digits):

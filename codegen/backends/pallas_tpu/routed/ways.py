@@ -259,7 +259,7 @@ def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ..
     if not is_ring(extent):
         by, count = times(extent, value) if value else (0, 0)
         return tuple((turn, by) for turn in range(count))
-    last = extent.bit_length() - 3  # bits of a quarter turn
+    last = extent.bit_length() - 3  # index of the bit that is a quarter turn
     if 2 * value == extent:
         quarter = sign * extent // 4 % extent
         return (last, quarter), (last + 1, quarter)

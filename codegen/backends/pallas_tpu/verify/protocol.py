@@ -22,8 +22,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, 
 from shardwright.codegen.verify.clocks import carry_out
 from shardwright.codegen.verify.compare import MismatchError
 
-# Buffers in which every copy writes a separate place, possibly forwarded from there; VMEM windows
-# are reused.
+# Buffers in which each copy has its own place, which may be forwarded from later. VMEM windows, in
+# contrast, are reused.
 RESULTS = ("y", "stage")
 
 
