@@ -64,7 +64,7 @@ PALLAS: Faults = {
         (
             (r"slot_number\(source_shard\(me\), .*, 1\)", "0"),
             (r"in_y = \(me", "in_y = (0 * me"),
-            (r"y\.at\[operand\(place\)\]", "y.at[0]"),
+            (r"y\.at\[operand\(there\)\]", "y.at[0]"),
             (r" - \(shard\[\d\] - met\[\d\]\) \* \d+", ""),
         ),
         r"race: write of \('hbm'.*\)\] against write of \('hbm'.*\)\]",
