@@ -113,14 +113,15 @@ def fuzz_numbers(count: int) -> list[int]:
 
 _FOLDER = tempfile.TemporaryDirectory()
 FEATURES = ("async", "dtensor", "remembered", "symmetric")
-"""What is checked of modules beside what every one has."""
+"""The features of reshards that are checked; no matmul can have one of them."""
 ROOT = Path(_FOLDER.name) / "checked"
 """The package that bundles are emitted into, one for each process: they share support modules."""
 
 
 def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:
     """Emit a Triton module and import it."""
-    sw.emit(what, backends=("triton_gpu",), features=FEATURES).write(ROOT / name)
+    features = FEATURES if isinstance(what, sw.Reshard) else ()
+    sw.emit(what, backends=("triton_gpu",), features=features).write(ROOT / name)
     return imported(name)
 
 
