@@ -134,7 +134,7 @@ def _kernel(x, y, sent, received):
     DMA semaphores: `sent` counts the bytes leaving x, `received` those arriving in y.
     """
     me = lax.axis_index(("x", "y"))
-    place = rem(me, 3)  # the number of its tiles at their receivers
+    there = rem(me, 3)  # the number of its tiles at their receivers
     barrier = pltpu.get_barrier_semaphore()
 
     def tell(number):  # its senders may write to y from here on
@@ -147,7 +147,7 @@ def _kernel(x, y, sent, received):
 
     def push(number):
         peer = receiver(me, number)
-        read, write = x.at[operand(number)], y.at[operand(place)]
+        read, write = x.at[operand(number)], y.at[operand(there)]
         pl.when(peer != me)(lambda: remote_copy(read, write, sent, received, peer).start())
         pl.when(peer == me)(lambda: pltpu.make_async_copy(read, write, received).start())
 
