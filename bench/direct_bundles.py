@@ -134,7 +134,7 @@ def serve() -> None:
     import numpy as np
 
     from shardwright.codegen.backends.pallas_tpu.compile.run import placed
-    from shardwright.codegen.verify.load import load
+    from shardwright.codegen.checks.load import load
 
     tiles, devices = TILES[sys.argv[1]], int(sys.argv[2])
     reshard = tiles.reshard(devices)

@@ -17,12 +17,12 @@ from rich.table import Table
 from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.backends.triton_gpu.compile.run import code_of, compiled, kinds
 from shardwright.codegen.backends.triton_gpu.rows import LINE, Moves
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.compile import GpuCode
-from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.config import load_toml
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.text.context import as_vectors
 from shardwright.ir import Reshard
 from shardwright.ir.dtypes import DTYPES
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import shardwright as sw
 from bench.gpu_copy import Timer, by_graph
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 SHAPES = ((8192, 8192, 1024), (1024, 8192, 8192), (8192, 1024, 8192), (4096, 4096, 4096))
 """Of i, j and k: what a device multiplies of the corpus's matmuls, and a square."""

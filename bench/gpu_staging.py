@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.reshards import corpus
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Reshard
 
 MIB = 2**20

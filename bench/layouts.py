@@ -17,8 +17,8 @@ import numpy as np
 
 import shardwright as sw
 from bench.layers import RECIPES, STORES, Recipe
-from shardwright.codegen.verify.oracle.layouts import PADDING, Numbers
-from shardwright.codegen.verify.relayout_case import StoredSaid
+from shardwright.codegen.checks.oracle.layouts import PADDING, Numbers
+from shardwright.codegen.checks.relayout_case import StoredSaid
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.holdings import TensorClasses
 from shardwright.ir.parts import TensorPart

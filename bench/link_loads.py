@@ -20,7 +20,7 @@ from bench.peers import by_xla
 from bench.reasons import busiest
 from bench.reshards import corpus, random_reshards
 from bench.verdicts import asked
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.stages import stages_of
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved

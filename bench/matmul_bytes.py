@@ -4,7 +4,7 @@ Triples of shardings of two matrices and their product, evenly split, in three r
 triples there are, but those that differ by names of axes of one size only; or a random part of
 them. XLA's side is read from what it compiles for CPU devices, in float32, and for v5e, ahead of
 time, in bfloat16, in which it moves float32 there too: so that elements are what compares. What
-counts is what each program truly moves, as `codegen/compile/hlo.py` reads it: an
+counts is what each program truly moves, as `codegen/hlo/collectives.py` reads it: an
 all-reduce twice, as on a ring.
 
 Ours is what was planned without a topology. Of a random part the modules are compiled too, for
@@ -234,7 +234,7 @@ def _is_wrong(asked: dict[str, Any], devices: Any) -> bool:
 
 def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
     """Return what our module of a triple moves."""
-    from shardwright.codegen.verify.load import load
+    from shardwright.codegen.checks.load import load
 
     module = load(Path(asked["modules"][list(PLATFORMS).index(platform)]))
     mesh = module._LHS.mesh_of(devices)
@@ -247,7 +247,7 @@ def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: s
     """Return the elements that a function's program brings to the busiest device."""
     import jax
 
-    from shardwright.codegen.compile.hlo import received_in_all
+    from shardwright.codegen.hlo.collectives import received_in_all
 
     dtype, (*operands, out) = jax.numpy.dtype(PLATFORMS[platform]), sides
     given = [

@@ -71,7 +71,7 @@ def serve(turns: int) -> None:
     import jax.numpy as jnp
     import numpy as np
 
-    from shardwright.codegen.verify.load import load
+    from shardwright.codegen.checks.load import load
 
     for line in sys.stdin:
         module = load(Path(line.strip()))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import shardwright as sw
-from shardwright.codegen.emit.support import support_files
+from shardwright.codegen.text.support import support_files
 from shardwright.ir.matmul_plan import MatmulPlan
 
 

@@ -160,7 +160,7 @@ def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
     from jax.experimental.layout import Format, Layout
 
     from shardwright.codegen.backends.pallas_tpu.compile.run import placed
-    from shardwright.codegen.verify.load import load
+    from shardwright.codegen.checks.load import load
 
     module = load(Path(asked["module"]))
     mesh = module._LHS.mesh_of(placed(len(module.IDS), asked["topology"]))

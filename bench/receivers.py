@@ -30,7 +30,7 @@ def order(devices: int) -> list[int]:
     """Return how far from a device its receivers are, as the kernel of an all-to-all takes them."""
     from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
     from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_half
-    from shardwright.codegen.verify.load import load
+    from shardwright.codegen.checks.load import load
 
     mesh, extent = sw.Mesh({"x": devices}), 128 * devices
     sides = mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]')

@@ -136,7 +136,7 @@ CHECKPOINT = Path(__file__).resolve().parent.parent / "corpus" / "checkpoint.tom
 # In a process each, after the imports of what is written with, or of what the modules import.
 WRITTEN = """
 import time
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.cli import app
 import shardwright.codegen.cli.emit, shardwright.codegen.emit.emit, shardwright.codegen.emit.group
 

@@ -19,7 +19,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.spec.features import FEATURES
 from shardwright.codegen.spec.manifest import SUPPORT
 

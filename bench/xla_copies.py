@@ -4,7 +4,7 @@ The reshards of the corpus that jax takes on 8 devices, then the first aligned r
 (`forms.py`) by their seed that jax takes; only those of which a device does not keep its shard as
 it is. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own reshard
 is predicted from its HLO for host devices, and compared with that for the topology. Copies are all
-passes over memory but collectives and kernels (`codegen/compile/hlo_copies.py`); the result leaves
+passes over memory but collectives and kernels (`codegen/hlo/copies.py`); the result leaves
 the program. Kernels whose slots XLA packs are left out, since HLO does not state the trip counts of
 the packing loops. So are kernels that send nothing, which the model prices without a copy of their
 result. The table is written to `xla_copies.md`.
@@ -22,7 +22,7 @@ import shardwright as sw
 from bench.forms import aligned
 from bench.peers import by_xla, versions
 from bench.verdicts import asked
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.stages import STAGED
 from shardwright.codegen.compile import TpuCode, compile_bundles
 from shardwright.codegen.planner.compare import why_not_xla

@@ -223,7 +223,7 @@ def _case(description: dict[str, Any]) -> Case:
     import jax
     import numpy as np
 
-    from shardwright.codegen.verify.load import load
+    from shardwright.codegen.checks.load import load
 
     plan = sw.plan(describe(description).reshard(), "direct")
     with tempfile.TemporaryDirectory() as folder:

@@ -23,8 +23,8 @@ import jax
 import models
 
 import shardwright as sw
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.verify import program_values
-from shardwright.codegen.verify.load import load
 
 MESH = sw.Mesh(dict(feature_cases.MESH))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from places import TESTS
 
-from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.workers.worker import Worker
 
 TIME_LIMIT = 300.0

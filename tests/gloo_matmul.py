@@ -9,11 +9,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.products import products, value_of
-from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.products import products, value_of
+from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 from shardwright.codegen.verify.worker import brief
 
 CALLS = 4

@@ -37,7 +37,7 @@ import triton  # noqa: F401  # imported before the processes fork
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify.load import load as packaged
+from shardwright.codegen.checks.load import load as packaged
 from shardwright.codegen.workers.serve import serve
 
 LATER = (

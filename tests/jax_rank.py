@@ -22,13 +22,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError, Run
-from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import MismatchError, Run
+from shardwright.codegen.checks.jax_devices import to_bits, to_jax, wide_types
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
 from shardwright.codegen.verify.worker import brief
 from shardwright.codegen.workers.serve import own_stdout
 

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from shardwright.codegen.verify.jax_devices import to_bits, to_jax
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks.jax_devices import to_bits, to_jax
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.oracle import definition as oracle
 
 COUNT = 3
 

@@ -6,8 +6,8 @@ import math
 
 from hypothesis import strategies as st
 
-from shardwright.codegen.verify.oracle.layouts import Numbers
-from shardwright.codegen.verify.relayout_case import StoredSaid
+from shardwright.codegen.checks.oracle.layouts import Numbers
+from shardwright.codegen.checks.relayout_case import StoredSaid
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.factors import Factors

@@ -9,9 +9,9 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice
 from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.emit.single_file import single_file
-from shardwright.codegen.emit.support import support_files, support_text
 from shardwright.codegen.spec.manifest import SUPPORT
+from shardwright.codegen.text.single_file import single_file
+from shardwright.codegen.text.support import support_files, support_text
 from shardwright.ir.plan import Plan
 
 MADE_BY = "shardwright emit"

@@ -16,8 +16,8 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     Extents,
     LocalProduct,
 )
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.ir.matmul_plan import MatmulPlan
 
 RING = sw.Mesh({"i": 4})

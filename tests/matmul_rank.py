@@ -23,11 +23,11 @@ from collections.abc import Iterator
 import jax
 
 from shardwright.codegen.backends.jax_xla.verify.matmul import MatmulExecution, constants
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.jax_devices import to_bits
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.oracle.products import products
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.jax_devices import to_bits
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.oracle.products import products
 from shardwright.codegen.verify.worker import brief
 from shardwright.codegen.workers.serve import own_stdout
 

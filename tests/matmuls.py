@@ -11,10 +11,10 @@ from pathlib import Path
 import running
 
 import shardwright as sw
-from shardwright.codegen.emit.support import support_files
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.text.support import support_files
 from shardwright.codegen.verify import Report
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.ir.matmul_plan import MatmulPlan
 
 DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "float8_e4m3fn")

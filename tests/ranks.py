@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.matmul_case import MatmulCase
 
 DEVICES = 8
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 module = load(Path(sys.argv[1]))
 mesh = jax.make_mesh((2, 2), ("dp", "tp"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.checks import case
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.planner.basis.plan import SMALL_BYTES
-from shardwright.codegen.verify import case
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.plan import Plan
 

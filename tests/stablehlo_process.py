@@ -25,7 +25,7 @@ from jaxlib import xla_client
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_spmd.stablehlo import stablehlo_text
-from shardwright.codegen.compile.hlo import received_in_all
+from shardwright.codegen.hlo.collectives import received_in_all
 from shardwright.codegen.verify.program_values import arguments, difference, in_float64
 
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")

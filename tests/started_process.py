@@ -22,7 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardwright.codegen.backends.pallas_tpu.compile.run import placed
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 EXPLICIT = "explicit "
 """Before a topology: the mesh has axes of this type."""

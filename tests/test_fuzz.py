@@ -19,8 +19,8 @@ from fuzz.refusals import PENDING
 from fuzz.values import check_target, given, pulled
 from sweeps import sampled
 
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.ir import Mesh
 
 MANY = range(300)

@@ -27,10 +27,10 @@ from report_cases import (
 )
 
 import shardwright as sw
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.oracle.definition import holdings
 from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.oracle.definition import holdings
 
 REPORTS = ROOT.parent / "shared/corpus/reports.json"
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import shardwright as sw
-from shardwright.codegen.verify.relayout_case import StoredSaid
+from shardwright.codegen.checks.relayout_case import StoredSaid
 from shardwright.ir.parts import BufferLayout, TensorPart
 from shardwright.ir.stored import Stored
 

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.planner.xla import received
-from shardwright.codegen.verify.load import load
 
 
 def main() -> None:

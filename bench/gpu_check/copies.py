@@ -18,7 +18,7 @@ from bench.gpu_check.home import DRY, HOME, MIB, MOST, torch
 from bench.gpu_check.reference import bytes_distinct, bytes_read, case_of
 from bench.gpu_check.values import check_values
 from bench.parts.attempt import Job, Row
-from shardwright.codegen.verify.oracle import definition
+from shardwright.codegen.checks.oracle import definition
 
 BY_FEW = ("llama3_70b_wq_fsdp_to_tp", "attention_seq_to_heads")
 """Bundles that are moved by few programs too."""

@@ -24,7 +24,7 @@ from bench.gpu_check.clocks import captured, host_time
 from bench.gpu_check.home import DRY, MIB, NAMES, synchronize, torch
 from bench.gpu_check.reference import case_of, compare, example, shards_of
 from bench.parts.attempt import Job, Row, attempt
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.checks.case import Case
 
 RANKS = 4
 ENV = {"TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}

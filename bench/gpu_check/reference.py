@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu_check.home import HOME, torch
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.oracle import definition, sums
-from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.oracle import definition, sums
+from shardwright.codegen.checks.oracle.definition import Placement
 from shardwright.ir import Reshard
 
 Tensor = Any

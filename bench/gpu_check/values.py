@@ -13,7 +13,7 @@ from bench.gpu_check import cases, groups, products
 from bench.gpu_check.home import DRY, RANDOM, torch
 from bench.gpu_check.reference import Tensor, bits, case_of, compare, example, placed, shards_of
 from bench.parts.attempt import Job, LeftOutError, Row
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.checks.case import Case
 
 NOT_RUN = 3
 """The exit status of a self-check that ran nothing."""

@@ -16,7 +16,7 @@ import numpy as np
 import shardwright as sw
 from bench.parts.attempt import LeftOutError
 from bench.tpu_check.home import DRY, MOST, count, jax
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.checks.case import Case
 
 BACKENDS = ("pallas_tpu", "jax_xla")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from bench.tpu_check.cases import Bundle, mesh_of
 from bench.tpu_check.home import jax
-from shardwright.codegen.verify.oracle import definition, sums
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
+from shardwright.codegen.checks.oracle import definition, sums
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
 
 POISON = 0xFF
 """The bytes of padding that must not be read."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwright.codegen.audit.values import HloValues
-from shardwright.codegen.compile.hlo_text import HloArray, HloInstruction
-from shardwright.codegen.planner.network.hlo import ends
+from shardwright.codegen.hlo.received import ends
+from shardwright.codegen.hlo.text import HloArray, HloInstruction
 from shardwright.ir.arrays import Integers
 
 _SAME = ("copy", "convert", "copy-start", "copy-done", "opt-barrier")

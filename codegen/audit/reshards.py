@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shardwright.codegen.audit.tiling import HloTiling
-from shardwright.codegen.compile.hlo_text import HloArray
+from shardwright.codegen.hlo.text import HloArray
 from shardwright.codegen.planner.xla_cost import digits_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh

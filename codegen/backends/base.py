@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shardwright.codegen.backends.contract import Contract
-from shardwright.codegen.backends.toolchain import Compiler, Runtime
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import Timeline
+from shardwright.codegen.registry.contracts import Contract
+from shardwright.codegen.registry.toolchain import Compiler, Runtime
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import sympy
 
-from shardwright.codegen.emit.index_functions import index_functions
+from shardwright.codegen.text.index_functions import index_functions
 from shardwright.ir.algebra.bounds import bounds
 from shardwright.ir.algebra.index import CeilDiv
 from shardwright.ir.errors import InputError

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.emit.context import (
+from shardwright.codegen.text.context import (
     SIDES,
     ModuleText,
     as_vectors,
     both_lines,
     constant_lines,
 )
-from shardwright.codegen.emit.docstring import (
+from shardwright.codegen.text.docstring import (
     range_table,
     reduced_lines,
     senders,
     side_lines,
     traffic_lines,
 )
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, wrapped
-from shardwright.codegen.emit.table import permutation, transfer_table
+from shardwright.codegen.text.python_text import INDENT, WIDTH, called, wrapped
+from shardwright.codegen.text.table import permutation, transfer_table
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef

@@ -6,8 +6,8 @@ import re
 
 import sympy
 
-from shardwright.codegen.emit.index_functions import Assignment
-from shardwright.codegen.emit.python_text import statement_lines
+from shardwright.codegen.text.index_functions import Assignment
+from shardwright.codegen.text.python_text import statement_lines
 from shardwright.ir.algebra.index import Value
 from shardwright.ir.algebra.printers import TRITON, Printer
 from shardwright.ir.errors import InternalError

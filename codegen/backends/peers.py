@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import sympy
 
 from shardwright.codegen.backends.lines import FITS, LONG, conjunction, length, printed, pruned
-from shardwright.codegen.emit.index_functions import FunctionBody
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, statement_lines
+from shardwright.codegen.text.index_functions import FunctionBody
+from shardwright.codegen.text.python_text import INDENT, WIDTH, statement_lines
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value
 from shardwright.ir.algebra.printers import PYTHON, TRITON

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.emit.choice import plan as plan_of
 from shardwright.codegen.emit.verdict import Priced, priced, verdict, xla_peer
 from shardwright.codegen.hardware.presets import topology_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console
 from shardwright.codegen.cli.verify import details, verified

@@ -83,9 +83,9 @@ def _modules(
 ) -> Iterator[tuple[Priced, Plan]]:
     """Yield the cost of the plan's modules; for strategy `auto`, use the plan of each other
     backend."""
-    from shardwright.codegen.backends.registry import NAMES
     from shardwright.codegen.emit.choice import plan as plan_of
     from shardwright.codegen.emit.verdict import backends_on, priced
+    from shardwright.codegen.registry import NAMES
 
     for name in backends_on(network.topology, NAMES):
         made = plan
@@ -144,10 +144,10 @@ def _alternatives(reshard: Reshard, description: Description, network: Network) 
 def _rows(
     reshard: Reshard, limit: int | None, network: Network
 ) -> Iterator[tuple[str, str, str, str]]:
-    from shardwright.codegen.backends.registry import NAMES
     from shardwright.codegen.emit.verdict import priced
     from shardwright.codegen.planner.plan import STRATEGIES, plan
     from shardwright.codegen.planner.xla_cost import seconds_of_xla
+    from shardwright.codegen.registry import NAMES
     from shardwright.ir.exchange import ids_of
 
     for strategy in STRATEGIES[1:]:

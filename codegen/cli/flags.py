@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import MODELLING
+from shardwright.codegen import registry
+from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.spec.config import FILE, OUT, Config, find_config, read_config
 from shardwright.codegen.spec.description import (
     FIELDS,

@@ -182,7 +182,7 @@ class PlanCommand(Flags):
                 got=f"the program {description.name}",
                 expected="no --relabel",
             )
-        from shardwright.codegen.backends import registry
+        from shardwright.codegen import registry
         from shardwright.codegen.emit.program import check_budget, traced_described
         from shardwright.codegen.show.program_review import program_text, remedies_text
 

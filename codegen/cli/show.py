@@ -149,8 +149,8 @@ class ShowCommand(Flags):
     def _picture(self, description: Description) -> str:
         """Return the picture of rings if there are any, else of tiles."""
         from shardwright.codegen import show as shown
-        from shardwright.codegen.emit.docstring import title
         from shardwright.codegen.show.rings import rings_svg
+        from shardwright.codegen.text.docstring import title
 
         planned = planned_of(self, description)
         drawn = (rings_svg(rings, title(planned)) for rings in self._rings(description))
@@ -223,8 +223,8 @@ class ShowCommand(Flags):
 
 def _write_matmul(path: Path, planned: "MatmulPlan") -> None:
     """Write the picture of a matmul."""
-    from shardwright.codegen.emit.docstring import TABLE_DEVICES
     from shardwright.codegen.show.matmul_svg import matmul_svg
+    from shardwright.codegen.text.docstring import TABLE_DEVICES
 
     picture = matmul_svg(planned)
     if picture is None:

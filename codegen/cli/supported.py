@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 
 CHECKED = {"jax": ("0.10.2", "0.12"), "torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}
 """The first and last checked version of each package; `docs/versions.md` lists the same."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shardwright.codegen.compile.report import (
+from shardwright.codegen.checks.compiled.report import (
     CompileReport,
     GpuCode,
     Outcome,

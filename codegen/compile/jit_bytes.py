@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jax.experimental import topologies
 
-from shardwright.codegen.compile.hlo import HloCollective, collectives_of
-from shardwright.codegen.compile.hlo_text import HloModule
+from shardwright.codegen.hlo.collectives import HloCollective, collectives_of
+from shardwright.codegen.hlo.text import HloModule
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.spec.interop import to_named_sharding
 from shardwright.ir.sharding import Sharding

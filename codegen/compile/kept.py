@@ -13,8 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.saving import save
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.saving import save
 
 VARIABLE = "SHARDWRIGHT_COMPILED"
 """The environment variable that names the folder; if it is not set, nothing is kept."""

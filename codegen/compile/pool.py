@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.report import GpuCode, Outcome, TpuCode
 from shardwright.codegen.compile import kept
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.report import GpuCode, Outcome, TpuCode
 from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.planner.xla import Collective
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker

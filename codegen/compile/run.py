@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardwright.codegen.compile.job import Job, What
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.compile.report import (
+from shardwright.codegen.checks.compiled.job import Job, What
+from shardwright.codegen.checks.compiled.report import (
     Code,
     CompileReport,
     Outcome,
@@ -16,6 +15,7 @@ from shardwright.codegen.compile.report import (
     TpuCode,
     Verdict,
 )
+from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.group import backends_of

@@ -16,7 +16,7 @@ import jax
 from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
-from shardwright.codegen.planner.network.hlo import received_by
+from shardwright.codegen.hlo.received import received_by
 from shardwright.ir.errors import InternalError
 
 PASSES = (

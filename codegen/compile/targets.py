@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.toolchain import Compiler
+from shardwright.codegen import registry
+from shardwright.codegen.registry.toolchain import Compiler
 from shardwright.ir.errors import InputError, install, one_of
 
 

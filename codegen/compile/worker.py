@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.contract import NAMES
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.report import Code, TpuCode
-from shardwright.codegen.verify.load import load
+from shardwright.codegen import registry
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.report import Code, TpuCode
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.registry.contracts import NAMES
 from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir.errors import InputError
 

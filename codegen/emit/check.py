@@ -20,7 +20,6 @@ from shardwright.codegen.emit.program import (
     emit_program,
     traced_described,
 )
-from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config, read_config
 from shardwright.codegen.spec.description import Description
@@ -42,6 +41,7 @@ from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.paths import located
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.text.support import support_files
 from shardwright.ir.errors import InputError
 
 # For longer texts only the first differing line is shown: a diff takes quadratic time.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import overload
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS
+from shardwright.codegen import registry
 from shardwright.codegen.emit.verdict import price_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner import STRATEGIES
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.registry import DEFAULT_BACKENDS
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.matmul import Matmul

@@ -7,25 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, MULTIPLYING
 from shardwright.codegen.emit.choice import checked, executed_by, takes_none
 from shardwright.codegen.emit.choice import plan as plan_of
-from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
 from shardwright.codegen.emit.model_bundle import ModelBundle, emit_model, plan_described
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.program import ProgramBundle, emit_program, partition_described
 from shardwright.codegen.emit.relayout import RelayoutBundle, emit_relayout
-from shardwright.codegen.emit.support import support_files
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.verdict import page_lines
 from shardwright.codegen.emit.ways import plan_json, reduced_by, rings_by
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner import STRATEGIES
+from shardwright.codegen.registry import DEFAULT_BACKENDS, MULTIPLYING
 from shardwright.codegen.show.review import RINGS, review_page
 from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
@@ -46,6 +43,9 @@ from shardwright.codegen.spec.matmul import MatmulDescription, Operation
 from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.text.docstring import title
+from shardwright.codegen.text.support import support_files
+from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul

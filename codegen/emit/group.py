@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Grouping
-from shardwright.codegen.emit.context import constant_lines, plan_hash
 from shardwright.codegen.emit.package import other_backends
-from shardwright.codegen.emit.python_text import WIDTH, called, exploded
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.spec.collective_ids import group_id
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices
+from shardwright.codegen.text.context import constant_lines, plan_hash
+from shardwright.codegen.text.python_text import WIDTH, called, exploded
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.templates import render
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.plan import DirectPlan, Plan, direct_of

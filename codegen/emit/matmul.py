@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import MULTIPLYING
+from shardwright.codegen import registry
 from shardwright.codegen.emit.choice import checked
 from shardwright.codegen.emit.package import BundlePackage
-from shardwright.codegen.emit.single_file import single_file as joined
-from shardwright.codegen.emit.support import support_files, support_text
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.registry import MULTIPLYING
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.collective_ids import matmul_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, read_id, with_comment
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.text.single_file import single_file as joined
+from shardwright.codegen.text.support import support_files, support_text
+from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.emit.package import BundlePackage
-from shardwright.codegen.emit.python_text import WIDTH, wrapped
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.python_text import WIDTH, wrapped
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.templates import render
 from shardwright.ir.errors import InputError
 
 DATA_FILE = "model.json"

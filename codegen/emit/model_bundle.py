@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.backends.registry import MODELLING
 from shardwright.codegen.emit.model import model_backends, model_files
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.spec.model import ModelDescription, of_key
+from shardwright.codegen.text.templates import render
 from shardwright.ir.errors import InputError
 from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import prove

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.emit.single_file import single_file as joined
-from shardwright.codegen.emit.support import support_text
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.spec.description import with_comment
+from shardwright.codegen.text.single_file import single_file as joined
+from shardwright.codegen.text.support import support_text
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import DirectPlan, Plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen import registry
+from shardwright.codegen.text.templates import render
 
 PACKAGE_FILE = "__init__.py"
 

@@ -9,19 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import PROGRAM_FILE
+from shardwright.codegen import registry
 from shardwright.codegen.emit.package import BundlePackage
-from shardwright.codegen.emit.single_file import single_file
-from shardwright.codegen.emit.support import support_text
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import write_file
 from shardwright.codegen.partition.entry import partition
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.registry import PROGRAM_FILE
 from shardwright.codegen.show.program_review import program_page
 from shardwright.codegen.spec.description import check_name
 from shardwright.codegen.spec.program import REFERENCE, ProgramDescription
 from shardwright.codegen.spec.references import named
+from shardwright.codegen.text.single_file import single_file
+from shardwright.codegen.text.support import support_text
+from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, wrong_type
 from shardwright.ir.mesh import Mesh

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import NAMES
-from shardwright.codegen.emit.context import id_lines, quoted
+from shardwright.codegen import registry
 from shardwright.codegen.emit.package import BundlePackage
-from shardwright.codegen.emit.python_text import WIDTH, wrapped
 from shardwright.codegen.emit.relayout_reshard import modules_as_reshard, plan_as_reshard
-from shardwright.codegen.emit.single_file import single_file
-from shardwright.codegen.emit.support import support_text
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.registry import NAMES
 from shardwright.codegen.show.parts_svg import DRAWN, held_rows, parts_svg
 from shardwright.codegen.show.stored_forms import derived
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.text.context import id_lines, quoted
+from shardwright.codegen.text.python_text import WIDTH, wrapped
+from shardwright.codegen.text.single_file import single_file
+from shardwright.codegen.text.support import support_text
+from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.parts import axes_by_dim

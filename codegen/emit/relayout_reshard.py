@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.emit.context import quoted
+from shardwright.codegen import registry
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.text.context import quoted
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 from shardwright.ir.relayout import Relayout, as_reshard

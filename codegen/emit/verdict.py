@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.hardware.presets import name_of
 from shardwright.codegen.hardware.topology import Topology, Torus
 from shardwright.codegen.planner.basis.plan import plan_basis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.planner.network.rings import Rings
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import DirectPlan, Plan

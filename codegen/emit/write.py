@@ -15,7 +15,6 @@ from pathlib import Path
 
 from shardwright.codegen.emit.owner import check_owner, owner_of
 from shardwright.codegen.emit.package import PACKAGE_FILE, is_package, package_text
-from shardwright.codegen.emit.support import support_files, versions
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import IMPORTED
@@ -30,6 +29,7 @@ from shardwright.codegen.spec.manifest import (
     sha256,
 )
 from shardwright.codegen.spec.matmul import Operation
+from shardwright.codegen.text.support import support_files, versions
 from shardwright.ir.errors import InputError, wrong_type
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.hardware.presets import check_devices
 from shardwright.codegen.hardware.rates import check_multiplies, multiply_rate

@@ -8,7 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.report import Verdict
+from shardwright.codegen.checks.timed import Hardware
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.measure.fit import Fit, Sample, fit
@@ -16,11 +20,7 @@ from shardwright.codegen.measure.price import Price, price_of
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.paths import described
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import missing
-from shardwright.codegen.verify.report import Verdict
-from shardwright.codegen.verify.timed import Hardware
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 from shardwright.ir.errors import InputError
 

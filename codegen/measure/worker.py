@@ -10,9 +10,9 @@ import importlib
 import sys
 from dataclasses import asdict
 
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.timed import CannotTimeError
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.timed import CannotTimeError
 from shardwright.codegen.verify.worker import brief, plain_case
 from shardwright.codegen.workers.serve import Answer, serve
 

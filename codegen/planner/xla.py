@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from shardwright.codegen.planner.network.hlo import COLLECTIVES, ends, received_of
+from shardwright.codegen.hlo.received import COLLECTIVES, ends, received_of
 
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2}
 _LINE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
@@ -115,7 +115,7 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
     on the same devices, on this process's devices."""
     import jax
 
-    from shardwright.codegen.compile.hlo_copies import copied_bytes
+    from shardwright.codegen.hlo.copies import copied_bytes
     from shardwright.codegen.planner.network.passes import passes_of
     from shardwright.codegen.planner.xla_passes import laid_by
 

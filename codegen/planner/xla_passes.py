@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
+from shardwright.codegen.hlo.text import HloInstruction, HloModule
 from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standing, gathered
 
 

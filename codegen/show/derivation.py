@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sympy
 
-from shardwright.codegen.emit.docstring import senders, title, traffic_lines
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.show.formulas import LayoutMap, layout_map
 from shardwright.codegen.show.maps import ReshardMaps, shared_refs
@@ -12,6 +11,7 @@ from shardwright.codegen.show.notation import text
 from shardwright.codegen.show.proof import prove_roundtrip
 from shardwright.codegen.show.symbols import OTHER_TARGET, SOURCE
 from shardwright.codegen.show.tiles import tile_sections
+from shardwright.codegen.text.docstring import senders, title, traffic_lines
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.plan import DirectPlan
 from shardwright.ir.plan_json import closed_forms

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.emit.docstring import title
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.planner.network.links import Flows
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.show.link_names import link_names
+from shardwright.codegen.text.docstring import title
+from shardwright.codegen.text.templates import render
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import ENUMERATED_DEVICES, Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.codegen.emit.docstring import TABLE_DEVICES, box_text
+from shardwright.codegen.text.docstring import TABLE_DEVICES, box_text
 from shardwright.ir.layout import Layout, read_digits
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import AxisCase, Loop, MatmulCandidate, MatmulPlan

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.emit.docstring import TABLE_DEVICES
 from shardwright.codegen.show.matmul import (
     matmul_words,
     product_words,
@@ -20,6 +19,7 @@ from shardwright.codegen.show.matmul import (
     turns_of,
 )
 from shardwright.codegen.show.svg_text import FAINT, Span, box, root, text_lines
+from shardwright.codegen.text.docstring import TABLE_DEVICES
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.matmul_plan import MatmulPlan

@@ -8,12 +8,12 @@ import linecache
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.show.explorer import ExplorerText, plain
 from shardwright.codegen.show.program_graph import ProgramGraph, graph_of
 from shardwright.codegen.show.program_svg import ProgramPicture, drawn, value_lines
+from shardwright.codegen.text.templates import render
 from shardwright.ir.program import ops_of
 
 ROWS = 60

@@ -9,9 +9,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from shardwright.codegen.emit.docstring import senders, side_lines, tile_lines, what_moves
-from shardwright.codegen.emit.python_text import wrapped
-from shardwright.codegen.emit.table import along_text, are_some, cut_dims, permutation
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import (
     DEVICE_HEADINGS,
@@ -20,6 +17,9 @@ from shardwright.codegen.show.tables import (
     more_text,
     not_enumerated,
 )
+from shardwright.codegen.text.docstring import senders, side_lines, tile_lines, what_moves
+from shardwright.codegen.text.python_text import wrapped
+from shardwright.codegen.text.table import along_text, are_some, cut_dims, permutation
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, SteppedPlan
 
 WIDTH = 80

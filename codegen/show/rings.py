@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.emit.docstring import TABLE_DEVICES
 from shardwright.codegen.planner.network.rings import Passed, Rings, RingStep
 from shardwright.codegen.show.svg_text import FAINT, Span, box, in_pixels, root, text_lines
+from shardwright.codegen.text.docstring import TABLE_DEVICES
 
 MARGIN, TOP, LEFT = 24, 96, 170
 COLUMN, ROW, HEIGHT = 84, 64, 18  # pixels of a device, of a step, of one direction

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.emit.docstring import title
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
 from shardwright.codegen.show.pictures import axes_text
 from shardwright.codegen.show.svg_text import (
@@ -25,6 +24,7 @@ from shardwright.codegen.show.svg_text import (
     root,
     text_lines,
 )
+from shardwright.codegen.text.docstring import title
 from shardwright.ir.plan import Plan
 
 DRAWN_BANDS = 16

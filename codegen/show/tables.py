@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from shardwright.codegen.emit.docstring import box_text
-from shardwright.codegen.emit.table import by_box, held
+from shardwright.codegen.text.docstring import box_text
+from shardwright.codegen.text.table import by_box, held
 from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 
 Row = tuple[str, ...]

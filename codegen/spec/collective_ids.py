@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.spec.description import (
     BUNDLE_IDS,
     INTERPRETERS_IDS,

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.codegen.backends.registry import DEFAULT_BACKENDS, NAMES
 from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.registry import DEFAULT_BACKENDS, NAMES
 from shardwright.codegen.spec.features import read_features
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.mesh import Mesh

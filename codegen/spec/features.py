@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardwright.codegen.backends.registry import DUTIES
+from shardwright.codegen.registry import DUTIES
 from shardwright.ir.errors import InputError, one_of, unknown
 
 FEATURES = {

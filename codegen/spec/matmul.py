@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.codegen.backends.registry import MULTIPLYING
+from shardwright.codegen.registry import MULTIPLYING
 from shardwright.codegen.spec.description import (
     BUNDLE_IDS,
     Description,

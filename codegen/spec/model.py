@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardwright.codegen.backends.registry import MODELLING
+from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.spec.description import (
     check_name,
     listed_command,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from shardwright.codegen.backends.registry import OVERLAPPING
 from shardwright.codegen.hardware.presets import is_gpus, topology_of
+from shardwright.codegen.registry import OVERLAPPING
 from shardwright.codegen.spec.description import (
     check_name,
     read_mesh,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from shardwright.codegen.backends.registry import NAMES
+from shardwright.codegen.registry import NAMES
 from shardwright.codegen.spec.description import (
     check_name,
     listed_command,

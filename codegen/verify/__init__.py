@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.report import Progress, Report, Verdict
 from shardwright.codegen.verify.pool import TIME_LIMIT, run_batch
-from shardwright.codegen.verify.report import Progress, Report, Verdict
 
 __all__ = ["Case", "Progress", "Report", "Verdict", "run_batch", "verify"]
 

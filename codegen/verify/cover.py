@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.compare import MismatchError, expect, said_of
+from shardwright.codegen.checks.case import Case, GroupCase
+from shardwright.codegen.checks.compare import MismatchError, expect, said_of
 from shardwright.codegen.verify.transfers import Ranges as Integers
 from shardwright.codegen.verify.transfers import intervals, partition_fault
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
-from shardwright.codegen.verify.compare import MismatchError, named
+from shardwright.codegen.checks.compare import MismatchError, named
 
 
 class Exported:

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shardwright.codegen.checks.case import MAX_DEVICES, Case, GroupCase
+from shardwright.codegen.checks.report import Report
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.group import group_files
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
-from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
 from shardwright.codegen.verify.pool import Runner, failure
-from shardwright.codegen.verify.report import Report
 from shardwright.codegen.verify.single import (
     emitted_now,
     no_twin,

@@ -11,14 +11,14 @@ import dataclasses
 import math
 from pathlib import Path
 
+from shardwright.codegen.checks.case import MAX_DEVICES
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.report import Report
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.matmul import MatmulBundle
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.spec.matmul import MatmulDescription
-from shardwright.codegen.verify.case import MAX_DEVICES
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner, failure
-from shardwright.codegen.verify.report import Report
 from shardwright.codegen.verify.single import support_fault, write_support
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES, Matmul

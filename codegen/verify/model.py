@@ -7,13 +7,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from shardwright.codegen.checks.case import MAX_DEVICES
+from shardwright.codegen.checks.model_case import ModelCase
+from shardwright.codegen.checks.report import Report
 from shardwright.codegen.emit.model import DATA_FILE
 from shardwright.codegen.emit.model_bundle import plan_described
 from shardwright.codegen.spec.model import ModelDescription
-from shardwright.codegen.verify.case import MAX_DEVICES
-from shardwright.codegen.verify.model_case import ModelCase
 from shardwright.codegen.verify.pool import Runner
-from shardwright.codegen.verify.report import Report
 from shardwright.ir.model_proof import prove
 from shardwright.ir.part_digits import ProofError
 

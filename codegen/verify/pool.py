@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.model_case import ModelCase
-from shardwright.codegen.verify.relayout_case import RelayoutCase
-from shardwright.codegen.verify.report import Progress, Report
+from shardwright.codegen import registry
+from shardwright.codegen.checks.case import Case, GroupCase
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.model_case import ModelCase
+from shardwright.codegen.checks.relayout_case import RelayoutCase
+from shardwright.codegen.checks.report import Progress, Report
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 from shardwright.ir.errors import install
 

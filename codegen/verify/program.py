@@ -11,9 +11,9 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from shardwright.codegen.backends.registry import PROGRAM_FILE, PROGRAMS
+from shardwright.codegen.checks.report import Report, Verdict
+from shardwright.codegen.registry import PROGRAM_FILE, PROGRAMS
 from shardwright.codegen.spec.program import ProgramDescription
-from shardwright.codegen.verify.report import Report, Verdict
 from shardwright.ir.mesh import Mesh
 
 AS_WRITTEN = "--xla_disable_hlo_passes=cse"

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen.compile.hlo import received_in_all
+from shardwright.codegen.hlo.collectives import received_in_all
 from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
 
 ROUNDING, SLACK = 2e-5, 8

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.program import given_of
 from shardwright.codegen.spec.program import describe_program
-from shardwright.codegen.verify.load import load
 from shardwright.codegen.verify.program_values import fault, gradient_fault, received
 from shardwright.ir.errors import InputError
 

@@ -7,17 +7,17 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from shardwright.codegen.checks.case import MAX_DEVICES
+from shardwright.codegen.checks.relayout_case import RelayoutCase
+from shardwright.codegen.checks.report import Report
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.relayout import emit_relayout
 from shardwright.codegen.emit.relayout_reshard import plan_as_reshard
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.verify import single
-from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.pool import Runner
-from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.relayout_twin import twin
-from shardwright.codegen.verify.report import Report
 from shardwright.ir.relayout import Relayout
 from shardwright.ir.reshard import Reshard
 

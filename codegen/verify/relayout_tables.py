@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, compare_held
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, compare_held
 
 CHECK = "tables"
 

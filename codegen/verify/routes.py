@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.verify.case import Case, Transfer
-from shardwright.codegen.verify.compare import MismatchError, named
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
+from shardwright.codegen.checks.case import Case, Transfer
+from shardwright.codegen.checks.compare import MismatchError, named
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import sums as oracle_terms
 
 
 def says_what_moves(module: ModuleType) -> bool:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.registry import PROGRAMS
+from shardwright.codegen import registry
+from shardwright.codegen.checks.case import MAX_DEVICES
+from shardwright.codegen.checks.report import Progress, Report
 from shardwright.codegen.emit.group import backends_of
 from shardwright.codegen.emit.owner import owner_path
+from shardwright.codegen.registry import PROGRAMS
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
@@ -22,14 +24,12 @@ from shardwright.codegen.spec.paths import described, grouped
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.verify import single
-from shardwright.codegen.verify.case import MAX_DEVICES
 from shardwright.codegen.verify.group import report_group
 from shardwright.codegen.verify.matmul import report_matmul
 from shardwright.codegen.verify.model import report_model
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.program import report_program
 from shardwright.codegen.verify.relayout import report_relayout
-from shardwright.codegen.verify.report import Progress, Report
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shardwright.codegen.checks.case import MAX_DEVICES, Case, GroupCase, Transfer, placement
+from shardwright.codegen.checks.report import Report
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.emit.modules import Part, backward_file, backward_of, parts
-from shardwright.codegen.emit.support import support_files
 from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import SUPPORT, read_manifest
 from shardwright.codegen.spec.matmul import Operation
-from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase, Transfer, placement
+from shardwright.codegen.text.support import support_files
 from shardwright.codegen.verify.cover import CHECK
 from shardwright.codegen.verify.pool import Runner, failure
-from shardwright.codegen.verify.report import Report
 from shardwright.codegen.verify.smaller_mesh import smaller_meshes
 from shardwright.codegen.verify.transfers import as_rows, disagreement
 from shardwright.codegen.verify.twin import form, is_too_large, twins

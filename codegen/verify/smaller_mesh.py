@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.ir import axes as algebra
 from shardwright.ir.arrays import Integers
 from shardwright.ir.axes import AxisRef

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import sums as oracle_terms
+from shardwright.codegen.checks.oracle.definition import Placement
 
 if TYPE_CHECKING:
     from shardwright.ir.transfers import Transfers

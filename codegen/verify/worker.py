@@ -12,19 +12,19 @@ import time
 from importlib.metadata import version
 from types import ModuleType
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.backends.contract import NAMES
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import Case, GroupCase, case_of
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen import registry
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.case import Case, GroupCase, case_of
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.model_case import ModelCase
+from shardwright.codegen.checks.relayout_case import RelayoutCase
+from shardwright.codegen.checks.report import BY_DEFINITION
+from shardwright.codegen.registry.contracts import NAMES
 from shardwright.codegen.verify.cover import covered, covered_group
 from shardwright.codegen.verify.exported import Exported
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.model_case import ModelCase
-from shardwright.codegen.verify.relayout_case import RelayoutCase
 from shardwright.codegen.verify.relayout_tables import followed
-from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.verify.routes import exchanged, phases_agree, routes, says_what_moves
 from shardwright.codegen.workers.serve import Answer, serve
 

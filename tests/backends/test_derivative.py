@@ -9,10 +9,10 @@ import pytest
 from running import verified
 from sessions import session
 
+from shardwright.codegen.checks.case import Case
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts, reverse
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.case import Case
 from shardwright.ir import Mesh, Reshard
 
 GRID = Mesh({"x": 2, "y": 2})
@@ -50,9 +50,9 @@ LOADED = """
 from pathlib import Path
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, Mesh
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.load import load
 
 case = Case.from_json(line)
 m = load(Path(path))
@@ -342,7 +342,7 @@ def test_a_missing_backward_is_caught(tmp_path: Path) -> None:
 def test_a_bundle_whose_reverse_is_refused_has_no_backward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from shardwright.codegen.backends import registry
+    from shardwright.codegen import registry
     from shardwright.ir import InputError
 
     def refuse(refused: object) -> None:

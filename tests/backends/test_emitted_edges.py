@@ -14,7 +14,7 @@ import pytest
 from cases import random_reshard
 from programs import output, started
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.emit.modules import parts, reverse
 from shardwright.codegen.planner import plan

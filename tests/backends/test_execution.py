@@ -9,7 +9,7 @@ from cases import all_pairs, random_reshard
 from running import check
 from sweeps import sampled
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
 from shardwright.codegen.planner import plan
 from shardwright.ir import Mesh, Reshard, Sharding

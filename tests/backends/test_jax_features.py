@@ -15,7 +15,7 @@ ROWS = sw.Reshard((4, 8), "float32", MESH.sharding('[{"x"}, {}]'), MESH.sharding
 TRIED = """
 from pathlib import Path
 import jax, numpy as np
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 m = load(Path(path))
 mesh = jax.sharding.Mesh(np.reshape(jax.devices()[:4], (2, 2)), ("x", "y"))

@@ -10,7 +10,7 @@ from sweeps import kept
 import shardwright as sw
 from bench.layers import RECIPES, STORES
 from bench.layouts import RESULT, SERVERS, least, measured, one_axis_tensors, same_bytes
-from shardwright.codegen.verify.relayout_case import RelayoutCase
+from shardwright.codegen.checks.relayout_case import RelayoutCase
 
 
 def test_the_table_is_of_all_cells() -> None:

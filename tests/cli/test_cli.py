@@ -17,7 +17,7 @@ import pytest
 from commands import TABLES, described, files, flags, mistake, ok, run
 
 import shardwright as sw
-from shardwright.codegen.emit.support import support_files
+from shardwright.codegen.text.support import support_files
 from shardwright.codegen.verify import Report
 
 # Files of support: of both kernel backends, and of Triton's alone.

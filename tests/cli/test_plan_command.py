@@ -14,8 +14,8 @@ import shardwright as sw
 from shardwright.codegen.cli.flags import flag
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.hlo.received import groups
 from shardwright.codegen.planner.compare import compare, xla_plan
-from shardwright.codegen.planner.network.hlo import groups
 from shardwright.codegen.planner.xla import received
 from shardwright.codegen.spec.description import Description, describe
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from shardwright.codegen.backends.triton_gpu.backend import ARCHITECTURES
 from shardwright.codegen.backends.triton_gpu.compile import resources
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.cli import app
 from shardwright.codegen.cli import compile as command
 from shardwright.codegen.compile import (
@@ -27,7 +28,6 @@ from shardwright.codegen.compile import (
 )
 from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.hardware.chips import TOPOLOGIES
-from shardwright.codegen.verify.load import load
 from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.errors import InputError
 

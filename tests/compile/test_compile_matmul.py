@@ -8,8 +8,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
-from shardwright.codegen.compile.hlo import HloCollective, collectives_of, received_in_all
-from shardwright.codegen.compile.hlo_text import HloModule
+from shardwright.codegen.hlo.collectives import HloCollective, collectives_of, received_in_all
+from shardwright.codegen.hlo.text import HloModule
 from shardwright.ir.dtypes import DTYPES
 
 SCATTERED = """\

@@ -16,9 +16,9 @@ from bench.peers import by_xla
 from bench.reshards import corpus
 from bench.xla_copies import TOPOLOGY, copied
 from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.hlo_copies import copied_bytes
-from shardwright.codegen.compile.hlo_text import HloModule
 from shardwright.codegen.compile.targets import compilers
+from shardwright.codegen.hlo.copies import copied_bytes
+from shardwright.codegen.hlo.text import HloModule
 from shardwright.codegen.planner.network.passes import Laid, Passes, exchanged, passes_of
 from shardwright.codegen.workers.worker import with_own
 from shardwright.ir.errors import InputError
@@ -144,8 +144,8 @@ COMPILED = """
 import json, sys
 from pathlib import Path
 from shardwright.codegen.backends.pallas_tpu.compile.run import _whole, compile_xla
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.load import load
 for path in sys.argv[2:]:
     job, module = Job("module", "pallas_tpu", "jax_xla", path, sys.argv[1]), load(Path(path))
     program = _whole(module, job)

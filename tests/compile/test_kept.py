@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from shardwright.codegen.checks.compiled.job import Job
 from shardwright.codegen.compile import GpuCode, kept
-from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.workers.worker import Worker
 

@@ -18,9 +18,9 @@ import shardwright as sw
 from shardwright.codegen.emit import write as writing
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit_described
-from shardwright.codegen.emit.support import support_files, version
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import sha256
+from shardwright.codegen.text.support import support_files, version
 
 PALLAS = {"pallas_tpu.py"}
 TRITON = {"triton_gpu.py"}

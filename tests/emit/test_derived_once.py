@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 from places import ROOT
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir.once import Once

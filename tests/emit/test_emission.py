@@ -16,11 +16,11 @@ from strategies import exactly, message
 from style import FORMATTED, LINTED
 
 import shardwright as sw
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.emit.index_functions import index_functions
-from shardwright.codegen.emit.python_text import function_lines
 from shardwright.codegen.planner import plan
+from shardwright.codegen.text.index_functions import index_functions
+from shardwright.codegen.text.python_text import function_lines
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.algebra.printers import PYTHON
 

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 from sweeps import sampled
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.spec.config import read_config
 from shardwright.codegen.verify import verify

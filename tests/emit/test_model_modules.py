@@ -14,7 +14,7 @@ from toy_models import TOYS, bits, planned
 
 import shardwright as sw
 from shardwright.codegen.emit.model import DATA_FILE, model_backends, model_files
-from shardwright.codegen.emit.support import support_files
+from shardwright.codegen.text.support import support_files
 from shardwright.templates.support import progress_line
 
 

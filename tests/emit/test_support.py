@@ -17,10 +17,10 @@ from places import ROOT
 from strategies import message
 
 import shardwright as sw
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.emit.check import check
-from shardwright.codegen.emit.single_file import single_file
-from shardwright.codegen.emit.support import names, support_files, support_text, text, version
+from shardwright.codegen.text.single_file import single_file
+from shardwright.codegen.text.support import names, support_files, support_text, text, version
 
 SOURCES = sorted((ROOT / "templates" / "support").glob("*.py"))
 OURS = ("shardwright", "ir", "codegen", "templates")

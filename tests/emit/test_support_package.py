@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.codegen.emit.support import package_text, version
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.text.support import package_text, version
 
 
 def test_a_backend_that_was_written_later_is_found(tmp_path: Path) -> None:

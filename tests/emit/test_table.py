@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cases import describe, random_reshard
 
-from shardwright.codegen.emit.docstring import side_lines
-from shardwright.codegen.emit.table import LONGEST, cut_dims, transfer_table
 from shardwright.codegen.planner import plan
+from shardwright.codegen.text.docstring import side_lines
+from shardwright.codegen.text.table import LONGEST, cut_dims, transfer_table
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 from .case import Case, JaxUse, Side
 from .reference import Array, Bits

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.checks.case import Case
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 from shardwright.ir import InputError

@@ -10,7 +10,7 @@ import torch
 
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 from .case import ITEMSIZES, Case, TorchUse
 from .reference import Array, Bits

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.verify.worker import brief
 from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir import InputError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Flows, Network

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from places import TESTS
 from strategies import exactly, message
 
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.ir import InputError, Mesh, Reshard
 
 MESH = Mesh({"x": 2, "y": 3})

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from strategies import message
 
-from shardwright.codegen.backends.registry import check_name
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.planner import plan
+from shardwright.codegen.registry import check_name
 from shardwright.ir import Mesh, Reshard, parse_meshes, parse_sharding
 from shardwright.ir.stored import Stored
 from shardwright.ir.text.layout_text import parse_layout

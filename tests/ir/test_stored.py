@@ -13,7 +13,7 @@ from layouts import buffers, dim_cuts, meshes, numbers_of
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.verify.oracle.layouts import numbered
+from shardwright.codegen.checks.oracle.layouts import numbered
 from shardwright.ir import Mesh
 from shardwright.ir.algebra.index import Index, evaluate
 from shardwright.ir.parts import BoundCut

@@ -10,10 +10,10 @@ from torch.multiprocessing import ProcessRaisedException
 
 import shardwright as sw
 from shardwright.codegen.backends.triton_gpu.verify.timed import TURNS, by_ranks, timed
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.timed import CannotTimeError
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.timed import CannotTimeError
 
 pytestmark = pytest.mark.slow  # ranks take seconds to start
 

@@ -10,13 +10,13 @@ import pytest
 from cases import describe, random_reshard
 from mixed_sums import COUNT, direct
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.holders import Loads, candidates
 from shardwright.codegen.planner.network.timeline import Copies
-from shardwright.codegen.verify.load import load
 from shardwright.ir.exchange import Exchange, ids_of
 from shardwright.ir.plan import Plan
 from shardwright.ir.transfers import enumerate_transfers

@@ -11,7 +11,7 @@ from lone import alone
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 MESH = sw.Mesh({"x": 2, "y": 4})
 SOURCE, TARGET = '[{}, {}], unreduced={"x", "y"}', "[{}, {}]"

@@ -13,7 +13,7 @@ from sweeps import slow
 import shardwright as sw
 from bench.matmul_loops import matmul_shapes
 from bench.reshards import random_reshard
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
 from shardwright.codegen.call.choice import topology_on, way_of
 from shardwright.codegen.emit.choice import executed_by

@@ -15,12 +15,12 @@ from cases import random_reshard
 from typer.testing import CliRunner
 
 import shardwright as sw
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.cli import app
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.show.explorer import MOST_TRANSFERS, explored, explorer
 from shardwright.codegen.show.link_names import link_names
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir.plan import Plan
 
 TRANSPOSE = sw.plan(sw.Reshard((6, 6), "f32", "P('x', 'y')", "P('y', 'x')", mesh="x=2,y=3"))

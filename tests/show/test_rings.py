@@ -17,11 +17,11 @@ from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.ways import reduced_by, rings_by
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.show.rings import rings_svg, rings_text
-from shardwright.codegen.verify.load import load
 from shardwright.ir.plan import Plan
 
 BACKENDS = ("pallas_tpu", "triton_gpu")

@@ -8,7 +8,7 @@ import pytest
 from commands import run
 
 import shardwright as sw
-from shardwright.codegen.backends.registry import DUTIES
+from shardwright.codegen.registry import DUTIES
 from shardwright.codegen.spec.features import FEATURES
 from shardwright.ir.errors import InputError
 

@@ -13,9 +13,9 @@ import pytest
 from places import TESTS
 from strategies import exactly, message
 
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.spec import interop as convert
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.torch_placements import from_torch
 

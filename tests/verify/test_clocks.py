@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from shardwright.codegen.verify.clocks import Clock
+from shardwright.codegen.checks.clocks import Clock
 
 ACTORS = 9
 

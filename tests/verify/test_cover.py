@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.verify.cover import check_cover
 
 DEVICES, LANES = 128, 8

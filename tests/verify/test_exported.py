@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 from places import ROOT
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen import registry
+from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.verify.exported import Exported
 
 MODULES = sorted(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
 
 
 def test_a_module_emitted_anew_is_the_one_loaded(

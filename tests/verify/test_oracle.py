@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Placement
-from shardwright.codegen.verify.oracle.products import _rounded
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Placement
+from shardwright.codegen.checks.oracle.products import _rounded
 
 X, Y = ("x", None, None), ("y", None, None)
 ON_2X3 = (("x", 2), ("y", 3))

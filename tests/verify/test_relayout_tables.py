@@ -9,9 +9,9 @@ import pytest
 from strategies import message
 
 import shardwright as sw
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.relayout_case import RelayoutCase
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.relayout_case import RelayoutCase
 from shardwright.codegen.verify.relayout_tables import CHECK, followed
 
 pytest.importorskip("torch")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from places import TESTS
 
+from shardwright.codegen.checks.oracle.definition import Placement
 from shardwright.codegen.verify import Case, Report, pool, run_batch
-from shardwright.codegen.verify.oracle.definition import Placement
 
 MINI = TESTS / "mini"
 X = ("x", None, None)

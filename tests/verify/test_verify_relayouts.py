@@ -17,13 +17,13 @@ from report_cases import LAYOUTS
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.backends.registry import NAMES
+from shardwright.codegen.checks.relayout_case import RelayoutCase
+from shardwright.codegen.checks.report import Report
+from shardwright.codegen.registry import NAMES
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.verify import pool
 from shardwright.codegen.verify.pool import Runner
 from shardwright.codegen.verify.relayout import report_relayout
-from shardwright.codegen.verify.relayout_case import RelayoutCase
-from shardwright.codegen.verify.report import Report
 from shardwright.ir.stored import Stored
 
 BACKENDS = [pytest.param(each, marks=[pytest.mark.slow] * (each == "pallas_tpu")) for each in NAMES]
@@ -232,7 +232,7 @@ import os
 os.environ["XLA_FLAGS"] = flags(5)
 import jax
 import numpy as np
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 module = load(Path(sys.argv[1]))
 devices = np.array(jax.devices())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
 from shardwright.codegen.backends.jax_spmd.module import module_text
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings

@@ -27,7 +27,6 @@ from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, fitted
 from shardwright.codegen.partition.local.communications import Communication, notation
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
@@ -37,6 +36,7 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
+from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 

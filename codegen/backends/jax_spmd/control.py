@@ -10,8 +10,8 @@ from typing import Protocol
 
 from shardwright.codegen.backends.jax_spmd.literals import listed
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.emit.python_text import fitted_call, indented, returned
 from shardwright.codegen.partition.local.steps import Compute, LocalBody
+from shardwright.codegen.text.python_text import fitted_call, indented, returned
 
 
 class BodyWriter(Protocol):

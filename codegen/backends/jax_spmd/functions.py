@@ -20,8 +20,8 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called, indented
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
+from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
 
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 """A list of texts, or the items of a dict of texts."""

@@ -31,8 +31,6 @@ from shardwright.codegen.backends.jax_spmd.trees import (
     tree_lines,
 )
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
-from shardwright.codegen.emit.python_text import INDENT, exploded, fitted
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.partition.local.communications import (
     Communication,
     communications,
@@ -42,6 +40,8 @@ from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.text.python_text import INDENT, exploded, fitted
+from shardwright.codegen.text.templates import render
 
 NO_RINGS = ProgramRings()
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")

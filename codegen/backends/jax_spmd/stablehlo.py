@@ -22,8 +22,8 @@ from shardwright.codegen.backends.jax_spmd.literals import dtype_name
 from shardwright.codegen.backends.jax_spmd.module import module_text
 from shardwright.codegen.backends.jax_spmd.names import function_name
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
-from shardwright.codegen.backends.registry import PROGRAM_FILE
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.registry import PROGRAM_FILE
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.program import Value
 

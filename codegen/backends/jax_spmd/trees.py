@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.text.python_text import INDENT, WIDTH
 
 ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 Path = tuple[str, ...]

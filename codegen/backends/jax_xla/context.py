@@ -53,7 +53,8 @@ from shardwright.codegen.backends.jax_xla.transport import (
     Transport,
     transport_of,
 )
-from shardwright.codegen.emit.context import (
+from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.text.context import (
     ModuleText,
     Said,
     as_vectors,
@@ -61,12 +62,11 @@ from shardwright.codegen.emit.context import (
     check_extents,
     text_of,
 )
-from shardwright.codegen.emit.docstring import title
-from shardwright.codegen.emit.index_functions import box_functions
-from shardwright.codegen.emit.python_text import called
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.templates import render as render_template
-from shardwright.codegen.hardware.presets import topology_of
+from shardwright.codegen.text.docstring import title
+from shardwright.codegen.text.index_functions import box_functions
+from shardwright.codegen.text.python_text import called
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.templates import render as render_template
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError

@@ -1,6 +1,6 @@
 """The required names of plain JAX modules."""
 
-from shardwright.codegen.backends.contract import (
+from shardwright.codegen.registry.contracts import (
     JAX,
     JAX_EXPORTS,
     JAX_GROUP_EXPORTS,

@@ -16,9 +16,9 @@ from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.lines import printed, pruned
 from shardwright.codegen.backends.peers import Peers
-from shardwright.codegen.emit.context import constant_lines
-from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
-from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.text.context import constant_lines
+from shardwright.codegen.text.index_functions import Assignment, FunctionBody
+from shardwright.codegen.text.python_text import called
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, mod
 from shardwright.ir.algebra.printers import PYTHON

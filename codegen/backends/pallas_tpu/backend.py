@@ -16,8 +16,8 @@ from shardwright.codegen.backends.pallas_tpu.matmul.context import (
 from shardwright.codegen.backends.pallas_tpu.review import review
 from shardwright.codegen.backends.pallas_tpu.runtime import RUNTIME
 from shardwright.codegen.backends.pallas_tpu.timeline import rings, timeline
-from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.hardware.chips import TOPOLOGIES
+from shardwright.codegen.registry.toolchain import Compiler
 
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:

@@ -29,18 +29,18 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     terms_text,
 )
 from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
-from shardwright.codegen.emit.context import (
+from shardwright.codegen.planner.reduce import reduced_like
+from shardwright.codegen.text.context import (
     ModuleText,
     Said,
     check_ascii,
     refuse_common,
     text_of,
 )
-from shardwright.codegen.emit.docstring import title
-from shardwright.codegen.emit.index_functions import box_functions
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.templates import render as render_template
-from shardwright.codegen.planner.reduce import reduced_like
+from shardwright.codegen.text.docstring import title
+from shardwright.codegen.text.index_functions import box_functions
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.templates import render as render_template
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.contract import (
+from shardwright.codegen.registry.contracts import (
     JAX,
     JAX_EXPORTS,
     JAX_GROUP_EXPORTS,

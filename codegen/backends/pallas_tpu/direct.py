@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, LANES, View
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered
-from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.codegen.text.index_functions import IndexFunction
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.errors import InternalError
 from shardwright.ir.exchange import Exchange

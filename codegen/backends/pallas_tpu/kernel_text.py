@@ -13,7 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.uniform import ThinText
 from shardwright.codegen.backends.pallas_tpu.windows import SLOTS, Windows
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.templates import render
 from shardwright.ir.exchange import Exchange
 
 Lines = tuple[str, ...]

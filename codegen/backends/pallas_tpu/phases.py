@@ -32,12 +32,12 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     stacked_lines,
     terms_text,
 )
-from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.emit.docstring import part_lines, reduced_lines, side_lines, traffic_lines
-from shardwright.codegen.emit.index_functions import IndexFunction, box_functions
-from shardwright.codegen.emit.python_text import called, wrapped
-from shardwright.codegen.emit.table import part_table
 from shardwright.codegen.planner.reduce import halves_of
+from shardwright.codegen.text.context import as_vectors
+from shardwright.codegen.text.docstring import part_lines, reduced_lines, side_lines, traffic_lines
+from shardwright.codegen.text.index_functions import IndexFunction, box_functions
+from shardwright.codegen.text.python_text import called, wrapped
+from shardwright.codegen.text.table import part_table
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
 

@@ -23,8 +23,8 @@ from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.backends.pallas_tpu.uniform import Uniform
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.emit.index_functions import IndexFunction, box_functions, index_functions
-from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.text.index_functions import IndexFunction, box_functions, index_functions
+from shardwright.codegen.text.python_text import called
 from shardwright.ir.algebra.printers import PALLAS
 from shardwright.ir.exchange import Exchange
 

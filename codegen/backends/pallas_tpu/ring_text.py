@@ -10,8 +10,8 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.backends.pallas_tpu.program import KernelText
 from shardwright.codegen.backends.pallas_tpu.ring import WIDE, RingForm, RingTurn
-from shardwright.codegen.emit.python_text import called
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.python_text import called
+from shardwright.codegen.text.templates import render
 
 CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
 """Imports of modules, by support module."""

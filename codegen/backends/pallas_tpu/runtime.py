@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shardwright.codegen.backends.toolchain import Runtime, host_devices
+from shardwright.codegen.registry.toolchain import Runtime, host_devices
 
 
 def _environment(count: int, given: Mapping[str, str]) -> dict[str, str]:

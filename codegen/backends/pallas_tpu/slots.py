@@ -13,7 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import (
     padded_elements,
 )
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums
-from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.codegen.text.index_functions import IndexFunction
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardwright.codegen.backends.jax_terms import ends_of
-from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.emit.index_functions import IndexFunction, box_functions
-from shardwright.codegen.emit.python_text import called, neutral_text
 from shardwright.codegen.planner.holders import Loads
+from shardwright.codegen.text.context import as_vectors
+from shardwright.codegen.text.index_functions import IndexFunction, box_functions
+from shardwright.codegen.text.python_text import called, neutral_text
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.plan import DirectPlan, Plan

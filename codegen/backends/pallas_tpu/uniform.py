@@ -23,9 +23,9 @@ from shardwright.codegen.backends.pallas_tpu.far_apart import FarApart
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.terms import PLAIN, KernelEnds
-from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.index_functions import Assignment, FunctionBody
+from shardwright.codegen.text.python_text import INDENT, WIDTH, called
+from shardwright.codegen.text.templates import render
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import PALLAS

@@ -23,7 +23,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import (
     tile_rows,
 )
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
-from shardwright.codegen.emit.index_functions import IndexFunction, source_at
+from shardwright.codegen.text.index_functions import IndexFunction, source_at
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import DimLayout

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import sympy
 
-from shardwright.codegen.emit.index_functions import FunctionBody
+from shardwright.codegen.text.index_functions import FunctionBody
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Integers, Value, maximum, minimum
 from shardwright.ir.cuts import unnamed

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardwright.codegen.backends.base import Backend, Grouping
-from shardwright.codegen.backends.toolchain import Compiler
 from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
 from shardwright.codegen.backends.triton_gpu.matmul.context import refuse_matmul, render_matmul
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
 from shardwright.codegen.backends.triton_gpu.timeline import timeline
+from shardwright.codegen.registry.toolchain import Compiler
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 """NVIDIA's `sm_` names and AMD's `gfx` names."""

@@ -11,8 +11,9 @@ from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.phases import BOTH, PullPhase, exchanges_of, phases_of
 from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
-from shardwright.codegen.emit.context import ModuleText, Said, quoted, refuse_common, text_of
-from shardwright.codegen.emit.docstring import (
+from shardwright.codegen.planner.reduce import reduced_like
+from shardwright.codegen.text.context import ModuleText, Said, quoted, refuse_common, text_of
+from shardwright.codegen.text.docstring import (
     part_lines,
     reduced_lines,
     senders,
@@ -20,12 +21,11 @@ from shardwright.codegen.emit.docstring import (
     title,
     traffic_lines,
 )
-from shardwright.codegen.emit.index_functions import box_functions
-from shardwright.codegen.emit.python_text import called, neutral_text, wrapped
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.table import part_table, transfer_table
-from shardwright.codegen.emit.templates import render as render_template
-from shardwright.codegen.planner.reduce import reduced_like
+from shardwright.codegen.text.index_functions import box_functions
+from shardwright.codegen.text.python_text import called, neutral_text, wrapped
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.table import part_table, transfer_table
+from shardwright.codegen.text.templates import render as render_template
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.layout import Layout

@@ -1,6 +1,6 @@
 """The names that emitted modules must have."""
 
-from shardwright.codegen.backends.contract import TORCH_MATMULS, Contract
+from shardwright.codegen.registry.contracts import TORCH_MATMULS, Contract
 
 CONTRACT = Contract(
     verified=("reshard", "reshard_local"),

@@ -29,8 +29,8 @@ from shardwright.codegen.backends.triton_gpu.kernel_text import (
 )
 from shardwright.codegen.backends.triton_gpu.reduced import ReducedText
 from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
-from shardwright.codegen.emit.python_text import WIDTH, broken
+from shardwright.codegen.text.index_functions import Assignment, FunctionBody
+from shardwright.codegen.text.python_text import WIDTH, broken
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import TRITON

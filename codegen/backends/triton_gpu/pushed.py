@@ -20,7 +20,7 @@ from shardwright.codegen.backends.triton_gpu.along import PUSHED, Along
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel, broken_value
 from shardwright.codegen.backends.triton_gpu.kernel_text import PositionText, PushText
 from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.emit.index_functions import Assignment, FunctionBody
+from shardwright.codegen.text.index_functions import Assignment, FunctionBody
 from shardwright.ir.algebra.identities import simplify
 from shardwright.ir.algebra.index import Index, Value, floor_div, mod
 from shardwright.ir.algebra.printers import TRITON

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.codegen.emit.python_text import neutral_text
+from shardwright.codegen.text.python_text import neutral_text
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 

@@ -1,6 +1,6 @@
 """Requirements to run emitted modules."""
 
-from shardwright.codegen.backends.toolchain import Runtime
+from shardwright.codegen.registry.toolchain import Runtime
 
 RUNTIME = Runtime(
     packages=("triton", "torch"),

@@ -22,8 +22,8 @@ from typing import Literal, TypeAlias, assert_never
 import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats, Torus
+from shardwright.codegen.hlo.received import received_by
 from shardwright.codegen.planner.network.forwarding import Forwarding, Step
-from shardwright.codegen.planner.network.hlo import received_by
 from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective
 from shardwright.codegen.planner.xla_cost import FROM_ONE, seconds_of, sends_of

@@ -36,12 +36,12 @@ from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
+from shardwright.codegen.checks.compiled.report import TpuCode
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.compile import compile_bundles
-from shardwright.codegen.compile.report import TpuCode
-from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
+from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.exchange import HolderRule
 

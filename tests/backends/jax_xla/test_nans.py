@@ -14,7 +14,7 @@ import pytest
 from test_new_terms import plans_of
 from test_xla_steps import check
 
-from shardwright.codegen.verify.oracle.definition import random_bits
+from shardwright.codegen.checks.oracle.definition import random_bits
 from shardwright.ir import Mesh, Reshard
 
 DTYPES = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}

@@ -18,11 +18,11 @@ from test_xla_steps import check, make, of_steps
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.emit.modules import backward_of, parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan

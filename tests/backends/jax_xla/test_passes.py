@@ -12,9 +12,9 @@ from lone import write_bundle
 
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.groups import Groups
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 CUBE = Mesh({"x": 2, "y": 2, "z": 2})

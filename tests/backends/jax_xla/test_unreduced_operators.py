@@ -18,11 +18,11 @@ from test_xla_steps import SIX, check, make, of_steps
 from test_xla_sums import direct
 
 import shardwright as sw
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.interop import to_named_sharding
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.placement import places_equally
@@ -254,7 +254,7 @@ GRADIENT = """
 from pathlib import Path
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 m = load(Path(path))
 mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))

@@ -20,15 +20,15 @@ import shardwright as sw
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
+from shardwright.codegen.checks.compiled.report import TpuCode
+from shardwright.codegen.checks.report import BY_DEFINITION
 from shardwright.codegen.compile import compile_bundles
-from shardwright.codegen.compile.hlo import received_bytes
-from shardwright.codegen.compile.report import TpuCode
 from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.hlo import received as hlo
+from shardwright.codegen.hlo.collectives import received_bytes
 from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.network import hlo
-from shardwright.codegen.verify.report import BY_DEFINITION
 from shardwright.codegen.workers.worker import with_own
 from shardwright.ir import Mesh, Reshard
 
@@ -234,7 +234,7 @@ def test_its_text_does_not_say_what_it_moves() -> None:
 COMPILED = """
 import sys
 from shardwright.codegen.backends.pallas_tpu.compile import run as pallas_tpu
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 from pathlib import Path
 for path in sys.argv[1:]:
     module = load(Path(path))

@@ -19,11 +19,11 @@ from test_xla_steps import SIX, check, make, of_steps
 import shardwright as sw
 from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
 from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis.digits import Digits
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import sums as oracle_terms
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.plan import Plan
@@ -281,7 +281,7 @@ GRADIENTS = """
 from pathlib import Path
 import jax, numpy as np
 from jax.sharding import AxisType, Mesh
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 m = load(Path(path))
 numbers = np.random.default_rng(0)

@@ -10,8 +10,8 @@ from running import check
 
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
 from shardwright.codegen.backends.pallas_tpu.terms import moved
+from shardwright.codegen.checks.compiled.job import Job
 from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.job import Job
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard

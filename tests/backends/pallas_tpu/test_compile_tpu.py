@@ -241,7 +241,7 @@ import sys
 from pathlib import Path
 import jax
 from shardwright.codegen.backends.pallas_tpu.compile.run import _argument, _meshes
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 there, back = (load(Path(path)) for path in sys.argv[1:])
 mesh, _ = _meshes(there, "v5e:2x4")
 def program(x):

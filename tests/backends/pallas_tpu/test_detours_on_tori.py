@@ -20,8 +20,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.load import load
 from shardwright.ir.plan import DirectPlan, direct_of
 
 SIDES = (

@@ -13,8 +13,8 @@ from matmuls import write_module
 from sweeps import sampled
 
 import shardwright as sw
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 

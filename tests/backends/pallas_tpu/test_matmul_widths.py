@@ -9,8 +9,8 @@ from matmul_kernels import blocked
 from matmuls import write_module
 
 import shardwright as sw
+from shardwright.codegen.checks.compiled.job import Job, What
 from shardwright.codegen.compile import compile_bundles, targets
-from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 

@@ -19,9 +19,9 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Window,
     trace,
 )
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 MESH = Mesh({"x": 2, "y": 4})

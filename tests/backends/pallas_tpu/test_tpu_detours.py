@@ -14,7 +14,7 @@ from lone import alone_in_form
 from running import reports_of
 
 import shardwright as sw
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
 from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.detours import at_least
@@ -28,14 +28,14 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.compile import TpuCode, compile_bundles, targets
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.timeline import cost_of
 from shardwright.codegen.planner.plan import network_of
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import DirectPlan, direct_of

@@ -26,12 +26,12 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deli
 from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.checks.compiled.job import Job, What
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.job import Job, What
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import DirectPlan, direct_of
 

@@ -38,12 +38,12 @@ from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Wait, trace
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.compile import TpuCode, compile_bundles, targets
-from shardwright.codegen.emit.context import as_vectors
 from shardwright.codegen.planner import plan
+from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InternalError
@@ -564,7 +564,7 @@ COMPOSED = """
 from pathlib import Path
 import jax, numpy as np
 from jax.sharding import Mesh
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 there, back = load(Path(first)), load(Path(second))
 mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
 tensor = np.arange(np.prod(there.SHAPE), dtype=there.DTYPE).reshape(there.SHAPE)

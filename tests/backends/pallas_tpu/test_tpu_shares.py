@@ -29,9 +29,9 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy
-from shardwright.codegen.emit.context import as_vectors
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.text.context import as_vectors
 from shardwright.ir import Mesh
 from shardwright.ir.errors import InternalError
 

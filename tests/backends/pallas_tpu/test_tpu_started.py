@@ -14,14 +14,14 @@ from lone import write_bundle
 from places import TESTS
 from sweeps import sampled
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.halves import HalvesTraces, check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace, traced_half
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("jax")

@@ -19,8 +19,8 @@ from shardwright.codegen.backends.pallas_tpu.routed import text as forwarding
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
 from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.emit.templates import render
 from shardwright.codegen.planner import plan
+from shardwright.codegen.text.templates import render
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import direct_of
 

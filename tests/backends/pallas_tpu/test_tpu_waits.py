@@ -12,8 +12,8 @@ from running import check
 from test_compile_widths import check_compile
 
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan
 

@@ -12,12 +12,12 @@ from cases import all_pairs, describe, devices, random_reshard
 from every_feature import EVERY
 from gloo_group import run_group
 
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import Run
+from shardwright.codegen.checks.oracle.definition import Bits
+from shardwright.codegen.checks.terms import added_in_order, own_terms, random_terms, runs
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import Run
-from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.terms import added_in_order, own_terms, random_terms, runs
 from shardwright.ir import Reshard
 from shardwright.ir.plan import Plan
 

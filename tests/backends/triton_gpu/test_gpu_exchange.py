@@ -15,16 +15,16 @@ from gloo_group import run_group
 from gpu_cases import make
 from test_sums_over_gloo import planted
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of, in_place
+from shardwright.codegen.checks.case import Case, placement
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.network.timeline import Copies
 from shardwright.codegen.planner.xla import Collective
-from shardwright.codegen.verify.case import Case, placement
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 

@@ -14,6 +14,7 @@ from gpu_cases import layer
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.cli import app
 from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit
@@ -21,7 +22,6 @@ from shardwright.codegen.emit.group import group_files
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.group import Group
-from shardwright.codegen.verify.load import load
 from shardwright.ir import InputError, Mesh, Reshard
 
 pytest.importorskip("torch")
@@ -58,7 +58,7 @@ import json, sys
 from pathlib import Path
 import torch
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 path, cases = sys.argv[1:]
 m = load(Path(path))

@@ -20,11 +20,11 @@ from style import FORMATTED, LINTED
 from sweeps import sampled
 
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 torch = pytest.importorskip("torch")
@@ -73,7 +73,7 @@ import itertools, math, sys
 from pathlib import Path
 import torch
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 def shifted(shape, dtype):
     memory = torch.empty(math.prod(shape) + 32, dtype=dtype)
@@ -236,7 +236,7 @@ ORDER = """
 import sys
 from pathlib import Path
 import torch
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 m = load(Path(sys.argv[1]))
 seen = []

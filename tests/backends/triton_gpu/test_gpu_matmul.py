@@ -17,8 +17,8 @@ from sweeps import kept, sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 from shardwright.ir.matmul import SIDES
 

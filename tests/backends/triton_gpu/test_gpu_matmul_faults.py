@@ -12,8 +12,8 @@ from matmuls import write_module
 from sweeps import sampled
 
 import shardwright as sw
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 
 pytest.importorskip("torch")

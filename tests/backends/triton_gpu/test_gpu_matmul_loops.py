@@ -9,8 +9,8 @@ import pytest
 from matmuls import write_module
 
 import shardwright as sw
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.load import load
 
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

@@ -12,9 +12,9 @@ from matmuls import write_module
 
 import shardwright as sw
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
 from shardwright.codegen.verify.pool import Runner
 
 torch = pytest.importorskip("torch")

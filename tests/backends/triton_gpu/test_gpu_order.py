@@ -12,11 +12,11 @@ from every_feature import EVERY
 from gpu_cases import CASES, make
 from test_sums_over_gloo import planted
 
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("torch")

@@ -20,12 +20,12 @@ from test_distributed import check_exchange
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of, in_place
-from shardwright.codegen.emit.context import plan_hash
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.text.context import plan_hash
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.matmul import Matmul
 

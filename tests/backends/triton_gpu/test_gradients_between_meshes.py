@@ -10,9 +10,9 @@ import pytest
 from commands import ok
 from gloo_group import run_group
 
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.spec.config import read_config
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -9,12 +9,12 @@ import pytest
 from every_feature import EVERY
 from gpu_cases import make
 
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.group import group_files
 from shardwright.codegen.emit.write import write_bundles
 from shardwright.codegen.planner import plan
 from shardwright.codegen.spec.group import Group
-from shardwright.codegen.verify.load import load
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("triton")

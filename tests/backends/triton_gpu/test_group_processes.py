@@ -11,9 +11,9 @@ from commands import ok
 from gloo_group import run_group
 from test_gpu_processes import sides
 
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.spec.config import read_config
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
 from shardwright.ir import Reshard
 
 pytest.importorskip("torch")

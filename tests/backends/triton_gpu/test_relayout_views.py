@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -12,8 +12,8 @@ import pytest
 from every_feature import EVERY
 from gpu_cases import make
 
+from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.verify.load import load
 from shardwright.ir import Mesh, Reshard
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ import pytest
 from every_feature import EVERY
 
 import shardwright as sw
-from shardwright.codegen.verify.load import load
+from shardwright.codegen.checks.load import load
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -10,8 +10,8 @@ from cases import random_sharding
 from commands import run
 from strategies import exactly, message
 
-from shardwright.codegen.verify.case import placement
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks.case import placement
+from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.ir import Mesh, Sharding
 from shardwright.ir.text.parse import parse_sharding
 

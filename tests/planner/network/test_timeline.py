@@ -19,7 +19,7 @@ import pytest
 from lone import alone
 
 import shardwright as sw
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.links import Flows, Network

@@ -27,7 +27,7 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import (
     matmul_steps,
 )
 from shardwright.codegen.backends.jax_xla.steps.statements import called_by_steps
-from shardwright.codegen.emit.context import (
+from shardwright.codegen.text.context import (
     FunctionText,
     check_ascii_names,
     constant_lines,
@@ -35,10 +35,10 @@ from shardwright.codegen.emit.context import (
     id_lines,
     quoted,
 )
-from shardwright.codegen.emit.index_functions import box_function
-from shardwright.codegen.emit.python_text import WIDTH, called
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.index_functions import box_function
+from shardwright.codegen.text.python_text import WIDTH, called
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.templates import render
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.layout import Layout

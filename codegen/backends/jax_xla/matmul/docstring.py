@@ -6,8 +6,8 @@ import textwrap
 
 from shardwright.codegen.backends.jax_xla.matmul.product import product_said
 from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps
-from shardwright.codegen.emit.docstring import TABLE_DEVICES, box_text, mesh_text, side_lines
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.text.docstring import TABLE_DEVICES, box_text, mesh_text, side_lines
+from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side

@@ -13,7 +13,7 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import (
 )
 from shardwright.codegen.backends.jax_xla.steps.blocks import quoted
 from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, called
+from shardwright.codegen.text.python_text import INDENT, WIDTH, called
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import Loop, MatmulPlan
 from shardwright.ir.multiplication import Multiplication

@@ -18,10 +18,10 @@ from shardwright.codegen.backends.jax_xla.steps.blocks import Block, Blocks, quo
 from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_xla.steps.plan import identity, said_of
 from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
 from shardwright.codegen.hardware.presets import is_processor, topology_of
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import SIDES, Matmul, Side

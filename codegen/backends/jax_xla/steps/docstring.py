@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from shardwright.codegen.emit.docstring import (
+from shardwright.codegen.text.docstring import (
     new_terms,
     range_table,
     read_terms,
     side_lines,
     traffic_lines,
 )
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard

@@ -30,7 +30,9 @@ from shardwright.codegen.backends.jax_xla.steps.statements import (
     PythonValue,
     called_by_steps,
 )
-from shardwright.codegen.emit.context import (
+from shardwright.codegen.planner.basis.boxed import layouts_of
+from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.text.context import (
     ModuleText,
     Said,
     as_vectors,
@@ -38,11 +40,9 @@ from shardwright.codegen.emit.context import (
     constant_lines,
     text_of,
 )
-from shardwright.codegen.emit.docstring import title
-from shardwright.codegen.emit.index_functions import box_functions
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
-from shardwright.codegen.planner.basis.boxed import layouts_of
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.text.docstring import title
+from shardwright.codegen.text.index_functions import box_functions
+from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.dtypes import DTYPES, is_floating

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shardwright.codegen.backends.jax_host import LIBRARIES
-from shardwright.codegen.emit.python_text import called
+from shardwright.codegen.text.python_text import called
 
 OwnName = Literal[
     "number_of",

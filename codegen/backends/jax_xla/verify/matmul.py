@@ -10,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen.verify.compare import MismatchError, expect
-from shardwright.codegen.verify.jax_devices import to_bits, wide_types
-from shardwright.codegen.verify.matmul_case import SIDES, MatmulCase
-from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
-from shardwright.codegen.verify.oracle.products import (
+from shardwright.codegen.checks.compare import MismatchError, expect
+from shardwright.codegen.checks.jax_devices import to_bits, wide_types
+from shardwright.codegen.checks.matmul_case import SIDES, MatmulCase
+from shardwright.codegen.checks.matmul_compare import constants, same_product, wide_numbers
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
+from shardwright.codegen.checks.oracle.products import (
     Numbers,
     Product,
     cotangents,
     products,
     value_of,
 )
-from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 
 __all__ = ["CHECKS", "MatmulExecution", "constants", "multiplied", "run"]
 

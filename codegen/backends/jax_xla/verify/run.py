@@ -9,14 +9,14 @@ import jax
 import numpy as np
 
 from shardwright.codegen.backends.jax_xla.verify import matmul, ragged
-from shardwright.codegen.verify import compare, jax_model, jax_relayout
-from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.jax_devices import Execution, to_bits, wide_types
-from shardwright.codegen.verify.jax_group import executed
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.model_case import ModelCase
-from shardwright.codegen.verify.relayout_case import RelayoutCase
-from shardwright.codegen.verify.report import BY_DEFINITION
+from shardwright.codegen.checks import compare, jax_model, jax_relayout
+from shardwright.codegen.checks.case import Case, GroupCase
+from shardwright.codegen.checks.jax_devices import Execution, to_bits, wide_types
+from shardwright.codegen.checks.jax_group import executed
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.model_case import ModelCase
+from shardwright.codegen.checks.relayout_case import RelayoutCase
+from shardwright.codegen.checks.report import BY_DEFINITION
 
 CHECKS = ("values", "padding", "pad", "unpad")
 

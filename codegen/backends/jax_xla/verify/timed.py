@@ -9,12 +9,12 @@ from typing import Any
 import jax
 
 from shardwright.codegen.backends.jax_xla.verify.matmul import MatmulExecution
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.jax_devices import Execution, as_bits, wide_types
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.oracle.products import products
-from shardwright.codegen.verify.terms import runs
-from shardwright.codegen.verify.timed import (
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.jax_devices import Execution, as_bits, wide_types
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.oracle.products import products
+from shardwright.codegen.checks.terms import runs
+from shardwright.codegen.checks.timed import (
     LEAST,
     LIMIT,
     MOST,

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from shardwright.codegen.backends import registry
+from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.compile.run import devices_of, placed
-from shardwright.codegen.compile.hlo import received_in_all
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.report import TpuCode
-from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.report import TpuCode
+from shardwright.codegen.checks.compiled.saving import lines_of, save
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.rates import check_multiplies
+from shardwright.codegen.hlo.collectives import received_in_all
 
 Function = Callable[[Any, Any], Any]
 

@@ -21,11 +21,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardwright.codegen.backends.pallas_tpu.memory import padded_elements
 from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of, programs_of
-from shardwright.codegen.compile import hlo, memory
-from shardwright.codegen.compile.hlo_copies import copied_bytes
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.report import TpuCode
-from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.codegen.checks.compiled import memory
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.report import TpuCode
+from shardwright.codegen.checks.compiled.saving import lines_of, save
+from shardwright.codegen.hlo import collectives as hlo
+from shardwright.codegen.hlo.copies import copied_bytes
 from shardwright.codegen.planner.xla import collectives
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError

@@ -23,7 +23,7 @@ from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps, comme
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
 from shardwright.codegen.backends.pallas_tpu.matmul.text import calls_of, kernel_lines
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.templates import render
 from shardwright.ir.errors import InternalError
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan

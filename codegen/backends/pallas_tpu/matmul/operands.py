@@ -14,7 +14,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     FACTORS,
 )
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import BlockedProduct
-from shardwright.codegen.emit.python_text import formatted
+from shardwright.codegen.text.python_text import formatted
 from shardwright.ir.dtypes import itemsize
 
 

@@ -24,8 +24,8 @@ from shardwright.codegen.backends.pallas_tpu.matmul.operands import (
     bytes_of_block,
 )
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
-from shardwright.codegen.emit.python_text import formatted
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.python_text import formatted
+from shardwright.codegen.text.templates import render
 
 CALLED = {
     "pallas_matmul": ("BlockedArray", "RingMatmul"),

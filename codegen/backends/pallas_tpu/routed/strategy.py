@@ -35,7 +35,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Numbering,
 )
 from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
-from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.codegen.text.index_functions import IndexFunction
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.transfers import enumerate_transfers

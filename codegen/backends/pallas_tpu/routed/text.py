@@ -16,9 +16,9 @@ from shardwright.codegen.backends.pallas_tpu.routed.steps import Waits, waits_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Lines
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
-from shardwright.codegen.emit.context import constant_lines
-from shardwright.codegen.emit.python_text import INDENT, exploded, formatted
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.context import constant_lines
+from shardwright.codegen.text.python_text import INDENT, exploded, formatted
+from shardwright.codegen.text.templates import render
 from shardwright.ir.exchange import Exchange
 
 FLAT_TILE = 4096

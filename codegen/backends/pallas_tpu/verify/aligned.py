@@ -16,8 +16,8 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Window
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 Box = tuple[tuple[int, int], ...]

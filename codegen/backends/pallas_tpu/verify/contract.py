@@ -15,10 +15,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from shardwright.codegen.backends.pallas_tpu.contract import KERNELS
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError, named
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import MismatchError, named
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.ir.errors import one_of
 
 DIVIDE = ("div", "rem")

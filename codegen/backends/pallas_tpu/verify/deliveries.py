@@ -13,8 +13,8 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError
 
 _Place = tuple[int, int]
 """A rank and one of its slots."""

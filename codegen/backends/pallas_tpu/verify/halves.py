@@ -19,8 +19,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Signal,
     Wait,
 )
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError
 
 HEARD = "heard"
 """The semaphore of starts by which devices learn that their signal arrived."""

@@ -22,7 +22,7 @@ from jax._src import callback as callbacks
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpret
 from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
 
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 STUCK = 3.0
 """Seconds without a signal, while all devices wait, that count as a deadlock."""

@@ -21,8 +21,8 @@ from shardwright.codegen.backends.jax_xla.verify.matmul import (
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
 from shardwright.codegen.backends.pallas_tpu.verify.products import check_products
-from shardwright.codegen.verify.compare import named
-from shardwright.codegen.verify.matmul_case import MatmulCase
+from shardwright.codegen.checks.compare import named
+from shardwright.codegen.checks.matmul_case import MatmulCase
 
 KERNEL_CHECKS = ("races", "semaphores", "poison", "protocol")
 

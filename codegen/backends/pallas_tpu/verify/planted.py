@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 DEVICES = 2
 ROW = (8, 128)

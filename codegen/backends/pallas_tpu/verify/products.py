@@ -36,8 +36,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Window,
     traced_product,
 )
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError, named
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError, named
 
 Place = tuple[int, ...]
 Contents = Counter[Any]

@@ -19,8 +19,8 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.reuse import check_reuse
 from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, Signal, Wait, Window
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError
 
 # Buffers in which each copy has its own place, which may be forwarded from later. VMEM windows, in
 # contrast, are reused.

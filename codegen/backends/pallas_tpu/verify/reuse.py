@@ -23,8 +23,8 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import (
     Wait,
     Window,
 )
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 PRIVATE = ("windows", "chunks")

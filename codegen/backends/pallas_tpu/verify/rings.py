@@ -14,11 +14,11 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Combine, Copy, Event, Window
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.clocks import carry_out
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.codegen.verify.oracle.sums import Numbers
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.clocks import carry_out
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.oracle import sums as oracle_terms
+from shardwright.codegen.checks.oracle.sums import Numbers
 
 
 def check_rings(program: Any, traces: Traces) -> None:

@@ -37,13 +37,13 @@ from shardwright.codegen.backends.pallas_tpu.verify.planted import missed
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.rings import added_round_rings, check_rings
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace, traced_half
-from shardwright.codegen.verify import compare, jax_group
-from shardwright.codegen.verify.case import Case, GroupCase
-from shardwright.codegen.verify.compare import MismatchError, Run, named
-from shardwright.codegen.verify.jax_devices import Execution, as_bits, to_jax, wide_types
-from shardwright.codegen.verify.jax_relayout import executed
-from shardwright.codegen.verify.relayout_case import RelayoutCase
-from shardwright.codegen.verify.terms import added_in_order, random_terms, reduces
+from shardwright.codegen.checks import compare, jax_group
+from shardwright.codegen.checks.case import Case, GroupCase
+from shardwright.codegen.checks.compare import MismatchError, Run, named
+from shardwright.codegen.checks.jax_devices import Execution, as_bits, to_jax, wide_types
+from shardwright.codegen.checks.jax_relayout import executed
+from shardwright.codegen.checks.relayout_case import RelayoutCase
+from shardwright.codegen.checks.terms import added_in_order, random_terms, reduces
 
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 

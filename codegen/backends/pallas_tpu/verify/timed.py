@@ -8,9 +8,9 @@ import jax
 
 from shardwright.codegen.backends.jax_xla.verify import timed as by_jax
 from shardwright.codegen.backends.jax_xla.verify.timed import hardware
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.timed import CannotTimeError
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.timed import CannotTimeError
 
 __all__ = ["hardware", "timed"]
 

@@ -26,7 +26,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import (
     form_of,
     modules_of,
 )
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 BARRIER = "barrier"
 

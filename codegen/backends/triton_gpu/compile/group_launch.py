@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from shardwright.codegen.backends.triton_gpu.compile.launch import arguments, kernel_facts
-from shardwright.codegen.compile.saving import lines_of
+from shardwright.codegen.checks.compiled.saving import lines_of
 
 TYPES = {
     "blocks": "*i64",

@@ -6,7 +6,7 @@ import math
 from types import ModuleType
 from typing import Any
 
-from shardwright.codegen.compile.saving import lines_of
+from shardwright.codegen.checks.compiled.saving import lines_of
 from shardwright.ir.dtypes import DTYPES
 
 ALIGNMENT = 16

@@ -17,9 +17,9 @@ from triton.compiler import ASTSource
 
 from shardwright.codegen.backends.triton_gpu.compile.launch import ALIGNMENT, kernel_facts
 from shardwright.codegen.backends.triton_gpu.compile.run import code_of, gpu, kinds
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.report import GpuCode
-from shardwright.codegen.compile.saving import lines_of, save
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.report import GpuCode
+from shardwright.codegen.checks.compiled.saving import lines_of, save
 
 _NUMBERS = {
     torch.bfloat16: "bf16",

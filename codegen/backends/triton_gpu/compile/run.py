@@ -13,9 +13,9 @@ from triton.compiler import ASTSource
 
 from shardwright.codegen.backends.triton_gpu.compile import group_launch, launch, resources
 from shardwright.codegen.backends.triton_gpu.compile.launch import ALIGNMENT
-from shardwright.codegen.compile.job import Job
-from shardwright.codegen.compile.report import GpuCode
-from shardwright.codegen.compile.saving import save
+from shardwright.codegen.checks.compiled.job import Job
+from shardwright.codegen.checks.compiled.report import GpuCode
+from shardwright.codegen.checks.compiled.saving import save
 
 WARPS = 4
 """Default warps per program."""

@@ -22,12 +22,12 @@ from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText
 from shardwright.codegen.backends.triton_gpu.matmul.terms import has_terms, terms_function
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
-from shardwright.codegen.emit.context import FunctionText, function_text, id_lines, quoted
-from shardwright.codegen.emit.docstring import mesh_text, side_lines
-from shardwright.codegen.emit.index_functions import IndexFunction, box_function
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
-from shardwright.codegen.emit.support import version
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen.text.context import FunctionText, function_text, id_lines, quoted
+from shardwright.codegen.text.docstring import mesh_text, side_lines
+from shardwright.codegen.text.index_functions import IndexFunction, box_function
+from shardwright.codegen.text.python_text import INDENT, WIDTH
+from shardwright.codegen.text.support import version
+from shardwright.codegen.text.templates import render
 from shardwright.ir.algebra.printers import PYTHON
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.errors import InputError

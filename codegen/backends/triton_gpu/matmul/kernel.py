@@ -20,7 +20,7 @@ from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import (
     PartRows,
 )
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import KernelTiles
-from shardwright.codegen.emit.python_text import neutral_text
+from shardwright.codegen.text.python_text import neutral_text
 from shardwright.ir.dtypes import is_floating, itemsize
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Side

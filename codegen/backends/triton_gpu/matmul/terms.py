@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.emit.index_functions import IndexFunction, position_function
+from shardwright.codegen.text.index_functions import IndexFunction, position_function
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.product_terms import terms_at

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Placement
 
 Addresses = npt.NDArray[np.uint64]
 

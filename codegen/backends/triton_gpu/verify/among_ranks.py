@@ -13,7 +13,7 @@ from shardwright.codegen.backends.triton_gpu.verify.dtensors import check_dtenso
 from shardwright.codegen.backends.triton_gpu.verify.gradients import check_gradients
 from shardwright.codegen.backends.triton_gpu.verify.remembered import check_remembered
 from shardwright.codegen.backends.triton_gpu.verify.values import Values
-from shardwright.codegen.verify.case import Case
+from shardwright.codegen.checks.case import Case
 
 MAX_BYTES = 1 << 16
 """Most bytes of all shards together for which every byte is watched."""

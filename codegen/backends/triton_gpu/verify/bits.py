@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from shardwright.codegen.backends.triton_gpu.verify.memory import guarded
-from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.oracle.sums import Numbers
+from shardwright.codegen.checks.oracle.definition import Bits
+from shardwright.codegen.checks.oracle.sums import Numbers
 
 
 def to_torch(bits: Bits, dtype: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks
 from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns
 from shardwright.codegen.backends.triton_gpu.verify.values import Values
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 CALLS = 3
 """Calls made in each way."""

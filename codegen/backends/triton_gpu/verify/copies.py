@@ -14,8 +14,8 @@ from typing import Any
 
 from shardwright.codegen.backends.triton_gpu.verify.trace import RowCopy, trace
 from shardwright.codegen.backends.triton_gpu.verify.turns import Box, Turns, check_turns, extents
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.compare import MismatchError
 
 FOLLOWED = 2**15
 """Most programs with first blocks for which all devices are followed; beyond that, only some."""

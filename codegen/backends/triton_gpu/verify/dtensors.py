@@ -16,9 +16,9 @@ from shardwright.codegen.backends.triton_gpu.verify.calls import CallerTensors, 
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks
 from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns
 from shardwright.codegen.backends.triton_gpu.verify.values import Values
-from shardwright.codegen.verify.compare import MismatchError, expect
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.checks.compare import MismatchError, expect
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Placement
 
 CALLS = 2
 

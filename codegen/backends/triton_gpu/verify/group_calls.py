@@ -15,8 +15,8 @@ from shardwright.codegen.backends.triton_gpu.verify.calls import (
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank, Ranks
 from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns
 from shardwright.codegen.backends.triton_gpu.verify.values import Values
-from shardwright.codegen.verify.case import GroupCase
-from shardwright.codegen.verify.compare import runs_of_each
+from shardwright.codegen.checks.case import GroupCase
+from shardwright.codegen.checks.compare import runs_of_each
 
 WAYS = (
     Manner(),

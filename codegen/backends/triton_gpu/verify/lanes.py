@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwright.codegen.backends.triton_gpu.verify.addresses import Addresses
-from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched, carry_out
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import Actor, Clock, Race, Watched, carry_out
+from shardwright.codegen.checks.compare import MismatchError
 
 NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 

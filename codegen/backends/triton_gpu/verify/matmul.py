@@ -21,11 +21,11 @@ from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarde
 from shardwright.codegen.backends.triton_gpu.verify.order import POLLS, Order
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank
-from shardwright.codegen.verify.compare import MismatchError, expect
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.matmul_compare import constants, same_product, wide_numbers
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.products import (
+from shardwright.codegen.checks.compare import MismatchError, expect
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.matmul_compare import constants, same_product, wide_numbers
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.products import (
     Cotangents,
     Numbers,
     Product,
@@ -33,7 +33,7 @@ from shardwright.codegen.verify.oracle.products import (
     products,
     value_of,
 )
-from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 
 CHECKS = ("constants", "index functions", "traffic")
 KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds", "inputs kept")

@@ -25,7 +25,7 @@ from shardwright.codegen.backends.triton_gpu.verify.addresses import (
     extent_of,
     spread,
 )
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 _EMPTY = torch.empty
 

@@ -11,9 +11,9 @@ import numpy as np
 from shardwright.codegen.backends.triton_gpu.verify.bits import to_bits, to_torch
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.model_case import BufferCase, ModelCase
-from shardwright.codegen.verify.oracle.definition import Bits
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.model_case import BufferCase, ModelCase
+from shardwright.codegen.checks.oracle.definition import Bits
 
 POISON = 0x01
 """The value of every byte that has not been written."""

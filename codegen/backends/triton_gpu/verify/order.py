@@ -24,8 +24,8 @@ import torch
 from triton.runtime import interpreter
 
 from shardwright.codegen.backends.triton_gpu.verify.addresses import accessed, extent_of, spread
-from shardwright.codegen.verify.clocks import Actor, Clock, Race, Watched
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.clocks import Actor, Clock, Race, Watched
+from shardwright.codegen.checks.compare import MismatchError
 
 SMS = 5
 PULLERS = 2

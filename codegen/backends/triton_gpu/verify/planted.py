@@ -15,7 +15,7 @@ import triton.language as tl
 
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 SIZE = 8
 POISON = 0xFF

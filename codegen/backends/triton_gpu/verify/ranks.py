@@ -32,10 +32,10 @@ from shardwright.codegen.backends.triton_gpu.verify.lanes import (
     Tell,
 )
 from shardwright.codegen.backends.triton_gpu.verify.together import StuckError, Together
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.clocks import Watched
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.oracle.definition import Bits
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.clocks import Watched
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.oracle.definition import Bits
 
 EMPTY = torch.empty
 SYMMETRIC_LINE = 128

@@ -14,8 +14,8 @@ import torch
 from shardwright.codegen.backends.triton_gpu.verify.bits import to_bits, to_torch
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, compare_held
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, compare_held
 
 Tensors = dict[str, list[Any]]
 POISON = 0xA5

@@ -13,7 +13,7 @@ from shardwright.codegen.backends.triton_gpu.verify.calls import CallerTensors, 
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Gpu, Rank, Ranks
 from shardwright.codegen.backends.triton_gpu.verify.stand_ins import StandIns, modules_beside
 from shardwright.codegen.backends.triton_gpu.verify.values import Values
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 MORE = 1 << 12
 """Additional bytes that another module needs."""

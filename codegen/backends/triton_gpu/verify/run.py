@@ -28,11 +28,11 @@ from shardwright.codegen.backends.triton_gpu.verify.relayouts import run_relayou
 from shardwright.codegen.backends.triton_gpu.verify.rounding import rounded_to_nearest
 from shardwright.codegen.backends.triton_gpu.verify.sample import sample
 from shardwright.codegen.backends.triton_gpu.verify.turns import check_listed_turns
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import MAX_DEVICES, Case, GroupCase
-from shardwright.codegen.verify.compare import MismatchError, Run
-from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.terms import (
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.case import MAX_DEVICES, Case, GroupCase
+from shardwright.codegen.checks.compare import MismatchError, Run
+from shardwright.codegen.checks.oracle.definition import Bits
+from shardwright.codegen.checks.terms import (
     cotangent_back,
     own_terms,
     random_terms,

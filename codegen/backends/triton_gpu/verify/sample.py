@@ -32,9 +32,9 @@ from shardwright.codegen.backends.triton_gpu.verify.addresses import (
     spread,
 )
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.oracle import definition as oracle
 
 EACH_END = 3
 BETWEEN = 10

@@ -16,15 +16,15 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from shardwright.codegen.backends.triton_gpu.verify.bits import as_bits, to_bits, to_torch
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError
-from shardwright.codegen.verify.load import load
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
-from shardwright.codegen.verify.oracle.products import products
-from shardwright.codegen.verify.oracle.sums import array_of
-from shardwright.codegen.verify.terms import own_terms, runs
-from shardwright.codegen.verify.timed import CannotTimeError, Hardware, arrays_of, check_memory
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import MismatchError
+from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
+from shardwright.codegen.checks.oracle.products import products
+from shardwright.codegen.checks.oracle.sums import array_of
+from shardwright.codegen.checks.terms import own_terms, runs
+from shardwright.codegen.checks.timed import CannotTimeError, Hardware, arrays_of, check_memory
 
 TURNS = 20
 """Timed calls on every rank."""

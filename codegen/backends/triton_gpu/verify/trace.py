@@ -10,7 +10,7 @@ from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 ONE_EACH = 2**62
 """Enough programs per launch for one block each."""

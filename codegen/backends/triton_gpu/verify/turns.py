@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.compare import MismatchError
 
 Box = tuple[int, ...]
 """Half-open ranges of the tensor, one after another."""

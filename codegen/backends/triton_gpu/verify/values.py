@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 
 from shardwright.codegen.backends.triton_gpu.verify.bits import as_bits
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import Run
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.terms import cotangent_back, own_terms, runs
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import Run
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Bits
+from shardwright.codegen.checks.terms import cotangent_back, own_terms, runs
 
 RANDOM = 3
 """Consecutive calls that move random bits, fresh in each call."""

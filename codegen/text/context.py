@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.emit.index_functions import IndexFunction
-from shardwright.codegen.emit.python_text import INDENT, WIDTH, exploded, function_lines, wrapped
+from shardwright.codegen.text.index_functions import IndexFunction
+from shardwright.codegen.text.python_text import INDENT, WIDTH, exploded, function_lines, wrapped
 from shardwright.ir.algebra.printers import Printer
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from shardwright.codegen.compile.hlo_calls import executions
-from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
-from shardwright.codegen.planner.network.hlo import COLLECTIVES
+from shardwright.codegen.hlo.calls import executions
+from shardwright.codegen.hlo.received import COLLECTIVES
+from shardwright.codegen.hlo.text import HloInstruction, HloModule
 
 _FREE = {
     "after-all",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle.definition import Placement, Ref, chunk, shard_numbers
+from shardwright.codegen.checks.oracle.definition import Placement, Ref, chunk, shard_numbers
 
 Numbers = npt.NDArray[np.int64]
 PADDING = -1

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.relayout_case import Held, StoredSaid, filled_held, stored_from
+from shardwright.codegen.checks.oracle.definition import Bits
+from shardwright.codegen.checks.relayout_case import Held, StoredSaid, filled_held, stored_from
 from shardwright.ir.dtypes import itemsize
 
 if TYPE_CHECKING:  # a worker handles plain data only

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardwright.codegen.verify.case import placement, placement_from
-from shardwright.codegen.verify.oracle.definition import Placement
+from shardwright.codegen.checks.case import placement, placement_from
+from shardwright.codegen.checks.oracle.definition import Placement
 
 if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.matmul import Matmul

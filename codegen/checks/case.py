@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.codegen.verify.oracle.definition import Placement, Ref
+from shardwright.codegen.checks.oracle import sums as oracle_terms
+from shardwright.codegen.checks.oracle.definition import Placement, Ref
 
 if TYPE_CHECKING:  # a worker handles plain data only
     from shardwright.ir.axes import AxisRef

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.matmul_case import MatmulCase
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Placement
-from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.matmul_case import MatmulCase
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Placement
+from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 
 PART = 8
 """The share of this machine's memory that all shards may take: comparing them takes several

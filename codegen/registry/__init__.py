@@ -17,8 +17,8 @@ from shardwright.ir.errors import unknown, wrong_type
 
 if TYPE_CHECKING:
     from shardwright.codegen.backends.base import Backend, ProgramBackend
-    from shardwright.codegen.backends.contract import Contract
-    from shardwright.codegen.backends.toolchain import Runtime
+    from shardwright.codegen.registry.contracts import Contract
+    from shardwright.codegen.registry.toolchain import Runtime
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ DEFAULT_BACKENDS = tuple(name for name, duties in DUTIES.items() if duties.resha
 MULTIPLYING = tuple(name for name, duties in DUTIES.items() if duties.multiplies)
 MODELLING = tuple(name for name, duties in DUTIES.items() if duties.models)
 OVERLAPPING = tuple(name for name, duties in DUTIES.items() if duties.overlaps)
+_HOME = "shardwright.codegen.backends"
 PROGRAMS = "jax_spmd"
 """The backend of programs, which have a single module."""
 PROGRAM_FILE = f"{PROGRAMS}.py"
@@ -56,13 +57,13 @@ PROGRAM_FILE = f"{PROGRAMS}.py"
 @cache
 def backend(name: str) -> Backend:
     """Return the backend with this name."""
-    found: Backend = import_module(f"{__package__}.{name}.backend").BACKEND
+    found: Backend = import_module(f"{_HOME}.{name}.backend").BACKEND
     return found
 
 
 def program_backend() -> ProgramBackend:
     """Return the backend of programs."""
-    found: ProgramBackend = import_module(f"{__package__}.{PROGRAMS}.backend").BACKEND
+    found: ProgramBackend = import_module(f"{_HOME}.{PROGRAMS}.backend").BACKEND
     return found
 
 
@@ -73,13 +74,13 @@ def every() -> tuple[Backend, ...]:
 
 def runtime(name: str) -> Runtime:
     """Return the requirements of running a backend's modules."""
-    found: Runtime = import_module(f"{__package__}.{name}.runtime").RUNTIME
+    found: Runtime = import_module(f"{_HOME}.{name}.runtime").RUNTIME
     return found
 
 
 def contract(name: str) -> Contract:
     """Return the contract of a backend's modules."""
-    found: Contract = import_module(f"{__package__}.{name}.contract").CONTRACT
+    found: Contract = import_module(f"{_HOME}.{name}.contract").CONTRACT
     return found
 
 

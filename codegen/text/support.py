@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.emit.templates import render
+from shardwright.codegen import registry
+from shardwright.codegen.text.templates import render
 
 PACKAGE = "__init__"
 """The file of the package itself."""

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
-from shardwright.codegen.verify.relayout_case import Held, RelayoutCase, StoredSaid, compare_held
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.jax_devices import to_bits, to_jax, wide_types
+from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, StoredSaid, compare_held
 
 Watch = Callable[[int], AbstractContextManager[None]]
 """Returns the context for a run, given its number."""

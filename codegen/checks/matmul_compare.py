@@ -6,11 +6,11 @@ from types import ModuleType
 
 import numpy as np
 
-from shardwright.codegen.verify.compare import MismatchError, expect
-from shardwright.codegen.verify.matmul_case import SIDES, MatmulCase
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.products import Numbers, Product
-from shardwright.codegen.verify.oracle.sums import array_of, array_shape
+from shardwright.codegen.checks.compare import MismatchError, expect
+from shardwright.codegen.checks.matmul_case import SIDES, MatmulCase
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.products import Numbers, Product
+from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 
 
 def constants(module: ModuleType, case: MatmulCase) -> None:

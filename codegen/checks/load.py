@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from shardwright.codegen.verify.compare import MismatchError
+from shardwright.codegen.checks.compare import MismatchError
 
 _numbers = count()
 

@@ -11,7 +11,7 @@ import operator
 import re
 from dataclasses import dataclass
 
-from shardwright.codegen.compile.hlo_text import HloInstruction, HloModule
+from shardwright.codegen.hlo.text import HloInstruction, HloModule
 
 _NOTED = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _COMPARED = {

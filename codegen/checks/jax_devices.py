@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import MismatchError, Run
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
-from shardwright.codegen.verify.oracle.sums import Numbers
-from shardwright.codegen.verify.terms import (
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import MismatchError, Run
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
+from shardwright.codegen.checks.oracle.sums import Numbers
+from shardwright.codegen.checks.terms import (
     cotangent_back,
     own_terms,
     random_terms,

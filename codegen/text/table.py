@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.emit.docstring import TABLE_DEVICES
-from shardwright.codegen.emit.python_text import INDENT, WIDTH
+from shardwright.codegen.text.docstring import TABLE_DEVICES
+from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout

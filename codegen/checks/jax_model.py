@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.jax_devices import to_bits, to_jax, wide_types
-from shardwright.codegen.verify.model_case import ModelCase
-from shardwright.codegen.verify.oracle.definition import Bits
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.jax_devices import to_bits, to_jax, wide_types
+from shardwright.codegen.checks.model_case import ModelCase
+from shardwright.codegen.checks.oracle.definition import Bits
 
 
 def executed(module: ModuleType, case: ModelCase) -> tuple[str, ...]:

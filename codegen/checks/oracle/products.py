@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle.definition import Placement
-from shardwright.codegen.verify.oracle.sums import array_shape
+from shardwright.codegen.checks.oracle.definition import Placement
+from shardwright.codegen.checks.oracle.sums import array_shape
 
 Numbers = npt.NDArray[Any]
 

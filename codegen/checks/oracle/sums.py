@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.codegen.verify.oracle.definition import Placement, Ref, shard_numbers
+from shardwright.codegen.checks.oracle.definition import Placement, Ref, shard_numbers
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]  # extremes of int64, or of float64 if those of a dtype are infinite

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.compare import Run
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
-from shardwright.codegen.verify.oracle.sums import Numbers
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.compare import Run
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import sums as oracle_terms
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
+from shardwright.codegen.checks.oracle.sums import Numbers
 
 BitsOf = Callable[[Numbers, str], Bits]
 """Converts numbers to the bits of a dtype, by the framework of a backend."""

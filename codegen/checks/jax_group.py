@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright.codegen.verify import compare
-from shardwright.codegen.verify.case import GroupCase
-from shardwright.codegen.verify.compare import MismatchError, Run
-from shardwright.codegen.verify.jax_devices import Execution, to_bits, to_jax, wide_types
-from shardwright.codegen.verify.oracle import definition as oracle
+from shardwright.codegen.checks import compare
+from shardwright.codegen.checks.case import GroupCase
+from shardwright.codegen.checks.compare import MismatchError, Run
+from shardwright.codegen.checks.jax_devices import Execution, to_bits, to_jax, wide_types
+from shardwright.codegen.checks.oracle import definition as oracle
 
 CHECKS = ("values", "padding", "inputs kept", "pad", "unpad")
 

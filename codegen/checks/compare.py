@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.backends import registry
-from shardwright.codegen.verify.case import Case
-from shardwright.codegen.verify.oracle import definition as oracle
-from shardwright.codegen.verify.oracle import sums as oracle_terms
-from shardwright.codegen.verify.oracle.definition import Bits, Placement
+from shardwright.codegen import registry
+from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.oracle import definition as oracle
+from shardwright.codegen.checks.oracle import sums as oracle_terms
+from shardwright.codegen.checks.oracle.definition import Bits, Placement
 
 
 class MismatchError(Exception):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import sympy
 
-from shardwright.codegen.emit.index_functions import IndexFunction
+from shardwright.codegen.text.index_functions import IndexFunction
 from shardwright.ir.algebra.printers import Printer
 from shardwright.ir.dtypes import neutral
 

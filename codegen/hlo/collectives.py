@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.compile.hlo_calls import Often, executions
-from shardwright.codegen.compile.hlo_text import HloArray, HloInstruction, HloModule
-from shardwright.codegen.planner.network.hlo import COLLECTIVES, RAGGED, ends, received_by
+from shardwright.codegen.hlo.calls import Often, executions
+from shardwright.codegen.hlo.received import COLLECTIVES, RAGGED, ends, received_by
+from shardwright.codegen.hlo.text import HloArray, HloInstruction, HloModule
 from shardwright.ir.arrays import Integers
 
 _KERNEL = re.compile(r'custom_call_target="tpu_custom_call"')

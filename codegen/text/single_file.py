@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardwright.codegen.emit.support import PACKAGE
 from shardwright.codegen.spec.manifest import SUPPORT
+from shardwright.codegen.text.support import PACKAGE
 from shardwright.ir.errors import InternalError
 
 Reader = Callable[[str], str]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwright.codegen.verify.compare import same_bits
-from shardwright.codegen.verify.oracle.definition import Bits
-from shardwright.codegen.verify.oracle.layouts import (
+from shardwright.codegen.checks.compare import same_bits
+from shardwright.codegen.checks.oracle.definition import Bits
+from shardwright.codegen.checks.oracle.layouts import (
     PADDING,
     BufferSaid,
     CutSaid,

@@ -1,0 +1,1 @@
+"""The oracle, and the checks of modules that need no backend."""

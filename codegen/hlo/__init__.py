@@ -1,0 +1,1 @@
+"""Readers of compiled programs: HLO instructions, executions, copies, bytes received."""

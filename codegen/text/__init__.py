@@ -1,0 +1,1 @@
+"""Descriptions of modules: index functions, docstrings, rendering, support, single files."""
