@@ -21,8 +21,8 @@ VARIABLE = "SHARDWRIGHT_COMPILED"
 
 _COMPILERS = ("jax", "jaxlib", "libtpu", "torch", "triton")
 _ASKING = (
-    *("compile/*.py", "hardware/*.py", "planner/xla.py", "backends/contract.py"),
-    *("backends/*/compile/*.py", "backends/*/contract.py"),
+    *("compile/*.py", "checks/compiled/*.py", "hlo/*.py", "hardware/*.py", "planner/xla.py"),
+    *("registry/contracts.py", "backends/*/compile/*.py", "backends/*/contract.py"),
 )
 """Shardwright's source files that run compilers and read their output."""
 _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "SHARDWRIGHT_FAR_SENDS")

@@ -33,7 +33,7 @@ DERIVED = (
     ("planner/direct.py", "plan_direct"),
     ("ir/exchange.py", "of"),
     ("ir/transfers.py", "enumerate_transfers"),
-    ("emit/index_functions.py", "index_functions"),
+    ("text/index_functions.py", "index_functions"),
     ("backends/int32.py", "widest_index"),
     ("pallas_tpu/strategy.py", "choices"),
     ("pallas_tpu/phases.py", "choice_of"),
@@ -44,7 +44,7 @@ STEPS = (
     ("jax_xla/steps/axes.py", "of"),
     ("jax_xla/steps/plan.py", "steps_of"),
     ("jax_xla/steps/docstring.py", "step_facts"),
-    ("emit/index_functions.py", "box_functions"),
+    ("text/index_functions.py", "box_functions"),
 )
 
 
@@ -106,7 +106,7 @@ def test_each_is_derived_once_a_plan_of_steps() -> None:
 
 def test_what_is_derived_again_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Once, "once", lambda self, make: make(self))
-    names = (("emit/index_functions.py", "index_functions"), ("pallas_tpu/strategy.py", "choices"))
+    names = (("text/index_functions.py", "index_functions"), ("pallas_tpu/strategy.py", "choices"))
     assert all(count > PLANS for count in derived(ALL, names).values())
 
 

@@ -11,7 +11,7 @@ all-gathers and all-to-alls only move floats of any dtype. These operations comp
     concatenation of boxes              a maximum of padded arrays
     where, pad, update within a shard   a choice, which may be fused with either
 
-`tests/compile/test_hlo_copies.py` compiles modules and reads their HLO.
+`tests/hlo/test_hlo_copies.py` compiles modules and reads their HLO.
 """
 
 from __future__ import annotations
