@@ -1,6 +1,7 @@
-"""From a JAX function and a few shardings to a program in which every value has a sharding.
+"""Give every value of a JAX function a sharding, starting from a few given ones.
 
-`entry` traces the function and reads its shardings; `constraints` are stated inside the function.
+`entry` traces the function and reads its shardings; `constraints` has the functions that state
+shardings inside it.
 """
 
 from shardwright.codegen.partition import strategies as strategies

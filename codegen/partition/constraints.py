@@ -1,4 +1,5 @@
-"""Constraints inside a function: the sharding of a value, and values to shard alike.
+"""Constraints inside a function: `constrain` states the sharding of a value, `shard_alike` makes
+several values share one.
 
 Outside `partition` both are identities, and so are their derivatives.
 """
@@ -18,12 +19,13 @@ _groups = itertools.count()
 
 
 def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
-    """Return `x`, which has this sharding when the function is partitioned.
+    """Return `x`, which gets this sharding when the function is partitioned.
 
-    A text, such as `[{"d"}p1, {?}]` or `P("d")`, or a `PartitionSpec`, refers to `mesh`, or to the
-    mesh of `partition`. Shardy's text can express priorities, closed and open dimensions and
-    sub-axes, which a `PartitionSpec` cannot. Only uses of the returned value are constrained, not
-    other uses of `x`. The derivative is constrained too, as by `jax.lax.with_sharding_constraint`.
+    A string, such as `[{"d"}p1, {?}]` or `P("d")`, or a `PartitionSpec`, refers to `mesh`, or to
+    the mesh of `partition`. Shardy's notation can express priorities, closed and open dimensions
+    and sub-axes, which a `PartitionSpec` cannot. Only uses of the returned value are constrained,
+    not other uses of `x`. The derivative is constrained too, as by
+    `jax.lax.with_sharding_constraint`.
     """
     given = str(sharding) if is_a(sharding, PARTITION_SPEC) else sharding
     check_type(given, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
@@ -35,7 +37,7 @@ def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
 
 
 def shard_alike(*values: Any) -> tuple[Any, ...]:
-    """Return the values, which share one sharding when the function is partitioned."""
+    """Return the values unchanged; they share one sharding when the function is partitioned."""
     import jax.numpy as jnp
 
     shapes = {jnp.shape(value) for value in values}
@@ -52,7 +54,8 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _primitive(name: str) -> Any:
-    """Return the primitive of this name: an identity, as are its derivatives and batching."""
+    """Return the primitive of this name: an identity, whose derivatives and batching are identities
+    too."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
@@ -76,7 +79,7 @@ def _primitive(name: str) -> Any:
 
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
-    """Return the sharding of a batch, whose new dimension is open."""
+    """Return the sharding of a batched value: the new dimension is open."""
     if isinstance(sharding, str):
         raise InputError(
             "under jax.vmap a constraint must say its mesh",

@@ -1,4 +1,4 @@
-"""Sub-axes in the shardings of arguments and results, which a NamedSharding cannot express."""
+"""Sub-axes in the shardings of arguments and results, which a `NamedSharding` cannot express."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 
 def gather_sub_axes(program: Program) -> Program:
-    """Return the propagated program with only whole axes in its arguments and results.
+    """Return the propagated program with only whole axes in the shardings of its arguments and
+    results.
 
-    An open dimension loses its first sub-axis and the axes after it, which are gathered there. A
-    closed dimension was stated by the user and stays.
+    An open dimension loses its first sub-axis and all later axes: the value is gathered over them.
+    A closed dimension was stated by the user and stays.
     """
     values = list(program.values)
     for argument in program.body.arguments:
@@ -23,7 +24,7 @@ def gather_sub_axes(program: Program) -> Program:
 
 
 def without_sub_axes(sharding: Sharding | None) -> Sharding | None:
-    """Return a sharding whose open dimensions end before their first sub-axis."""
+    """Return the sharding with open dimensions cut before their first sub-axis."""
     if sharding is None:
         return None
     dims = tuple(map(_whole, sharding.dims))

@@ -1,4 +1,4 @@
-"""The entry point: a function, its shardings, and the mode that chooses the rest."""
+"""The entry point: partition a function by its given shardings and a mode that chooses the rest."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ def partition(
 ) -> Partitioned:
     """Trace `fn` for `avals` and propagate the given shardings to all its values.
 
-    `mesh` is a `Mesh` or a mesh of jax. `in_shardings` and `out_shardings` are prefixes of the
-    trees of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a
-    `PartitionSpec`, a text such as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`,
-    a
-    primitive that has no rule is an error instead of a warning.
+    `mesh` is a `Mesh` or a JAX mesh. `in_shardings` and `out_shardings` are prefixes of the trees
+    of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a `PartitionSpec`, a
+    string such as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`, a primitive that
+    has no rule is an error instead of a warning.
 
     `mode`: `as_shardy` gives every value its propagated sharding; `cheapest` keeps the given
     shardings of arguments, results and constraints, and chooses the rest by price.
@@ -41,11 +40,11 @@ def partition(
     Propagation may shard arguments and results along sub-axes, which a `NamedSharding` cannot
     express: `sub_axes_at_edges="gather"` gathers these there, except in closed dimensions.
 
-    `gather`: a gathered argument is kept for later uses, such as the backward pass, or gathered
-    again with `regather`. `memory_limit`: the bytes that a device may hold at once; thriftier plans
-    are tried, and it is an error if none fits. `topology`, such as `v5e:2x4`, weighs bytes over
-    slow and fast axes against each other and against computation; without one a byte counts as a
-    thousand operations of a matmul.
+    `gather`: `keep` holds a gathered argument for later uses, such as the backward pass; `regather`
+    gathers it again. `memory_limit`: the most bytes that a device may hold at once; if no plan
+    fits, InputError is raised. `topology`, such as `v5e:2x4`, weighs bytes over slow and fast axes
+    against each other and against computation; without it a byte costs as much as a thousand
+    operations of a matmul.
 
     `kernels`: `("pallas_tpu",)` lets one kernel do a matmul and the adjacent gather or scatter if
     that is faster on the topology, which is then required.
@@ -70,13 +69,11 @@ def partition(
 
 
 def _check_limit(memory_limit: object) -> None:
-    """Raise InputError unless the limit is a number of bytes."""
     if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
         raise wrong_type(memory_limit, int, "bytes, as 16 * 2**30", "memory_limit")
 
 
 def _check_jax() -> None:
-    """Raise InputError if jax is not installed."""
     if importlib.util.find_spec("jax") is None:
         raise InputError(
             "a function is partitioned with jax, which is not installed",

@@ -1,9 +1,9 @@
-"""Matmuls of tensors as matmuls of matrices: dimensions of one kind are merged, and a tensor in
-which they are not adjacent, or columns come before rows, is transposed.
+"""Matmuls of tensors as matmuls of matrices. Dimensions of one kind are merged; a tensor is
+transposed if they are not adjacent, or if columns come before rows.
 
 The order of rows does not matter to a product if its tensors agree. A gathered or scattered tensor
-has the devices' parts in sequence, so another tensor may need a transposition that puts the parts
-of its dimension first.
+has the devices' parts in sequence, so another tensor may need a transposition that puts these parts
+first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
 
 @dataclass(frozen=True)
 class Turn:
-    """The tensor whose `parts` of dimension `dim` move before dimension `first`, in the numbering
-    of its matrices."""
+    """The tensor whose `parts` of dimension `dim` move in front of dimension `first`; dimensions
+    are those of its matrices."""
 
     side: Side
     first: int
@@ -53,11 +53,11 @@ class Turn:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The places of the parts, as a separate dimension, before and after the move."""
+        """The positions of the parts, as a separate dimension, before and after the move."""
         return self.dim, self.first
 
     def apart(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape with the parts as a separate dimension in place."""
+        """Return a shape with the parts as a separate dimension, still in place."""
         own = shape[self.dim] // self.parts
         return (*shape[: self.dim], self.parts, own, *shape[self.dim + 1 :])
 
@@ -81,8 +81,8 @@ class AsMatrices:
 
     @staticmethod
     def every(op: Op, ranks: tuple[int, int]) -> Iterator[AsMatrices]:
-        """Yield the ways to multiply the operands of a dot_general, of these ranks, as matrices;
-        none if one is a vector."""
+        """Yield the ways to multiply the operands of a dot_general, with these ranks, as matrices;
+        none if an operand is a vector."""
         batch = tuple(op.integers(f"batch_{side}") for side in SIDES[:2])
         pairs = [*zip(*(op.integers(f"contract_{side}") for side in SIDES[:2]), strict=True)]
         free = [
@@ -102,7 +102,7 @@ class AsMatrices:
 
     @property
     def transposed(self) -> AsMatrices:
-        """The product of the transposed operands, in the other order."""
+        """The product of the transposed operands, in the opposite order."""
         lhs, rhs, out = (
             (groups[0], groups[2], groups[1]) for groups in (self.rhs, self.lhs, self.out)
         )
@@ -130,8 +130,8 @@ class AsMatrices:
         return tuple(math.prod(shape[d] for d in own) for own in groups[not groups[0] :])
 
     def turn(self, side: Side, dim: int, parts: int, shape: Sequence[int]) -> Turn | None:
-        """Return which tensor is turned if parts of a dimension travel; `shape`: of the tensor with
-        all parts. None if nothing precedes them."""
+        """Return which tensor is turned if parts of a dimension are sent, or None if nothing
+        precedes them. `shape` is that of the tensor with all parts."""
         groups = self.groups(side)
         end = next(n for n, own in enumerate(groups) if dim in own)
         at = groups[end].index(dim)
@@ -142,10 +142,11 @@ class AsMatrices:
         return Turn(to, first, first + at, parts)
 
     def sharding(self, side: Side, layout: LocalLayout, dim: int, axes: Names) -> str:
-        """Return the sharding of a tensor's matrices; `axes`, those of the travelling parts, split
-        dimension `dim` and are the last of its group; tensors whole along them have none.
+        """Return the sharding of a tensor's matrices. `axes`, the axes of the parts that are sent,
+        split dimension `dim` and are the last of its group; a tensor that they do not split has
+        none.
 
-        Raises InputError for operands that are terms, and if a part is not one block of a matrix.
+        Raises InputError for partial operands, and if a part is not one block of a matrix.
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
             raise InputError("an operand of it is terms", argument="matmul")

@@ -1,5 +1,5 @@
-"""Matmuls of a program with an adjacent gather or scatter, and whether one kernel does both: if the
-model of a topology predicts that it is faster."""
+"""Matmuls of a program with an adjacent gather or scatter, and whether one kernel does both: it
+does if a topology's model predicts that to be faster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 @dataclass(frozen=True)
 class BesideMatmul:
-    """A matmul and the adjacent gather or scatter; `side`: the moved tensor.
+    """A matmul and the adjacent gather or scatter; `side` is the tensor that moves.
 
-    `plan`: of one kernel for both; None without such a kernel. `reason`: why, in words. `matrices`:
+    `plan`: of one kernel for both, or None if separate steps are used. `reason`: why. `matrices`:
     the operands as the kernel multiplies them, possibly transposed. `turn`: how one of them is
-    rotated before or after. `saving`: seconds saved each time.
+    transposed before or after. `saving`: seconds saved each time.
     """
 
     product: Compute
@@ -66,7 +66,7 @@ def _bodies(body: LocalBody) -> Iterator[LocalBody]:
 
 
 class _Finder:
-    """Finds pairs of a matmul and a movement; a matmul has at most one kernel."""
+    """Finds pairs of a matmul and a move; each matmul gets at most one kernel."""
 
     def __init__(self, local: LocalProgram, topology: str) -> None:
         self.local, self.topology = local, topology
@@ -123,7 +123,7 @@ class _Finder:
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
     def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
-        """Return the plan of a kernel for both, None if separate steps are faster."""
+        """Return the plan of a kernel for both, or None if separate steps are faster."""
         matrices, move = found.matrices, found.move
         values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh
@@ -152,15 +152,15 @@ class _Finder:
         return plan
 
     def _turning(self, found: _MatricesBeside) -> float:
-        """Return the seconds of extra reads and writes of tensors."""
+        """Return the seconds for reading and writing tensors that are transposed or turned."""
         memory = topology_of(self.topology).memory
         return 2 * found.turned_bytes / memory if memory else 0.0
 
 
 @dataclass(frozen=True)
 class _MatricesBeside:
-    """A matmul and its movement in terms of matrices: `side` is the moved one, `own` a device's
-    part of each tensor before and after the kernel."""
+    """A matmul and its move as matrices: `side` is the tensor that moves, `own` a device's part of
+    each tensor before and after the kernel."""
 
     local: LocalProgram
     move: MoveValue
@@ -210,13 +210,13 @@ class _MatricesBeside:
 
     @property
     def turned_bytes(self) -> int:
-        """Bytes of these on a device."""
+        """Bytes of the turned tensors on a device."""
         own = (self.own[self.matrices.side(side)] for side in self.turned)
         return sum(math.prod(self.local.shape(v)) * item_bytes(self.local.of(v).dtype) for v in own)
 
 
 def _other(choice: BesideMatmul) -> BesideMatmul:
-    """Return a choice without its kernel: another tensor of the matmul has one."""
+    """Return a choice without its kernel, since another tensor of the matmul has one."""
     return replace(choice, plan=None, reason="the kernel with another of its tensors saves more")
 
 

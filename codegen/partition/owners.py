@@ -1,4 +1,4 @@
-"""Owners of arguments and results: the enclosing dict or list, such as a layer."""
+"""Owners of arguments and results: the dict or list that contains each, such as a layer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ Place = tuple[Hashable, ...]
 
 
 def owners(tree_of: Callable[[tuple[Any, ...]], Any], count: int, side: str) -> list[Place]:
-    """Return, for each of this many leaves, the place of its dict or list in the tree of a side."""
+    """Return the path of the dict or list that contains each of this many leaves, in the tree of a
+    side."""
     found = dict(_leaves(tree_of(tuple(range(count))), (side,)))
     return [found.get(leaf, ()) for leaf in range(count)]
 
 
 def _leaves(tree: Any, place: Place) -> Iterator[tuple[int, Place]]:
-    """Yield the leaves of a tree, each with the place of its container."""
+    """Yield the leaves of a tree, each with the path of its container."""
     if isinstance(tree, int):
         yield tree, place[:-1]
     elif isinstance(tree, dict):

@@ -38,7 +38,8 @@ from shardwright.ir.program_text import format_program
 
 @dataclass(frozen=True, repr=False)
 class Partitioned(Drawn):
-    """A program whose values have shardings; `given` has the stated ones, before propagation."""
+    """A program whose values have shardings; `given` has only the stated ones, before
+    propagation."""
 
     given: Program
     mesh: Mesh
@@ -47,10 +48,10 @@ class Partitioned(Drawn):
     constants: tuple[Any, ...]  # arrays that the function closes over
     parameters: tuple[str, ...]  # names of the function's parameters, one per argument
     mode: str = "as_shardy"
-    until: int | None = None  # the last propagated user priority
+    until: int | None = None  # the last user priority to propagate
     gather_sub_axes: bool = False  # owners of arguments and results
-    gather: str = "keep"  # "keep" or "regather" gathered arguments
-    memory_limit: int | None = None  # bytes that a device may hold at once
+    gather: str = "keep"  # whether to "keep" gathered arguments or "regather" them
+    memory_limit: int | None = None  # most bytes that a device may hold at once
     topology: str | None = None  # the topology that rates plans
     kernels: tuple[str, ...] = ()  # backends whose kernels are allowed
 
@@ -68,8 +69,8 @@ class Partitioned(Drawn):
     def local(self) -> LocalProgram:
         """The program of one device.
 
-        Raises InputError if it cannot be expressed: arguments that do not divide, several meshes;
-        and if every plan exceeds the memory limit.
+        Raises InputError if an argument does not divide, if there are several meshes, or if every
+        plan exceeds the memory limit.
         """
         check_even(self.given, self.program)
         regather = self.gather == "regather"
@@ -94,20 +95,20 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def computed(self) -> float:
-        """A device's computation, in bytes that it could receive in that time, as used in
-        ratings."""
+        """A device's computation, in bytes that it could receive in that time, as the search rates
+        it."""
         return computed(self.local)
 
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
-        """Return the program with each remedy of a communication, by its number, keyed by the
-        changed request, such as "p_w as [{}, {}]"; the one receiving fewest bytes comes first.
+        """Return the programs with each remedy of communication `number`, keyed by the changed
+        request, such as "p_w as [{}, {}]"; the one that receives the fewest bytes comes first.
 
-        Raises InputError if no communication has the number.
+        Raises InputError if there is no such communication.
         """
         check_type(number, int, "the number of a communication: 3 of C3", "number")
         made: list[tuple[str, Partitioned]] = []
         for each in remedied(self.given, self.local, number):
-            # for shardings that do not divide, or exceed the memory limit
+            # for shardings that do not divide, or plans over the memory limit
             with contextlib.suppress(InputError):
                 program = replace(self, given=each.given)
                 program.bytes_received  # noqa: B018
@@ -115,10 +116,10 @@ class Partitioned(Drawn):
         return tuple(sorted(made, key=lambda pair: pair[1].bytes_received))
 
     def with_remedy(self, number: int) -> Partitioned:
-        """Return the program with the best remedy of a communication, by its number, even if the
-        total gets worse.
+        """Return the program with the best remedy of communication `number`, even if the total gets
+        worse.
 
-        Raises InputError if the communication has no remedy.
+        Raises InputError if it has no remedy.
         """
         found = self.remedies(number)
         if not found:
@@ -133,19 +134,19 @@ class Partitioned(Drawn):
     @functools.cached_property
     def kernel_choices(self) -> tuple[BesideMatmul, ...]:
         """The matmuls with an adjacent gather or scatter, each with whether one kernel does both
-        and why; empty unless kernels are requested."""
+        and why; empty unless kernels are allowed."""
         if not self.kernels or self.topology is None:
             return ()
         return beside_matmuls(self.local, self.topology)
 
     def seconds(self, topology: str) -> tuple[float, ...]:
-        """Return the seconds of each communication on a topology, by its network model, in sequence
+        """Return the seconds of each communication on a topology by its network model, in sequence
         and without overlapping computation."""
         return seconds_of(self.local, topology)
 
     def to_json(self, topology: str | None = None) -> str:
-        """Return the communication as deterministic JSON, one line each, with seconds if a topology
-        is given."""
+        """Return the communications as deterministic JSON, one line each, with seconds if a
+        topology is given."""
         seconds = () if topology is None else self.seconds(topology)
         return program_json(self.local, topology, seconds)
 

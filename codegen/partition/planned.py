@@ -1,4 +1,5 @@
-"""The plan of a program: the first of increasingly thrifty plans that fits a memory limit."""
+"""The plan of a program: the first plan that fits a memory limit, tried in order of falling
+memory."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def planned(
 
 
 def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
-    """Yield ratings of plans: first as requested, then ratings that prefer less memory."""
+    """Yield ratings of plans: first the requested ones, then ratings that prefer less memory."""
     yield asked
     if not asked.regather:
         yield replace(asked, regather=True)
@@ -46,7 +47,7 @@ def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
 
 
 def _too_large(held: Held, local: LocalProgram, limit: int) -> InputError:
-    """Return the error about the plan with the least memory."""
+    """Return the error that reports the plan with the least memory."""
     where = [] if held.line is None else [str(held.line)]
     largest = ""
     if held.largest is not None:

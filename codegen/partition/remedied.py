@@ -1,4 +1,4 @@
-"""Total effects of remedies: programs with a changed request, in which a communication is
+"""Total effects of remedies: change one request of the program so that a communication is
 unnecessary or smaller.
 
 An argument starts in the needed layout; a result or constraint accepts the available layout; any
@@ -28,17 +28,17 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 @dataclass(frozen=True)
 class Remedied:
-    """A program with a remedy, and the change, such as "with p_w as [{}, {}]"."""
+    """A program with a remedy, and the change in words, such as "with p_w as [{}, {}]"."""
 
     given: Program
     said: str
 
 
 def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied, ...]:
-    """Return the programs with each remedy of a communication, by its number; none if no request of
-    the user would help.
+    """Return the programs with each remedy of communication `number`; none if changing no request
+    helps.
 
-    Raises InputError if no communication has the number.
+    Raises InputError if there is no such communication.
     """
     found = [step for step, _ in moves_of(local) if step.is_sent]
     if not 1 <= number <= len(found):
@@ -104,7 +104,7 @@ class _Remedies:
         return () if change.layout.partial else (change.layout,)
 
     def _kept(self) -> tuple[LocalLayout, ...]:
-        """Return the layouts that may be accepted, by the requester of another one."""
+        """Return the layouts that the requester of another layout may accept instead."""
         if self.step.change.kind == "all_reduce":
             return tuple(self._scattered())
         return () if self._before.partial else (self._before,)
@@ -128,8 +128,7 @@ class _Remedies:
         yield Remedied(replace(self.given, values=tuple(new)), said)
 
     def _arguments(self) -> Iterator[int]:
-        """Yield the program arguments that the move applies to; in a function, those of every
-        call."""
+        """Yield the program's arguments that are moved; in a function, those of every call."""
         local = self.local
         arguments = {local.values[v].value for v in local.body.arguments}
         for number, body in enumerate(local.functions):
@@ -161,7 +160,7 @@ class _Remedies:
                 yield Remedied(replace(self.given, results=tuple(results)), said)
 
     def _of_constraints(self) -> Iterator[Remedied]:
-        """Yield programs in which a constraint of the value requests its previous layout."""
+        """Yield programs in which a constraint of the value requests the layout before the move."""
         for layout in self._kept():
             sharding = self._sharding(layout)
             made = self._asking(sharding)
@@ -216,14 +215,14 @@ def _left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
 
 
 def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:
-    """Return a body with changed ops, including those of inner bodies."""
+    """Return a body with `changed` ops, including those of inner bodies."""
     ops = (replace(op, bodies=tuple(_changed(b, changed) for b in op.bodies)) for op in body.ops)
     return replace(body, ops=tuple(map(changed, ops)))
 
 
 def _constrained(body: Body, value: int, new: int, sharding: Sharding) -> Body:
-    """Return a body in which a value is constrained when it is defined; its users take the
-    constrained value, whose number is `new`."""
+    """Return a body that constrains a value where it is defined; its users take the constrained
+    value, numbered `new`."""
     params = (("sharding", sharding),)
     constraint = Op("constrain", (value,), (new,), params)
     is_here = value in body.arguments

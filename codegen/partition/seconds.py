@@ -1,6 +1,7 @@
 """The seconds of a program's communication on a topology, by its network model.
 
-In sequence and without overlapping computation, so an upper bound if XLA overlaps them.
+Communications run in sequence and overlap no computation, so this is an upper bound if XLA overlaps
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shardwright.ir.errors import wrong_type
 def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
     """Return the seconds of each communication, multiplied by its count, in order.
 
-    Raises InputError for an unknown topology and one with too few devices.
+    Raises InputError for an unknown topology or one with too few devices.
     """
     if not isinstance(topology, str):
         raise wrong_type(topology, str, '"v5e:2x4"', "topology")
@@ -45,7 +46,7 @@ def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
 
 
 class ProgramPrices:
-    """The prices of a program's changes of layout on a network."""
+    """The prices of a program's layout changes on a network."""
 
     def __init__(self, program: LocalProgram, prices: Prices) -> None:
         self.program, self.prices = program, prices
@@ -77,8 +78,8 @@ class ProgramPrices:
         return price(digits, shard)
 
     def _in_form(self, change: LayoutChange) -> float:
-        """Return the seconds of gathers and halos inside a local form, and of collectives written
-        by the user."""
+        """Return the seconds of gathers and halos inside a local form, and of collectives that the
+        user wrote."""
         count = math.prod(self.program.axes.sizes[name] for name in change.axes)
         if change.kind == "permute":
             pairs = [(place, place + 1) for place in range(count - 1)]
@@ -87,7 +88,7 @@ class ProgramPrices:
         return pace.seconds_of(change.kind, digits, change.received, self.prices)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
-        """Return the seconds in which devices send their shards; `pairs`: by index along the
+        """Return the seconds in which devices send their shards; `pairs` are positions along the
         axes."""
         digits = tuple(self.digits[name] for name in axes)
         groups = self.prices.ids[positions_of_groups(digits, self.prices.ids.size)]

@@ -1,4 +1,4 @@
-"""Traces a function and reads the shardings given with it."""
+"""Trace a function and read its given shardings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def traced(
     out_shardings: Any,
     strict: bool,
 ) -> Partitioned:
-    """Return the program of a function with only the given shardings."""
+    """Return the program of a function, with only the given shardings."""
     expected = "a Mesh of shardwright or of jax"
     check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
@@ -79,7 +79,7 @@ def traced(
 
 
 def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return the jaxpr of a function, and the shapes of its results in their tree."""
+    """Return the jaxpr of a function, and the shapes of its results as a tree."""
     if not callable(fn):
         raise InputError(
             "the function must be callable",
@@ -110,7 +110,7 @@ def _place(error: Exception) -> str:
 
 
 def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Return distinct names for the arguments: those of their parameters."""
+    """Return distinct names for the arguments, taken from the function's parameters."""
     try:
         signature = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

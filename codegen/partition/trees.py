@@ -1,4 +1,4 @@
-"""Shardings given as trees: a prefix of the tree of arguments, as in `jax.jit`."""
+"""Shardings given as trees, each a prefix of the tree of arguments, as in `jax.jit`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 def leaves_of(
     given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
-    """Return one sharding per leaf of `tree`, None if unstated.
+    """Return one sharding per leaf of `tree`, or None if unstated.
 
-    Raises an InputError, of `argument` and the path of the leaf, for a prefix that does not fit,
-    a sharding of another rank, or axes that the mesh does not have.
+    Raises an InputError that names `argument` and the leaf's path for a prefix that does not fit, a
+    sharding of another rank, or axes that the mesh lacks.
     """
     full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
     marked = jax.tree.map(lambda x: _FREE if x is None else x, given, is_leaf=_is_leaf)
@@ -46,7 +46,7 @@ def leaves_of(
 
 
 def _difference(said: str) -> str:
-    """Return where trees differ, and in which keys, shortened from JAX's message."""
+    """Return where two trees differ and in which keys, shortened from JAX's message."""
     path = re.search(r"prefix_tree(\S+)$", said, re.MULTILINE)
     keys = re.search(r"on key sets is\n\s*(.+)", said)
     names = re.findall(r"^\s*[-+] \((.*)\)$", said, re.MULTILINE)
@@ -59,7 +59,7 @@ def _difference(said: str) -> str:
     return where
 
 
-_FREE = object()  # for a None leaf, which is not a leaf in trees of arguments
+_FREE = object()  # stands for a None leaf, since None is no leaf in trees of arguments
 
 
 def _is_leaf(x: Any) -> bool:

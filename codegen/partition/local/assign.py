@@ -1,7 +1,7 @@
-"""The layouts in which an op can run on shards: each factor of its rule is split by pieces of axes.
+"""The layouts in which an op can run on shards: pieces of axes split each factor of its rule.
 
 If all tensors of an op are split equally along factors, the same op computes the shards of the
-result. If a split factor is summed over, each device gets a term of the result.
+result. If a split factor is summed over, each device computes a partial result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ needed."""
 @dataclass(frozen=True)
 class FactorAxes:
     """For each factor of an op, the pieces that split it. Along `partial`, the operands `carriers`
-    are terms, and so are the results."""
+    and the results are partial."""
 
     factors: tuple[Names, ...]
     partial: Names = ()
@@ -96,7 +96,7 @@ class Splits:
         return self.fixed.get(factor, ())
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
-        """Return the split suggested by the layouts of tensors, with the first ones taking
+        """Return the split suggested by the layouts of tensors; the first tensor takes
         precedence."""
         key = tuple(tensors)
         found = self._split.get(key)
@@ -115,12 +115,12 @@ class Splits:
         return FactorAxes(self._trimmed(factors))
 
     def without(self, split: FactorAxes, names: Names) -> FactorAxes:
-        """Return a split without some pieces."""
+        """Return a split without the pieces `names`."""
         factors = [tuple(n for n in own if n not in names) for own in split.factors]
         return FactorAxes(self._trimmed(factors))
 
     def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
-        """Yield a layout's pieces along each factor of a tensor."""
+        """Yield the pieces of a layout along each factor of a tensor."""
         for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):
             left = names
             for factor in dim:
@@ -132,8 +132,8 @@ class Splits:
                     break
 
     def _trimmed(self, factors: Sequence[Names]) -> tuple[Names, ...]:
-        """Return the factors without pieces whose shards would not be blocks: in a dimension, all
-        factors before the last split one must be fully split."""
+        """Drop pieces until every shard is a block: in each dimension, the factors before the last
+        split one must be fully split."""
         out = [
             self._allowed(factor, fitting(names, size, self.sizes))
             if factor in self.free
@@ -148,7 +148,7 @@ class Splits:
                 out[factor] = ()
 
     def _allowed(self, factor: int, names: Names) -> Names:
-        """Return the pieces along a factor, up to the number of parts that a form supports."""
+        """Return the pieces along a factor, as many as its form supports."""
         while names and self.form and not self.form.takes(factor, self.axes.parts_of(names)):
             names = names[:-1]
         return names
@@ -157,7 +157,8 @@ class Splits:
         return itertools.chain.from_iterable(self.rule.tensors)
 
     def _hanging(self, dim: tuple[int, ...], factors: Sequence[Names]) -> Iterator[int]:
-        """Yield the factors that are split although an earlier one is not fully split."""
+        """Yield the factors that are split although an earlier factor of the dimension is not fully
+        split."""
         full = True
         for factor in dim:
             if factors[factor] and not full:
@@ -189,7 +190,7 @@ class Splits:
 
     @property
     def reducing(self) -> tuple[int, ...]:
-        """The factors whose shards are terms of the result."""
+        """The factors whose split makes the results partial."""
         return self.rule.reduction
 
     def moves(self, split: FactorAxes) -> tuple[FormMove, ...]:
@@ -208,20 +209,21 @@ class Splits:
         return self.form is not None and any(split.factors[f] for f in self.form.factors)
 
     def price(self, split: FactorAxes) -> float:
-        """Return a device's computation and receipts inside the op, in bytes."""
+        """Return the price of a device's computation and of the bytes it receives inside the op, in
+        bytes."""
         pace, moves = self.axes.rates.pace, filter(lambda move: move.received, self.moves(split))
         if pace is None:
             return self.work(split) + sum(move.received for move in moves)
         return self.work(split) + sum(pace.of(m.kind, m.axes, m.received) for m in moves)
 
     def work(self, split: FactorAxes) -> float:
-        """Return a device's computation, in bytes that it could receive in that time."""
+        """Return a device's computation as the bytes that it could receive in the same time."""
         return self.whole_work / self.axes.parts_of(n for names in split.factors for n in names)
 
     @functools.cached_property
     def whole_work(self) -> float:
-        """The computation of all devices: operations of matmuls, bytes read and written by other
-        ops."""
+        """The computation of all devices: operations of a matmul, or bytes read and written by
+        another op."""
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
         flops = 0
@@ -239,8 +241,8 @@ class Splits:
         return max(flops / rates.operations(kind), touched / rates.touched)
 
     def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Yield the shapes of tensors that are read or written, and the bytes of an element (four
-        without a topology): for ports, those that a loop slices or stacks."""
+        """Yield the shape and element size of each tensor that is read or written; ports count only
+        tensors that a loop slices or stacks. Without a topology, elements have four bytes."""
         items = self.items if self.axes.rates.topology else repeat(4)
         sized = [*zip(self.shapes, items, strict=False)]
         count = len(self.op.operands)
@@ -252,16 +254,16 @@ class Splits:
 
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
-    """Return the splits suggested by the layouts of an op's tensors, with each tensor first in
-    turn."""
+    """Return the splits suggested by the layouts of an op's tensors, giving precedence to each
+    tensor in turn."""
     tensors = list(enumerate(layouts))
     found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
     return tuple(dict.fromkeys((*found, splits.whole)))
 
 
 def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:
-    """Return the axes that always split factors of a port of a manual computation, and those that
-    split no others: its manual axes."""
+    """Return, for a port of a manual computation, the axes that must split its factors and the
+    manual axes that split no other factor."""
     if op.kind != PORT or op.param("of") != "manual":
         return {}, frozenset()
     given = op.param("manual")
@@ -275,7 +277,7 @@ def _joined(dims: Dims, factors: Sequence[Names]) -> tuple[Names, ...]:
 
 
 def _of_results(op: Op, values: Sequence[Value]) -> Rule:
-    """Return the rule of an op without one: each dimension is a separate factor."""
+    """Return the rule of an op without a rule: each dimension is a separate factor."""
     shapes = [tuple(values[v].shape for v in side) for side in (op.operands, op.results)]
     build = Builder(*shapes)
     for tensor, shape in enumerate(itertools.chain(*shapes)):
@@ -285,7 +287,7 @@ def _of_results(op: Op, values: Sequence[Value]) -> Rule:
 
 
 def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
-    """Yield the factors along which the op itself computes shards."""
+    """Yield the factors along which the op itself can run on shards."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
     operator = OPERATORS.get(op.kind)
@@ -306,12 +308,12 @@ def _ruled(op: Op) -> bool:
 
 
 def _held(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield the factors that the op's kind needs whole, in addition to those in the rule."""
+    """Yield the factors that ops of this kind cannot split, in addition to those of the rule."""
     match op.kind:
         case "dynamic_update_slice":
             kept = _factors(rule.operands[1])
             yield from _factors(rule.operands[0]) - kept
-        case "reshape" | "squeeze":  # a factor of one side only
+        case "reshape" | "squeeze":  # a factor of only one side
             yield from _factors(rule.operands[0]) ^ _factors(rule.results[0])
         case "gather":
             yield from rule.reduction
@@ -322,7 +324,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
 
 
 def _held_by_convolution(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield all factors except batch and features; all factors if there are groups."""
+    """Yield all factors but batch and features, or all factors if there are groups."""
     groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
     sides = ("lhs", "rhs", "out")
     for spec, dims in zip(sides, rule.tensors, strict=True):

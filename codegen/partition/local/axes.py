@@ -1,5 +1,5 @@
-"""The mesh cut at all borders of the program's shardings, so that a sharding is a list of names for
-each dimension."""
+"""The mesh cut at all borders of the program's shardings, so that a sharding lists names for each
+dimension."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class CutAxes:
 
     @property
     def whole(self) -> bool:
-        """Whether every axis is one piece."""
+        """Whether no axis is cut."""
         return [name for name, _ in self.pieces] == list(self.mesh.names)
 
     def names(self, parts: Iterable[AxisPart]) -> tuple[str, ...]:
-        """Return the pieces of parts, without those of size 1."""
+        """Return the names of the pieces of parts, without pieces of size 1."""
         return tuple(
             name
             for part in parts
@@ -46,7 +46,8 @@ class CutAxes:
         )
 
     def layout(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
-        """Return a sharding as a layout of equal shards, dropping axes that do not divide."""
+        """Return a sharding as a layout of equal shards, dropping axes that do not divide a
+        dimension."""
         if sharding is None:
             return LocalLayout(((),) * len(shape))
         sizes = self.mesh.sizes
@@ -57,13 +58,13 @@ class CutAxes:
         return LocalLayout(dims)
 
     def whole_axes(self, names: Param) -> tuple[str, ...]:
-        """Return the pieces of whole axes, given by name, without those of size 1."""
+        """Return the pieces of uncut axes, given by name, without those of size 1."""
         listed = names if isinstance(names, tuple) else (names,)
         sizes = self.mesh.sizes
         return self.names(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def spelled(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return axes as code names them: by their pieces, major to minor."""
+        """Return axes as emitted code names them: by their pieces, major to minor."""
         return tuple(
             name
             for axis in names
@@ -83,7 +84,7 @@ class CutAxes:
 
 
 def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAxes:
-    """Return a mesh cut at the borders of all shardings of a program, with its rates on a topology.
+    """Cut a mesh at the borders of all shardings of a program, and rate it on a topology.
 
     Raises InputError for a program with values on several meshes, and for an unknown topology.
     """
@@ -118,7 +119,7 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
 
 
 def _fresh(name: str, mesh: Mesh) -> str:
-    """Return a name unused by axes of the mesh."""
+    """Return a name that no axis of the mesh has."""
     while name in mesh.names:
         name += "_"
     return name

@@ -3,13 +3,13 @@
 Given shardings of arguments, results and constraints are binding; everything else is free,
 including operands and results of loops and branches. The price of a program is the bytes that its
 busiest device receives, plus its computation as bytes that could be received in that time. The
-search starts from the propagated shardings and from a greedy pass, changes one op at a time while
-that helps, then an op with all its consequences. On a topology it also starts from its result by
-bytes alone, where latencies do not hide the saving of a single change.
+search starts from the propagated shardings and from a greedy pass. It changes one op at a time
+while that helps, then an op and all ops that follow it. On a topology, latencies may hide the
+saving of a single change, so the search also starts from its result by bytes alone.
 
-Then it settles the ideas of `seeds.py` op by op and improves the cheapest of them. Received bytes
-are known, but computation is an estimate, since compilers fuse ops. So a plan found from an idea is
-taken only if it costs less and receives no more than the plan found without ideas.
+Then it settles the ideas of `seeds.py` op by op and improves the cheapest one. Received bytes are
+exact, but computation is an estimate, since compilers fuse ops. So a plan found from an idea is
+used only if it costs less and receives no more bytes than the plan found without ideas.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _searched(
         for plan in ideas
         if plan.price < best.price and plan.received < best.received + LEAST
     ]
-    # ops may share a fetched halo, which the search counts for each of them
+    # several ops may share one fetched halo, which the search counts for each op
     received = partial(_received, program, axes, ratings)
     most = received(best.choice) if better else 0
     return next((choice for choice in better if received(choice) <= most), best.choice)
@@ -101,7 +101,7 @@ def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice)
 
 
 class _Plan(NamedTuple):
-    """Splits of all ops, their price, and the part of it that is for received bytes."""
+    """Splits of all ops, their price, and its share for received bytes."""
 
     price: float
     received: float
@@ -117,13 +117,13 @@ class _PriceSearch:
 
     def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
         self.costs, self.bound, self.squares = costs, bound, Squares(costs)
-        self.whole: set[int] = set()  # ops that accept no terms
+        self.whole: set[int] = set()  # ops that accept no partial operands
         self.clock = 0
         self.changed = [0] * len(costs.ops)  # when a neighbour of an op last changed
         self.visited: dict[tuple[int, str], int] = {}
 
     def plan(self, start: Callable[[], None], improve: Callable[[], None]) -> _Plan:
-        """Return the plan that improvements of a start lead to."""
+        """Improve a start, and return the resulting plan."""
         self.visited.clear()
         self.whole.clear()
         start()
@@ -133,7 +133,7 @@ class _PriceSearch:
         return _Plan(self.costs.total, self.costs.received, self.costs.choice)
 
     def start(self, known: Choice) -> None:
-        """Start with a split for each op."""
+        """Set the first split of each op."""
         for number, op in enumerate(self.costs.ops):
             self.costs.choose(number, known[op.results[0]])
 
@@ -167,7 +167,7 @@ class _PriceSearch:
                 self._settle(number)
 
     def _is_due(self, number: int, what: str) -> bool:
-        """Return whether a neighbour of an op has changed since the op was last tried."""
+        """Return whether a neighbour of an op has changed since this step last tried the op."""
         due = self.changed[number] >= self.visited.get((number, what), -1)
         self.clock += 1
         self.visited[number, what] = self.clock
@@ -181,14 +181,14 @@ class _PriceSearch:
             self.changed[beside] = self.clock
 
     def _settle(self, number: int) -> None:
-        """Give an op its cheapest split with all others fixed."""
+        """Give an op its cheapest split, keeping all others fixed."""
         best = self._best(number)
         if best != self.costs.split[number]:
             self.costs.choose(number, best)
             self._note(number)
 
     def _best(self, number: int) -> FactorAxes | None:
-        """Return an op's cheapest split with all others fixed."""
+        """Return an op's cheapest split if all others stay fixed."""
         costs, old = self.costs, self.costs.split[number]
         prices = {} if old is None else {old: costs.around((number,)) - LEAST}
         for split in self._candidates(number):
@@ -221,7 +221,7 @@ class _PriceSearch:
         return tuple(found)
 
     def _wave(self, number: int, split: FactorAxes) -> None:
-        """Change an op and let its neighbours follow, if that is cheaper."""
+        """Change an op and let its neighbours follow, if that lowers the price."""
         costs = self.costs
         if split == costs.split[number]:
             return
@@ -241,7 +241,7 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def keep_whole(self, numbers: Iterable[int]) -> bool:
-        """Make some ops accept no terms; return whether any is new."""
+        """Make some ops accept no partial operands; return whether any op is new."""
         new = [number for number in numbers if number not in self.whole]
         self.whole.update(new)
         for number in new:
@@ -250,8 +250,8 @@ class _PriceSearch:
         return bool(new)
 
     def _sum_early(self, wire: int) -> None:
-        """Make all uses of terms use their sum, if another use needs the sum anyway and that is
-        cheaper: op by op this would pay off only with the last."""
+        """Make all uses of a partial value use its sum, if another use needs the sum anyway and
+        that is cheaper. Changing one op at a time would pay off only at the last."""
         costs = self.costs
         needs = costs.needs(wire)
         terms = [bool(need.partial) for need in needs]
@@ -269,7 +269,7 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def _carrying(self, wire: int) -> Iterator[int]:
-        """Yield the ops that take a wire as terms."""
+        """Yield the ops that accept a wire as partial values."""
         for use in self.costs.wires[wire].uses:
             if not isinstance(use, LocalLayout):
                 split = self.costs.split[use[0]]
@@ -277,7 +277,7 @@ class _PriceSearch:
                     yield use[0]
 
     def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
-        """Keep the current splits if they are cheaper than the old ones."""
+        """Keep the current splits if they are cheaper than the old ones, else restore those."""
         costs = self.costs
         new = {changed: costs.split[changed] for changed in old}
         after = costs.around(old)
@@ -292,7 +292,7 @@ class _PriceSearch:
             self.costs.choose(number, split)
 
     def _beside(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield the ops that share a wire with an op, each with the wire."""
+        """Yield each neighbour of an op, with the wire that they share."""
         costs = self.costs
         for wire, _ in costs.touched[number]:
             own = costs.wires[wire]
@@ -302,7 +302,7 @@ class _PriceSearch:
                     yield end[0], wire
 
     def _following(self, number: int, wire: int) -> FactorAxes | None:
-        """Return the split of an op that follows a changed wire."""
+        """Return the split with which an op follows a changed wire."""
         costs = self.costs
         op, splits = costs.ops[number], costs.splits[number]
         if op.kind not in PASSING:
@@ -320,5 +320,5 @@ class _PriceSearch:
 
 
 def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
-    """Return a split that accepts no terms."""
+    """Return a split with the partial operands summed first."""
     return None if split is None else replace(split, partial=(), carriers=())

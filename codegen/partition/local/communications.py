@@ -1,4 +1,4 @@
-"""The communications of a program, numbered: operation, value, bytes, and reason."""
+"""The communications of a program, numbered, each with its operation, value, bytes and reason."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Communication:
-    """One collective. `received`: bytes that the busiest device receives each time."""
+    """One collective. `received`: the bytes that the busiest device receives each time."""
 
     number: int
     op: str
     axes: Names
-    value: str  # the user's value, under the program's name
-    shape: str  # type of the value, with its split afterwards: f32[16@d,32]
+    value: str  # the user's value, by its name in the program
+    shape: str  # type of the value, with its split after the collective: f32[16@d,32]
     received: int
-    times: int  # iterations of the enclosing loops, times calls of its function
+    times: int  # iterations of the enclosing loops, multiplied by calls of its function
     line: str
     reason: str
-    remedy: str  # a change that would remove it, or make it cheaper
-    saving: int  # bytes of it that this saves in total, without the bytes moved instead
-    where: str = ""  # for a loop of unknown length or a branch: "each turn", its frequency
+    remedy: str  # a change that would remove the collective, or make it cheaper
+    saving: int  # bytes that the remedy saves in total, not counting the bytes it moves instead
+    where: str = ""  # in a loop of unknown length or a branch: its frequency, such as "each turn"
 
     @property
     def bytes(self) -> int:
@@ -62,7 +62,7 @@ class Communication:
 
 
 def communications(program: LocalProgram) -> dict[int, Communication]:
-    """Return the communications of a program, by the local value that each produces."""
+    """Return the communications of a program, keyed by the local value that each produces."""
     return {found[0]: found[1] for found in _numbered(program)}
 
 
@@ -104,7 +104,7 @@ def _divides(program: LocalProgram, step: MoveValue) -> bool:
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
-    """Return a type with its split: `f32[16@d,32]`, and `sum over t` for terms."""
+    """Return a type with its split: `f32[16@d,32]`, followed by `sum over t` for partial sums."""
     dims = (
         f"{extent}@{'@'.join(names)}" if names else str(extent)
         for extent, names in zip(shape, layout.dims, strict=True)
@@ -120,7 +120,7 @@ def program_json(
 ) -> str:
     """Return `plan.json`: the mesh, arguments and results, and one line per communication.
 
-    `seconds`: of each communication, if a topology is given.
+    `seconds` has the time of each communication on `topology`.
     """
     found = list(communications(program).values())
     body = program.body

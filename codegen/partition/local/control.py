@@ -1,4 +1,5 @@
-"""Loops and branches: the layouts of their operands and of their bodies' arguments."""
+"""Loops and branches: layouts of their operands and results, and of the arguments and results of
+their bodies."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ Layouts = tuple[LocalLayout, ...]
 
 @dataclass(frozen=True)
 class ControlEnds:
-    """The layouts of an op's operands and results, and for each body of its arguments and
-    results."""
+    """The layouts of an op's operands and results, and of the arguments and results of each
+    body."""
 
     operands: Layouts
     results: Layouts
@@ -26,7 +27,7 @@ class ControlEnds:
     at: Mapping[End, Port]
 
     def ports(self, side: str, body: int | None = None) -> tuple[Port, ...]:
-        """Return the ports of the operands or results of the op, or of a body of it."""
+        """Return the ports of the operands or results of the op, or of one of its bodies."""
         found = {
             end.place: port for end, port in self.at.items() if (end.side, end.body) == (side, body)
         }
@@ -40,7 +41,7 @@ def is_control(op: Op) -> bool:
 def control_ends(
     op: Op, ports: tuple[Port, ...], layouts: Callable[[Port], Layouts]
 ) -> ControlEnds:
-    """Return the layouts around an op with bodies; `layouts` gives those of a port's tensors,
+    """Return the layouts around an op with bodies; `layouts` returns those of a port's tensors,
     operands first."""
     found = {
         end: layout for port in ports for end, layout in zip(port.ends, layouts(port), strict=True)
@@ -62,7 +63,8 @@ def control_ends(
 
 
 def check_manual(op: Op, mesh: Mesh) -> None:
-    """Raise InputError for a manual computation on another mesh, or with pending sums."""
+    """Raise InputError for a manual computation on another mesh, or with pending sums at its
+    border."""
     if op.kind != "manual":
         return
     given = [op.param("in_shardings"), op.param("out_shardings")]

@@ -26,8 +26,8 @@ FEWEST = 3
 
 @functools.cache
 def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Tensor) -> float:
-    """Return the price of a value made in one layout and used in others, in order; intermediate
-    layouts are kept."""
+    """Return the price of moving a value from the layout it is made in to the layouts of its uses,
+    in order; intermediate layouts stay available."""
     known = [home]
     total = 0.0
     for need in needs:
@@ -40,16 +40,16 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
 
 @dataclass(frozen=True)
 class Wire:
-    """Values with equal origins and uses, in the copies of a repeated stretch: they are split
-    together, and each costs the same."""
+    """Values that have equal origins and uses in the copies of a repeated stretch: they are split
+    alike, and each costs the same."""
 
     tensor: Tensor
     home: LocalLayout | None  # layout of a value that no op makes
-    made_by: tuple[int, int] | None  # which result of an op; one of the two is None
-    uses: tuple[tuple[int, int] | LocalLayout, ...]  # which operand of an op, or a layout
+    made_by: tuple[int, int] | None  # op and result; this or `home` is None
+    uses: tuple[tuple[int, int] | LocalLayout, ...]  # op and operand, or a layout
     propagated: LocalLayout
-    times: int  # how often each of them is made
-    is_argument: bool  # numbers in the program
+    times: int  # how often each value is made
+    is_argument: bool
 
 
 class Costs:
@@ -66,12 +66,12 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # the second op, if there are several
+        self.ops: list[Op] = []  # of several equal ops, the second
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}
         self.times: list[int] = []  # of all members together
-        self.barred: list[Names] = []  # the axes of the manual computations that an op is in
+        self.barred: list[Names] = []  # the axes of the manual computations around an op
         graph = _Graph(self)
         results = (
             axes.layout(sharding, self.values[v].shape)
@@ -91,8 +91,8 @@ class Costs:
                 )
             )
             for members in self.members
-        ]  # for each op the wires of its tensors, in order
-        self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None if not chosen yet
+        ]  # the wires of each op's tensors, in order
+        self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
     def choose(self, number: int, split: FactorAxes | None) -> None:
@@ -102,7 +102,7 @@ class Costs:
 
     @property
     def choice(self) -> dict[int, FactorAxes]:
-        """The split of each op, by its first result."""
+        """The split of each op, keyed by its first result."""
         return {
             op.results[0]: split
             for members, split in zip(self.members, self.split, strict=True)
@@ -116,8 +116,8 @@ class Costs:
         return self.axes.layout(own.sharding, own.shape)
 
     def add(self, members: tuple[Op, ...], times: int, barred: Names) -> int:
-        """Add an op that occurs at these places and cannot be split along the axes `barred`, and
-        return its number."""
+        """Add an op that occurs at these places and cannot be split along the axes `barred`; return
+        its number."""
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
@@ -135,7 +135,8 @@ class Costs:
         return self.alike[key]
 
     def layout(self, wire: int) -> LocalLayout:
-        """Return the layout in which a value is made; the propagated one if no split is chosen."""
+        """Return the layout in which a value is made, or the propagated one if no split is
+        chosen."""
         own = self.wires[wire]
         if own.made_by is None:
             return own.home or own.propagated
@@ -144,7 +145,7 @@ class Costs:
         return own.propagated if layouts is None else layouts.results[place]
 
     def needs(self, wire: int) -> tuple[LocalLayout, ...]:
-        """Return the layouts in which a value is used, in order."""
+        """Return the layouts in which the uses need a value, in order."""
         found = []
         for use in self.wires[wire].uses:
             if isinstance(use, LocalLayout):
@@ -168,8 +169,8 @@ class Costs:
         return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
-        """Return the cost of computing an op; slightly less if it passes terms on, since a later
-        sum may serve several uses."""
+        """Return the cost of computing an op; slightly less if its result stays partial, since one
+        later sum may serve several uses."""
         split = self.split[number]
         if split is None:
             return 0.0
@@ -184,7 +185,7 @@ class Costs:
 
     @property
     def received(self) -> float:
-        """The part of the price that is for received bytes."""
+        """The share of the price for received bytes."""
         inside = (
             (own.price(split) - own.work(split)) * times
             for own, split, times in zip(self.splits, self.split, self.times, strict=True)
@@ -199,7 +200,7 @@ class Costs:
 
 
 class _Graph:
-    """One walk through a program: the producer and the users of each value."""
+    """One walk through a program that records the producer and the users of each value."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -223,7 +224,7 @@ class _Graph:
             self.uses[value].append(layout)
 
     def _body(self, body: Body, times: int, barred: Names, ties: Sequence[Repeat] = ()) -> None:
-        """Record the ops and values of a body that runs this many times, in manual computations
+        """Record the ops and values of a body that runs this many times, inside manual computations
         over the axes `barred`."""
         self.times.update(dict.fromkeys(body.arguments, times))
         same = _places_tied(ties)
@@ -259,8 +260,8 @@ class _Graph:
             self._body(body, times * length, barred)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
-        """Return the wires, how often their values are made in total, and the wire of each
-        value."""
+        """Return the wires, the number of times that their values are made in total, and the wire
+        of each value."""
         costs = self.costs
         known: dict[Wire, int] = {}
         often: list[int] = []
@@ -295,7 +296,7 @@ def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
 
 
 def tied(program: Program, axes: CutAxes) -> tuple[Repeat, ...]:
-    """Return the stretches of ops to split alike: equal layers, whose arguments and constraints are
+    """Return the stretches of ops to split alike: equal layers whose arguments and constraints are
     sharded alike."""
     values, arguments = program.values, set(program.body.arguments)
 

@@ -1,4 +1,4 @@
-"""Checks that given shardings of arguments and results make equal shards, as JAX requires."""
+"""Check that given shardings of arguments and results make equal shards, as JAX requires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.ir.sharding import Sharding
 
 def check_even(given: Program, program: Program) -> None:
     """Raise InputError for an argument or result whose given sharding does not divide it, or is a
-    pending sum; `program` is the propagated one."""
+    pending sum. `program` is the propagated one."""
     arguments = ((given.values[v].sharding, given.values[v]) for v in given.body.arguments)
     results = zip(given.results, (program.values[v] for v in program.body.results), strict=True)
     for number, (sharding, value) in enumerate(chain(arguments, results)):

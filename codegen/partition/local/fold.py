@@ -1,7 +1,7 @@
-"""Folding: a repeated layer becomes one function that is called several times.
+"""Folding: turn a repeated layer into one function with several calls.
 
-Repeated steps, equal except for their values, move into a function; its arguments are the values
-they take from outside, its results those used outside.
+Repeated steps that differ only in their values move into a function. Its arguments are the values
+that the steps use from outside, its results the values used outside.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SCOPES = 3
 def folded(
     program: LocalProgram, arguments: Sequence[Hashable], results: Sequence[Hashable]
 ) -> LocalProgram:
-    """Return a program whose repeated steps are calls of functions; each argument and result comes
-    with its owner, such as a layer."""
+    """Return a program in which calls of functions replace repeated steps; each argument and result
+    comes with its owner, such as a layer."""
     body, steps = program.body, program.body.steps
     owners = dict(zip((*body.arguments, *body.results), (*arguments, *results), strict=True))
     found = repeats([_item(step, program, owners) for step in steps])
@@ -74,7 +74,7 @@ def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> 
 
 
 def _key(step: Step, program: LocalProgram) -> Hashable:
-    """Return the key of a step, equal for steps that differ only in their values."""
+    """Return the key of a step: equal for steps that differ only in their values."""
     types = tuple(
         (program.of(v).shape, program.of(v).dtype, program.values[v].layout)
         for v in (*taken(step), *made(step))
@@ -89,7 +89,8 @@ def _key(step: Step, program: LocalProgram) -> Hashable:
 
 
 def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
-    """Return the key of a body, equal for bodies that differ only in the numbers of values."""
+    """Return the key of a body: equal for bodies that differ only in the numbers of their
+    values."""
     numbers: dict[int, int] = {}
 
     def numbered(values: Sequence[int]) -> tuple[int, ...]:
@@ -103,9 +104,9 @@ def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
 
 @dataclass
 class _Slots:
-    """The external operands and results of a stretch's copies, one slot a column."""
+    """The external operands and results of a stretch's copies; each slot is a column."""
 
-    arguments: list[tuple[int, ...]]  # by copy
+    arguments: list[tuple[int, ...]]  # one row per copy
     results: list[tuple[int, ...]]
 
 
@@ -137,8 +138,8 @@ class _Fold:
             yield CallFunction(number, arguments, results)
 
     def _slots(self, repeat: Repeat, copies: Sequence[tuple[Step, ...]]) -> _Slots:
-        """Return the inputs and outputs of copies: a result is an output if any copy produces it
-        for others."""
+        """Return the inputs and outputs of copies: a result is an output if any copy's value is
+        used outside it."""
         own = [[v for step in copy for v in made(step)] for copy in copies]
         stops = [start + repeat.period for start in repeat.places(0)]
         used = [

@@ -1,7 +1,7 @@
-"""Unused constraints: a value that is only constrained again need not be brought into the first
+"""Remove idle constraints: if a value is only constrained again, it need not be moved to the first
 layout.
 
-A constraint applies to its derivative too, so successive constraints make such pairs in the
+The derivative of a constraint is constrained too, so chains of constraints make such pairs in the
 backward pass.
 """
 
@@ -30,7 +30,7 @@ def without_idle_constraints(program: Program) -> Program:
 
 
 def _without(body: Body, idle: dict[int, int]) -> Body:
-    """Return a body in which results of unused constraints are replaced by their operands."""
+    """Return a body in which the operands of idle constraints replace their results."""
     kept = (op for op in body.ops if op.kind != "constrain" or op.results[0] not in idle)
     return replace(body, ops=tuple(_rewired(op, idle) for op in kept))
 

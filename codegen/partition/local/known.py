@@ -1,5 +1,5 @@
-"""Values in the user's terms: the argument that a value reshapes, or the only result that depends
-on it."""
+"""Names of values in the user's terms: by the argument that a value reshapes, or the only result
+that depends on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SAME = frozenset(
 
 
 def known_as(program: Program) -> dict[int, str]:
-    """Return names for values: `w_transpose (of p_w1)`, `d_h_mul (for result[1]['w1'])`, or their
-    own."""
+    """Return names for values: `w_transpose (of p_w1)`, `d_h_mul (for result[1]['w1'])`, or the
+    value's own."""
     arguments, sources = {*program.body.arguments}, _sources(program)
     results = _results(program) if len(program.results) > 1 else {}
     names = {}
@@ -30,7 +30,7 @@ def known_as(program: Program) -> dict[int, str]:
 
 
 def _sources(program: Program) -> dict[int, int]:
-    """Return, for each value that reshapes or casts an argument, the argument."""
+    """Return the argument that each reshaped or cast value comes from."""
     found: dict[int, int] = {}
     arguments = {*program.body.arguments}
     for op in ops_of(program.body):
@@ -42,7 +42,7 @@ def _sources(program: Program) -> dict[int, int]:
 
 
 def _results(program: Program) -> dict[int, int]:
-    """Return the index of the only result that depends on a value, or -1 for several."""
+    """Return the index of the only result that depends on each value, or -1 for several."""
     found: dict[int, int] = {}
     for place, value in enumerate(program.body.results):
         found[value] = -1 if value in found else place
@@ -55,7 +55,7 @@ def _results(program: Program) -> dict[int, int]:
 
 
 def _taken(op: Op) -> Iterator[int]:
-    """Yield an op's operands, and the values made in its bodies."""
+    """Yield the operands of an op, and the values made in its bodies."""
     yield from op.operands
     for body in op.bodies:
         for inner in ops_of(body):

@@ -1,7 +1,7 @@
-"""The layout of a value on devices: equal shards, each dimension split by a list of pieces of axes.
+"""The layout of a value on devices: equal shards; a list of pieces of axes splits each dimension.
 
-A layout may be partial: along the pieces `partial` devices hold terms, and the value is their sum,
-maximum or minimum.
+A layout may be partial: along the pieces `partial`, devices hold partial results, and the value is
+their sum, maximum or minimum.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class LocalLayout:
-    """For each dimension the pieces that split it, major to minor; no piece occurs twice."""
+    """The pieces that split each dimension, major to minor. No piece occurs twice."""
 
     dims: tuple[Names, ...]
     partial: Names = ()  # in mesh order
-    operator: str = "sum"  # operator of the terms: sum, max or min
+    operator: str = "sum"  # reduces the partial results: sum, max or min
 
     @property
     def used(self) -> Names:
@@ -28,11 +28,11 @@ class LocalLayout:
 
     @property
     def whole(self) -> LocalLayout:
-        """This layout without terms."""
+        """This layout with partial results reduced."""
         return replace(self, partial=(), operator="sum")
 
     def with_dim(self, dim: int, names: Iterable[str]) -> LocalLayout:
-        """Return this layout with other pieces for one dimension."""
+        """Return this layout with other pieces along one dimension."""
         return replace(self, dims=(*self.dims[:dim], tuple(names), *self.dims[dim + 1 :]))
 
     def local(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -50,8 +50,8 @@ class LocalLayout:
 
 
 def fitting(names: Iterable[str], extent: int, sizes: Mapping[str, int]) -> Names:
-    """Return the longest prefix of the pieces that splits an extent into equal shards; none for an
-    extent of zero."""
+    """Return the longest prefix of the pieces that splits an extent into equal shards; no pieces
+    for an extent of zero."""
     out: list[str] = []
     for name in names:
         if not extent or extent % sizes[name]:

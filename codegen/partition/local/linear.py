@@ -1,5 +1,5 @@
-"""Ops that pass partial sums through: applied to the terms of an operand, they give the terms of
-the result."""
+"""Linear ops, which pass partial sums through: applied to partial operands, they give partial
+results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 def with_terms(
     splits: Splits, split: FactorAxes, layouts: Sequence[LocalLayout], values: Sequence[Value]
 ) -> Iterator[FactorAxes]:
-    """Yield a split with the terms of the operands; `layouts` are those of the operands."""
+    """Yield a split that accepts partial operands; `layouts` are those of the operands."""
     for carriers in _carriers(splits.op, values):
         terms = {
             name
@@ -48,7 +48,7 @@ def with_terms(
 
 
 def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield sets of operands of an op that may be terms together."""
+    """Yield sets of operands of an op that may be partial together."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":
@@ -64,8 +64,8 @@ def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
 
 
 def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
-    """Return whether an op on terms is as exact as on their sum: a conversion to a float type with
-    all values of the other, a quotient of floats."""
+    """Return whether an op is as exact on partial sums as on their sum: a conversion to a float
+    type that has all values of the old one, or a quotient of floats."""
     source, target = values[op.operands[0]].dtype, values[op.results[0]].dtype
     if op.kind == "convert_element_type":
         here, there = _bits(source), _bits(target)
@@ -74,7 +74,7 @@ def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
 
 
 def _bits(dtype: str) -> tuple[int, int]:
-    """Return the exponent and mantissa bits of a float; zeros for another dtype.
+    """Return the bits of the exponent and mantissa of a float; zeros for another dtype.
 
     >>> _bits("bf16"), _bits("float8_e5m2"), _bits("i32")
     ((8, 7), (5, 2), (0, 0))

@@ -1,8 +1,7 @@
-"""From a program whose values have shardings to the steps of one device.
+"""Lower a program whose values have shardings to the steps of one device.
 
-Every op runs on shards with its chosen split. Its operands are converted to the required layouts,
-each from the nearest existing layout of the value, and intermediate layouts are kept, so a value is
-gathered once.
+Every op runs on shards with its chosen split. Each operand is moved to the required layout from the
+nearest layout that exists. Intermediate layouts are kept, so a value is gathered only once.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def lower(
     layouts: Sequence[LocalLayout | None],
     regather: bool = False,
 ) -> LocalProgram:
-    """Return the steps of one device. `layouts` gives the layout of a value whatever its uses;
-    None: only as used. `regather`: moved arguments are not kept for long."""
+    """Return the steps of one device. `layouts` gives the layout in which a value is made; None
+    leaves that to its uses. `regather`: do not keep moved arguments for later uses."""
     lowering = _Lowering(program, axes, choice, layouts)
     lowering.forgotten = frozenset(program.body.arguments if regather else ())
     arguments = [
@@ -74,8 +73,8 @@ class _Lowering:
         layouts: Sequence[LocalLayout | None],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
-        self.forgotten: frozenset[int] = frozenset()  # arguments that are moved again for every use
-        # iteration count of the loop that produced a value as terms
+        self.forgotten: frozenset[int] = frozenset()  # arguments to move again for every use
+        # iterations of the loop that produces a value as a partial sum
         self.loops: dict[int, int] = {}
         self.values: list[LocalValue] = []
         self.known = known_as(program)
@@ -87,8 +86,8 @@ class _Lowering:
         results: Sequence[LocalLayout],
         reasons: Sequence[str],
     ) -> LocalBody:
-        """Return the steps of a body whose arguments and results have these layouts; moves of
-        results get these reasons."""
+        """Return the steps of a body whose arguments and results have these layouts. `reasons`
+        explain the moves of results."""
         block = _Steps(self)
         taken = tuple(
             block.define(value, layout)
@@ -115,15 +114,15 @@ class _Lowering:
 
 
 class _Steps:
-    """The steps of one body; `versions` has each value's local values by layout."""
+    """The steps of one body; `versions` maps each value to its local values by layout."""
 
     def __init__(self, lowering: _Lowering) -> None:
         self.lowering = lowering
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
-        self.lost: set[tuple[int, LocalLayout]] = set()  # values to make again
-        self.brought: set[Hashable] = set()  # by communications inside ops
-        self.moved: int | None = None  # the last moved argument among those not kept
+        self.lost: set[tuple[int, LocalLayout]] = set()  # layouts of values that must be made again
+        self.brought: set[Hashable] = set()  # data fetched by ops
+        self.moved: int | None = None  # the last moved argument that is not kept
 
     def define(self, value: int, layout: LocalLayout) -> int:
         """Return a new local value, the first of its value."""
@@ -151,7 +150,7 @@ class _Steps:
         return number
 
     def _forget(self, value: int) -> None:
-        """Drop the moved layouts of the last moved argument, unless it is this one."""
+        """Drop the moved layouts of the argument moved last, unless it is this value."""
         if self.moved not in (None, value):
             known = self.versions[self.moved]
             home = next(iter(known))
@@ -177,7 +176,7 @@ class _Steps:
             self.use(value, layout, reasons.operand(place), op.line)
             for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))
         )
-        if op.kind == "constrain":  # the value itself; nothing is computed
+        if op.kind == "constrain":
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
@@ -198,7 +197,7 @@ class _Steps:
         reasons: OpReasons,
         line: Line | None,
     ) -> Iterator[MoveValue]:
-        """Yield the communications inside an op, each with its own local value."""
+        """Yield the communications inside an op, each with a local value of its own."""
         known = self.lowering.values
         for move in moves:
             operand = operands[move.place]
@@ -219,7 +218,7 @@ class _Steps:
         return self.lowering.known[value]
 
     def _settle(self, op: Op, reasons: OpReasons) -> None:
-        """Move results into the required layouts of their values, and drop the others."""
+        """Move results into the layouts that their values require, and drop the partial ones."""
         for value in op.results:
             layout = self.lowering.layouts[value]
             if layout is not None:
@@ -227,7 +226,7 @@ class _Steps:
                 self.versions[value] = {layout: number}
 
     def _control(self, op: Op) -> None:
-        """Append a loop or a branch, whose operands and results keep their layouts."""
+        """Append a loop or a branch, which keeps the layouts of its operands and results."""
         lowering = self.lowering
         ends = control_ends(op, ports_of(op, lowering.program.values), lowering.of_port)
         operands = tuple(

@@ -1,5 +1,5 @@
-"""Memory of a device: arguments and results, and other values from their definition to their last
-use."""
+"""Memory of a device: arguments and results throughout, other values from their definition to their
+last use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from shardwright.ir.program import Line
 
 @dataclass(frozen=True)
 class Held:
-    """Peak memory in bytes; `largest`: the largest local value then, and `line`: the user's line at
-    that point."""
+    """Peak memory in bytes; `largest` is the largest local value at that point, and `line` the
+    user's line."""
 
     bytes: int
     largest: int | None
@@ -29,13 +29,13 @@ class Held:
 
 
 def most_held(program: LocalProgram) -> Held:
-    """Return the peak memory of a device for a program without functions; savings by fusion and
+    """Return the peak memory of a device for a program without functions. Savings by fusion and
     scratch memory of ops are ignored."""
     return _most(program, program.body, tuple(program.body.arguments))
 
 
 def _most(program: LocalProgram, body: LocalBody, alive: tuple[int, ...]) -> Held:
-    """Return the peak memory in a body, given the values alive throughout."""
+    """Return the peak memory in a body; `alive` are the values alive throughout."""
     ends: dict[int, list[int]] = defaultdict(list)
     last = {v: place for place, step in enumerate(body.steps) for v in taken(step)}
     last.update(dict.fromkeys((*body.results, *alive), len(body.steps)))

@@ -1,9 +1,9 @@
-"""Paths between layouts of a value: the changes that receive the fewest bytes.
+"""Paths between layouts of a value that receive the fewest bytes.
 
-An A* search over layouts by bytes, in which each collective is an edge; the bytes that a device
-still lacks of the target are a lower bound on the rest. Bytes are those a device receives with a
-ring algorithm; on a topology, those that it could receive over the fastest axis in the time of the
-collective.
+This is an A* search over layouts, in which each collective is an edge. The lower bound is the
+number of bytes of the target that a device still lacks. An edge costs the bytes that a device
+receives in a ring algorithm; on a topology, the bytes that it could receive over the fastest axis
+in the time of the collective.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shardwright.ir.program import Value
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
-# bytes added per change, so that the shorter of two equal paths wins
+# bytes added per change, so that of two equally cheap paths the shorter wins
 A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """The moved tensor: its whole shape, bytes per element, the sizes of pieces of axes, and the
-    price of communication on a topology."""
+    """The tensor to move: its unsplit shape, bytes per element, the sizes of pieces of axes, and
+    the price of communication on a topology."""
 
     shape: tuple[int, ...]
     item: int
@@ -65,7 +65,8 @@ def tensor_of(value: Value, axes: CutAxes) -> Tensor:
 def way(
     sources: tuple[LocalLayout, ...], target: LocalLayout, tensor: Tensor
 ) -> tuple[float, int, tuple[LayoutChange, ...]]:
-    """Return the price of the cheapest path to a layout, its source, and its changes.
+    """Return the price of the cheapest path to a layout, the layout it starts from, and its
+    changes.
 
     A path always exists: reduce, gather everything, and slice.
     """
@@ -97,8 +98,8 @@ def way(
 
 
 def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
-    """Return the most bytes that a device still lacks: the part of its target shard that it does
-    not hold, or all of it if it holds terms."""
+    """Return the most bytes that any device lacks: the part of its target shard that it does not
+    hold, or all of it if it holds a partial result."""
     if target.partial:
         return 0
     wanted = tensor.bytes(target)
@@ -108,7 +109,7 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
     for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
         longer = max(here, there, key=len)
         if longer[: len(here)] != here or longer[: len(there)] != there:
-            return wanted  # devices with this first part may need the last
+            return wanted  # devices with this first part may need the last part
         held *= extent // tensor.parts(longer)
     return wanted - held
 
@@ -116,7 +117,7 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
 def _traced(
     layout: LocalLayout, sources: tuple[LocalLayout, ...], came: Came
 ) -> tuple[int, tuple[LayoutChange, ...]]:
-    """Return the source of the path to a layout, and its changes."""
+    """Return the start of the path to a layout, and its changes."""
     changes: list[LayoutChange] = []
     while layout in came:
         layout, change = came[layout]
@@ -134,7 +135,7 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
 
 
 def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield slices along axes that split the target, and masks for its terms."""
+    """Yield slices along axes that split the target, and masks that make partial results."""
     taken = {*layout.used, *layout.partial}
     for name in (name for name in target.used if name not in taken):
         for dim, names in enumerate(layout.dims):
@@ -150,8 +151,8 @@ def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator
 
 
 def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield reductions of terms, to every device or scattered: over all axes if the target has
-    terms of another operator."""
+    """Yield reductions of partial results, by all-reduce or reduce-scatter: over all axes if the
+    target is partial with another operator."""
     kept = target.partial if layout.operator == target.operator else ()
     open_ = [name for name in layout.partial if name not in kept]
     for length in range(1, len(open_) + 1):
@@ -186,7 +187,7 @@ def _gathers(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
 
 
 def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield all-to-alls: the last pieces of one dimension become the last of another."""
+    """Yield all-to-alls that move the last pieces of one dimension to the end of another."""
     for dim, names in enumerate(layout.dims):
         for start in range(len(names)):
             moved = names[start:]
@@ -205,7 +206,7 @@ def _joint_exchange(
     dimensions in the target."""
     places = {name: dim for dim, names in enumerate(target.dims) for name in names}
     kept: list[Names] = []
-    moved: dict[str, int] = {}  # source dimension
+    moved: dict[str, int] = {}  # the dimension that each piece leaves
     for dim, names in enumerate(layout.dims):
         staying = [place for place, name in enumerate(names) if places.get(name, dim) == dim]
         start = staying[-1] + 1 if staying else 0
@@ -224,7 +225,7 @@ def _joint_exchange(
 
 
 def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield the permutation after which nothing remains, or only gathers of trailing pieces."""
+    """Yield the permute after which nothing remains but gathers of trailing pieces."""
     if layout.partial != target.partial:
         return
     lost = [tuple(name for name in names if name not in target.used) for names in layout.dims]

@@ -16,8 +16,8 @@ from shardwright.codegen.planner.network.collectives import Prices
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """Prices of communication over named axes, given as digits; `bandwidth`: bytes per second over
-    the fastest."""
+    """Prices of communication over axes, given by their digits. `bandwidth`: bytes per second over
+    the fastest axis."""
 
     prices: Prices
     digits: dict[str, Pair]
@@ -48,7 +48,7 @@ class Pace:
 def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
     """Return the seconds of a collective in which a device receives this many bytes."""
     count = parts_of(digits)
-    part = received / (count - 1)  # bytes from each of the others
+    part = received / (count - 1)  # bytes from each other device
     match kind:
         case "all_reduce":
             return prices.all_reduce(digits, part * count / 2)

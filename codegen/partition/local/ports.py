@@ -1,8 +1,8 @@
 """Ports: operands and results of the bodies of loops and branches.
 
-A port has one layout on both sides. It is modelled as an identity op, so its layout is chosen like
-that of any op. A scan's carry, for example, joins its initial value, its body's argument and
-result, and its final value.
+A port has one layout on both sides. It is modelled as an identity op, so the search chooses its
+layout like any op's. The port of a scan's carry, for example, joins the initial value, the argument
+and result of the body, and the final value.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PORT = "port"
 
 @dataclass(frozen=True)
 class End:
-    """One end of a port: `side` is operands or results of the op itself, or arguments or results of
-    one of its bodies."""
+    """One end of a port. `side` is operands or results of the op, or arguments or results of one of
+    its bodies."""
 
     side: str
     place: int
@@ -36,21 +36,21 @@ class End:
 
 @dataclass(frozen=True)
 class Port:
-    """The operands of `op` are converted to the port's layout, its results have it; a port of a
-    condition has no results. `ends` has their places, operands first."""
+    """The border of a loop or branch for one tensor: operands are moved to the port's layout, and
+    results have it. A port of a condition has no results. `ends` locates them, operands first."""
 
     op: Op
     ends: tuple[End, ...]
 
     @property
     def home(self) -> int:
-        """The tensor whose propagated sharding applies to all: the first operand if the port leads
+        """The tensor whose propagated sharding the port has: the first operand if the port leads
         out of a body, else the first result."""
         return 0 if self.op.param("role") in ("gives", "tests") else len(self.op.operands)
 
 
 def ports_of(op: Op, values: Sequence[Value]) -> tuple[Port, ...]:
-    """Return the ports of an op with bodies, those leading inside first."""
+    """Return the ports of an op with bodies; the ports that lead inside come first."""
     match op.kind:
         case "scan":
             found = _scan(op, values)
@@ -105,8 +105,8 @@ def _inlined(op: Op, values: Sequence[Value]) -> Iterator[Port]:
 
 
 def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
-    """Yield the ports of a manual computation: outside, its axes split dimensions as its specs
-    say."""
+    """Yield the ports of a manual computation. On the outside, its axes split the dimensions that
+    its specs name."""
     for place in range(len(op.operands)):
         ends = (End("operands", place),), (End("arguments", place, 0),)
         yield _split(op, values, "takes", *ends)
@@ -117,8 +117,8 @@ def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
 def _split(
     op: Op, values: Sequence[Value], role: str, takes: tuple[End], gives: tuple[End]
 ) -> Port:
-    """Return a port of a manual computation; its param `manual` has the axes that split each
-    factor, `axes` all manual ones."""
+    """Return a port of a manual computation. Its param `manual` has the manual axes that split each
+    factor, `axes` all manual axes."""
     (operand,), (result,) = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = values[operand].shape, values[result].shape
     outer = 0 if role == "takes" else 1
@@ -162,7 +162,7 @@ def _port(
     gives: tuple[End, ...],
     stacked: str = "",
 ) -> Port:
-    """Return a port. `stacked`: the side, `takes` or `gives`, with an extra first dimension,
+    """Return a port. `stacked` is the side, `takes` or `gives`, that has an extra first dimension,
     indexed by the iteration."""
     operands, results = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = [tuple(values[v].shape for v in side) for side in (operands, results)]

@@ -1,4 +1,4 @@
-"""The rating of plans, and the policy for keeping values."""
+"""How the search rates plans, and whether plans keep gathered values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratings:
-    """How a search rates plans, in bytes received.
+    """How a search rates plans, in received bytes.
 
-    `held`: the price of a byte of a result, if memory is scarce. `regather`: gathered arguments are
-    not kept until the backward pass, which gathers them again. `topology`: determines the
-    computation in the time of a byte. `seeded`: the search also starts from the ideas of
-    `seeds.py`; not with kernels that overlap matmuls, which no price includes.
+    `held`: the price of each byte of a result if memory is scarce. `regather`: gathered arguments
+    are not kept until the backward pass, which gathers them again. `topology` determines how much a
+    device computes while it receives a byte. `seeded`: the search also starts from the ideas of
+    `seeds.py`. It is off for kernels that overlap matmuls, since no price includes overlap.
     """
 
     held: float = 0.0

@@ -1,4 +1,4 @@
-"""Products that are transposed afterwards become products in the other order.
+"""Products that are transposed afterwards become products in the opposite order.
 
 Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses both, but a kernel that also
 scatters the product needs it adjacent to the scatter.
@@ -15,7 +15,7 @@ from shardwright.ir.program import Op, Param
 
 
 def with_transposed_products(program: LocalProgram) -> LocalProgram:
-    """Return a program whose matmuls compute the transposed results directly."""
+    """Return a program whose matmuls compute transposed results directly."""
     functions = tuple(map(_rewritten, program.functions))
     return replace(program, body=_rewritten(program.body), functions=functions)
 
@@ -24,7 +24,7 @@ def _rewritten(body: LocalBody) -> LocalBody:
     uses = Counter(v for step in body.steps for v in taken(step))
     uses.update(body.results)
     steps: list[Step] = []
-    place: dict[int, int] = {}  # matmuls among the steps, by result
+    place: dict[int, int] = {}  # the step of each matmul, by its result
     for step in body.steps:
         if isinstance(step, Compute):
             step = replace(step, bodies=tuple(map(_rewritten, step.bodies)))
@@ -43,7 +43,7 @@ def _rewritten(body: LocalBody) -> LocalBody:
 
 
 def _transposed(product: Compute, after: Compute) -> Compute | None:
-    """Return a transposed product as a product in the other order; None unless the transposition
+    """Return a transposed product as a product in the opposite order; None unless the transposition
     only swaps its rows and columns."""
     op = product.op
     order = after.op.integers("permutation")

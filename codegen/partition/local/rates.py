@@ -1,7 +1,7 @@
-"""Weights of bytes: how much a device computes while it receives a byte, and which axes are slow.
+"""Weights of bytes: how much a device computes while it receives one, and which axes are slow.
 
-Without a topology, the weights are typical of current chips. With a topology, they come from its
-model of a large all-gather along each axis and from its devices' rates.
+Without a topology, the weights are typical of current chips. With one, they come from its model of
+a large all-gather along each axis and from the rates of its devices.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LARGE = 2.0**26
 
 @dataclass(frozen=True)
 class Rates:
-    """The speed of a device, relative to bytes received over the fastest axis; `slow`: the slowdown
-    factors of other axes; `pace`: prices of communication on the topology."""
+    """The speed of a device relative to bytes received over the fastest axis. `slow`: how many
+    times slower each other axis is; `pace`: prices of communication on the topology."""
 
     topology: Topology | None = None
     bandwidth: float = 0.0  # bytes per second over the fastest axis
@@ -42,7 +42,7 @@ class Rates:
     pace: Pace | None = None
 
     def operations(self, dtype: str) -> float:
-        """Return matmul operations per byte for an element type, in jaxpr notation."""
+        """Return matmul operations per received byte for an element type, in jaxpr notation."""
         if self.topology is None:
             return OPERATIONS
         return _multiplied(self.topology, dtype) / self.bandwidth
@@ -70,9 +70,9 @@ DEFAULT = Rates()
 def rates_of(
     pieces: tuple[tuple[str, int], ...], device_ids: Iterable[int], topology: str | None
 ) -> Rates:
-    """Return the rates of a mesh with split axes on a topology.
+    """Return the rates of a mesh with cut axes on a topology.
 
-    Raises InputError for an unknown topology and one with too few devices.
+    Raises InputError for an unknown topology or one with too few devices.
     """
     return DEFAULT if topology is None else _rates(pieces, tuple(device_ids), topology)
 
@@ -109,7 +109,7 @@ def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:
 
 @functools.cache
 def _multiplied(topology: Topology, dtype: str) -> float:
-    """Return multiplications and additions per second; unknown types count as float32."""
+    """Return multiplications and additions per second; an unknown type counts as float32."""
     try:
         name = dtype_of(dtype)
     except InputError:

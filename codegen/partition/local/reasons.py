@@ -1,4 +1,4 @@
-"""The reason of a communication, and its remedies, in sentences about the user's values."""
+"""The reason for each communication, and its remedies, in sentences about the user's values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Reason = Callable[[LayoutChange], str]
 
 
 class OpReasons:
-    """The reasons of communications around one op; `names` are those of its tensors, `given` the
-    available layouts of each operand."""
+    """The reasons for communications around one op; `names` are those of its tensors, `given` the
+    layouts in which each operand exists."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class OpReasons:
                 yield f"{self.kind} {does} {where}, split over {_said(over)}"
 
     def _operator(self, place: int) -> str:
-        """Return the operator of the terms of an operand, `sum` if it has none."""
+        """Return the operator that reduces a partial operand, or `sum`."""
         return next((each.operator for each in self.given[place] if each.partial), "sum")
 
     def _gathered(self, place: int, change: LayoutChange) -> str:
-        """Return why a dimension of an operand is needed whole."""
+        """Return why a dimension of an operand must be gathered."""
         dim = change.dims[0]
         name = self.names[place]
         start = f"{self.kind} needs dimension {dim} of {name} whole"
@@ -110,7 +110,7 @@ class OpReasons:
         return f"{start}: {alike} is split over {_said(change.axes)} along it too, {instead}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
-        """Yield the other operands split over the axes along the same dimension."""
+        """Yield the other operands that the axes split along the same dimension."""
         for factor in factors:
             for tensor in range(self.operands):
                 dims = self.splits.rule.operands[tensor]
@@ -129,7 +129,7 @@ class OpReasons:
 
 
 def plainly(text: str) -> Reason:
-    """Return a reason that is independent of the change."""
+    """Return a reason that does not depend on the change."""
     return lambda change: text
 
 
@@ -146,7 +146,7 @@ def port_reason(port: Port) -> str:
 
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:
-    """Return the saving of a sum after the loop of this many iterations rather than in it; ""
+    """Return how much it saves to sum after a loop of this many iterations rather than inside; ""
     without a loop."""
     if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
         return ""
@@ -158,7 +158,7 @@ def after_loop(change: LayoutChange, turns: int | None) -> str:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that would remove a communication, or make it cheaper, and the bytes that it saves
+    """A change that would remove a communication or make it cheaper, and the bytes that it saves
     each time."""
 
     text: str
@@ -166,8 +166,8 @@ class Remedy:
 
 
 def remedy(change: LayoutChange, value: str, before: LocalLayout, divides: bool) -> Remedy:
-    """Return the remedy of a communication of a value with the layout `before`; `divides`: the axes
-    can also split one of its dimensions."""
+    """Return the remedy of a communication of a value with the layout `before`. `divides`: whether
+    the axes can also split one of its dimensions."""
     over = _said(change.axes)
     if change.own:
         return Remedy("nothing of ours: it stays as you wrote it", 0)

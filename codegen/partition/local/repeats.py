@@ -1,4 +1,4 @@
-"""Repetitions in a list of ops: successive stretches that are equal except for their values' names,
+"""Repetitions in a list of ops: successive stretches that differ only in the names of their values,
 such as a model's layers."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SHORTEST = 8
 
 @dataclass(frozen=True)
 class Item:
-    """One op: its key, equal for interchangeable ops, and its operands and results.
+    """One op: its key, which interchangeable ops share, and its operands and results.
 
     `owners`: the owners of these values, such as the weights of one layer; a good copy has few of
     them.
@@ -48,7 +48,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """From `start` to `stop`, keys equal those one period later."""
+    """A range from `start` to `stop` in which each key equals the key one period later."""
 
     start: int
     stop: int
@@ -59,7 +59,7 @@ class _Stretch:
         return (self.stop - self.start) // self.period
 
     def free(self, taken: np.ndarray) -> Iterator[_Stretch]:
-        """Yield the parts of a stretch not yet taken."""
+        """Yield the parts of a stretch that no repeat has taken."""
         places = np.flatnonzero(taken[self.start : self.stop]) + self.start
         borders = [self.start - 1, *map(int, places), self.stop]
         for low, high in itertools.pairwise(borders):
@@ -69,8 +69,8 @@ class _Stretch:
 
 
 def repeats(items: Sequence[Item], fewest: int = 2) -> tuple[Repeat, ...]:
-    """Return disjoint stretches repeated at least `fewest` times, in order, chosen by largest
-    saving first."""
+    """Return disjoint stretches that repeat at least `fewest` times, in order. Those that save most
+    are chosen first."""
     found: list[Repeat] = []
     shape = _Shape(items)
     taken = np.zeros(len(items), bool)
@@ -110,8 +110,8 @@ class _Shape:
                 yield _Stretch(int(edges[run]) + 1, int(edges[run + 1]) + period, period)
 
     def begun(self, stretch: _Stretch) -> Repeat:
-        """Return the copies of a stretch, starting where the fewest values cross from one to the
-        next and a copy has the fewest owners."""
+        """Return the copies of a stretch. They start at the point where the fewest values pass from
+        one copy to the next and a copy has the fewest owners."""
         slack = (stretch.stop - stretch.start) % stretch.period
         rated = zip(self._passing(stretch), self._owners(stretch, slack + 1), strict=False)
         rates = [passing + owners for passing, owners in rated]
@@ -133,7 +133,8 @@ class _Shape:
         return [int(count) for count in np.cumsum(crossing)[period : 2 * period]]
 
     def _owners(self, stretch: _Stretch, begins: int) -> list[int]:
-        """Return the number of owners of the first two copies, separately, for this many starts."""
+        """Return the number of owners of the first two copies, counted separately, for this many
+        starts."""
         counts = []
         for copy in range(2):
             start = stretch.start + copy * stretch.period
@@ -153,7 +154,7 @@ class _Shape:
         return [sum(each) for each in zip(*counts, strict=True)]
 
     def exact(self, repeat: Repeat) -> Iterator[Repeat]:
-        """Yield runs of copies that also agree in their internal operands."""
+        """Yield runs of copies whose internal operands agree too."""
         starts = range(repeat.start, repeat.stop, repeat.period)
         for _, equal in itertools.groupby(starts, lambda s: self._links(s, repeat.period)):
             own = list(equal)
@@ -161,8 +162,8 @@ class _Shape:
                 yield Repeat(own[0], repeat.period, len(own))
 
     def _links(self, start: int, period: int) -> tuple[tuple[int, int], ...]:
-        """Return, for each operand in a copy, where the copy produces it, or the number of the
-        external value."""
+        """Return, for each operand in a copy, the item and result that produce it, or the number of
+        the external value."""
         outside: dict[int, int] = {}
         links = []
         for item in self.items[start : start + period]:

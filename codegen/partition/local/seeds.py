@@ -1,10 +1,10 @@
-"""Ideas from which the search of `cheapest` starts: each splits all ops by one rule.
+"""Ideas from which the search of `cheapest` starts; each splits all ops by one rule.
 
-The given shardings pass through the program, op by op in order. Where the operands of an op
-disagree, the operand of the highest rank wins: the one that depends on the last argument (tokens, a
-batch), the first argument, or the earliest argument of all (weights). Axes that split no operand
-may split the result of an op as well (`after`), or its operand of the highest rank before the
-other operands are asked (`before`: a batch over all axes).
+The given shardings pass through the program, op by op. If the operands of an op disagree, the
+operand of the highest rank wins. A rank favours operands that depend on late arguments (tokens, a
+batch) or on early ones (weights). Axes that split no operand may also split the result of an op
+(`after`), or the operand of the highest rank before the other operands count (`before`: a batch
+over all axes).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Filled = Literal["not", "after", "before"]
 
 
 def seeds(costs: Costs, bound: Mapping[int, FactorAxes]) -> Iterator[Callable[[], None]]:
-    """Yield functions that split all ops by one idea each; `bound` ops keep their split."""
+    """Yield functions that each split all ops by one idea; `bound` ops keep their split."""
     last, first = (_ranks(costs, sign) for sign in (1, -1))
     fills: tuple[Filled, ...] = ("not", "after", "before")
     for ranks in (last, first, [-rank for rank in last]):
@@ -34,8 +34,8 @@ def seeds(costs: Costs, bound: Mapping[int, FactorAxes]) -> Iterator[Callable[[]
 
 
 def _ranks(costs: Costs, sign: int) -> list[float]:
-    """Return the rank of each wire: the highest rank of the arguments that it depends on, which is
-    their place times `sign`."""
+    """Return the rank of each wire: the highest rank of the arguments that it depends on. The rank
+    of an argument is its index times `sign`."""
     ranks = [-math.inf] * len(costs.wires)
     for place, wire in enumerate(costs.arguments):
         ranks[wire] = sign * place
@@ -51,7 +51,7 @@ def _ranks(costs: Costs, sign: int) -> list[float]:
 
 @dataclass(frozen=True)
 class _Seed:
-    """One idea; `ranks` by wire."""
+    """One idea; `ranks` are by wire."""
 
     costs: Costs
     bound: Mapping[int, FactorAxes]
@@ -59,7 +59,8 @@ class _Seed:
     filled: Filled
 
     def start(self) -> None:
-        """Split every op by its operands, then unsplit ops by the users of their results."""
+        """Split every op by its operands, then the ops still unsplit by the users of their
+        results."""
         costs = self.costs
         for number in range(len(costs.ops)):
             costs.choose(number, self.bound.get(number))
@@ -72,7 +73,7 @@ class _Seed:
                 costs.choose(number, self._asked(number))
 
     def _split(self, number: int) -> FactorAxes:
-        """Return the split of an op that its operands ask for, by rank."""
+        """Return the split of an op that its operands suggest, by rank."""
         costs, splits = self.costs, self.costs.splits[number]
         homes = self._homes(number)
         asked = sorted(homes.items(), key=lambda each: -self._rank(number, each[0]))
@@ -94,8 +95,8 @@ class _Seed:
         return max(self.ranks[w] for w, own in self.costs.touched[number] if own == place)
 
     def _homes(self, number: int) -> dict[int, LocalLayout]:
-        """Return the layout of each operand of an op that is chosen already; in equal stretches,
-        that in the first one."""
+        """Return the layout of each operand of an op that is already chosen; in equal stretches,
+        that of the first copy."""
         costs, found = self.costs, dict[int, LocalLayout]()
         for wire, place in costs.touched[number]:
             made_by = costs.wires[wire].made_by
@@ -105,7 +106,7 @@ class _Seed:
         return found
 
     def _asked(self, number: int) -> FactorAxes:
-        """Return the split that the first user of each result of an op asks for."""
+        """Return the split that the first user of each result of an op suggests."""
         costs, count = self.costs, len(self.costs.ops[number].operands)
         needs = (
             (place, need)
@@ -117,7 +118,7 @@ class _Seed:
 
 
 def _with_all_axes(splits: Splits, split: FactorAxes, barred: Names) -> FactorAxes:
-    """Return a split whose unused axes, except barred ones, split the first result."""
+    """Return a split in which unused axes, except barred ones, split the first result."""
     layouts = splits.layouts(split)
     if not layouts.results:
         return split
@@ -131,8 +132,7 @@ def _with_all_axes(splits: Splits, split: FactorAxes, barred: Names) -> FactorAx
 def _filled(
     layout: LocalLayout, shape: tuple[int, ...], taken: Names, axes: CutAxes
 ) -> LocalLayout:
-    """Return a layout in which each axis that is not taken splits the first dimension that it
-    divides."""
+    """Return a layout in which each free axis splits the first dimension that it divides."""
     for name in (name for name, size in axes.pieces if size > 1):
         if name in (*taken, *layout.used, *layout.partial):
             continue

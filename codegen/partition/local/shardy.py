@@ -31,7 +31,8 @@ def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
 def propagated_choices(
     program: Program, axes: CutAxes, layouts: list[LocalLayout]
 ) -> Iterator[tuple[int, FactorAxes]]:
-    """Yield the split of every op, and of every port of ops with bodies, by its first result."""
+    """Yield the split of every op, and of every port of ops with bodies, keyed by its first
+    result."""
     for op in ops_of(program.body):
         if is_control(op):
             check_manual(op, axes.mesh)

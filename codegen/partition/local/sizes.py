@@ -1,4 +1,4 @@
-"""Numbers of bytes in messages."""
+"""Byte counts in messages."""
 
 from __future__ import annotations
 

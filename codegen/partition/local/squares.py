@@ -1,8 +1,8 @@
-"""Products of terms with values derived from their own sum, which must not use terms.
+"""Products of partial sums with values derived from their own sum, which must use the sum on both
+sides.
 
-A square computed as terms times their sum is right up to rounding, but its sign is not: if terms
-cancel it may be below zero, and an optimizer then takes its root. So both factors must be whole
-there.
+A square computed as partial sums times their sum is right up to rounding, but if the partial sums
+cancel it may be negative, and an optimizer then takes its root. So neither factor may be partial.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shardwright.ir.program import Body, Op
 
 
 class Squares:
-    """Finds such products among the ops of a program, given their splits; values in equal stretches
+    """Finds such products among the ops of a program with given splits. Values in equal stretches
     are followed separately."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.made_by: dict[int, tuple[float, Op]] = {}  # the place of each value in the program
+        self.made_by: dict[int, tuple[float, Op]] = {}  # position and op
         for place, op in enumerate(_ops(costs.program.body)):
             self.made_by.update(dict.fromkeys(op.results, (place, op)))
         for op in costs.ops:
@@ -37,7 +37,7 @@ class Squares:
         }
 
     def found(self) -> list[int]:
-        """Return the numbers of ops that multiply terms by values derived from their sum."""
+        """Return the numbers of ops that multiply partial sums by values derived from their sum."""
         return [
             number
             for number, split in enumerate(self.costs.split)
@@ -52,7 +52,7 @@ class Squares:
         return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
 
     def _passed(self, value: int) -> set[int]:
-        """Return the values through which terms became this one, itself included."""
+        """Return the partial values from which this value is computed, itself included."""
         found: set[int] = set()
         stack = [value]
         while stack:
@@ -87,8 +87,7 @@ class Squares:
 
 
 def _ops(body: Body) -> Iterator[Op]:
-    """Yield the ops of a body and its inner bodies, in order; an op with bodies comes after
-    them."""
+    """Yield the ops of a body and its inner bodies, in order; an op comes after its bodies."""
     for op in body.ops:
         for inner in op.bodies:
             yield from _ops(inner)
@@ -96,7 +95,7 @@ def _ops(body: Body) -> Iterator[Op]:
 
 
 def _same(body: Body) -> dict[int, int]:
-    """Return the first of values that are computed in the same way."""
+    """Map each value to the first one that is computed in the same way."""
     first: dict[object, tuple[int, ...]] = {}
     same: dict[int, int] = {}
     for op in _ops(body):

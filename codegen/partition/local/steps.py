@@ -32,7 +32,7 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class Compute:
-    """An op on shards. `operands` and `results` are local values; `moves` are the communications
+    """An op on shards. `operands` and `results` are local values. `moves` are the communications
     inside it, each numbered by the value that it fetches."""
 
     op: Op
@@ -47,13 +47,12 @@ class Compute:
 class LayoutChange:
     """One change of a layout.
 
-    `slice` and `mask` are local: a device keeps its part of a dimension, or its term (zero except
-    at the first position along `axes`). `all_gather`, `all_to_all`, `all_reduce`, `reduce_scatter`
-    and
-    `permute` are collectives over `axes`; `exchange` is an all-to-all that gathers several
-    dimensions, or splits several. `dims`: the dimension gathered, sliced or scattered; for an
-    `all_to_all` the gathered one, then the split one; none for others. `inside`: a local form makes
-    it, on part of the value, along the dimension `dims`.
+    `slice` and `mask` are local: a device keeps its part of a dimension, or makes a partial result
+    (the value at the first position along `axes`, zero elsewhere). `all_gather`, `all_to_all`,
+    `all_reduce`, `reduce_scatter` and `permute` are collectives over `axes`; `exchange` is an
+    all-to-all that gathers or splits several dimensions. `dims`: the dimension gathered, sliced or
+    scattered; for an `all_to_all` the gathered one, then the split one; empty otherwise. `inside`:
+    the change is part of a local form and moves part of the value along the dimension `dims`.
     """
 
     kind: str
@@ -62,7 +61,7 @@ class LayoutChange:
     layout: LocalLayout  # layout after it
     received: int  # bytes received by each device
     inside: bool = False
-    own: bool = False  # written by the user, in a manual computation
+    own: bool = False  # the user wrote it, in a manual computation
 
     @property
     def collective(self) -> str:
@@ -74,8 +73,8 @@ class LayoutChange:
 class MoveValue:
     """A layout change of one value, with its reason and the line that needs it.
 
-    `again`: it was made before and dropped, and must not be reused. `known`: for one inside an op,
-    that its data is already available.
+    `again`: it was made before and dropped, and must not be reused. `known`: it is inside an op,
+    and its data is already available.
     """
 
     change: LayoutChange
@@ -88,8 +87,8 @@ class MoveValue:
 
     @property
     def is_sent(self) -> bool:
-        """Whether devices communicate. For moves inside an op the busiest device may receive
-        nothing more; for a boolean its share of a sum is less than a byte."""
+        """Whether devices communicate. A move inside an op may add nothing to the busiest device,
+        and a device's share of a boolean sum may be less than a byte."""
         sent = self.change.received > 0 or self.change.kind == "all_reduce"
         sent = sent or (self.change.inside and self.change.kind == "permute")
         return sent and not self.known
@@ -118,7 +117,7 @@ class LocalBody:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A program as each device runs it. `program` is its origin."""
+    """A program as each device runs it, lowered from `program`."""
 
     program: Program
     axes: CutAxes
@@ -136,8 +135,8 @@ class LocalProgram:
 
 
 def moves_of(program: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
-    """Yield every layout change in order, with its count: once per iteration in a scan, once in a
-    loop of unknown length, once per call in a function."""
+    """Yield every layout change in order, with its count: the iterations of a scan, the calls of a
+    function, or 1 in a loop of unknown length."""
     calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
     called: set[int] = set()
     for step in program.body.steps:
@@ -162,8 +161,8 @@ def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]
 
 
 def where_taken(program: LocalProgram) -> dict[int, str]:
-    """Return, for layout changes of unknown count, by result, where they are: in a `while` loop or
-    a branch."""
+    """Map the result of each layout change of unknown count to its place: in a `while` loop or a
+    branch."""
     found: dict[int, str] = {}
     bodies = [(body, "") for body in (program.body, *program.functions)]
     while bodies:

@@ -1,8 +1,8 @@
-"""Pipelines: stages on devices along one axis, and micro-batches that pass from one to the next.
+"""Pipelines: stages on devices along one axis; micro-batches pass from each stage to the next.
 
-All stages compute at once on their own data (`vmap` over the stages, which the axis splits), and
-their results are rolled by one stage (a permute of one shard). After `microbatches + stages - 1`
-ticks every micro-batch has passed every stage. As a function of whole arrays it has an ordinary
+All stages compute at once on their own data (a `vmap` over stages, which the axis splits), then a
+roll passes their results on by one stage (a permute of one shard). After `microbatches + stages -
+1` ticks every micro-batch has passed every stage. As a function of whole arrays it has an ordinary
 gradient, whose permutes run backward.
 """
 
@@ -23,8 +23,8 @@ Stage = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A function of stacked parameters and a batch; each leaf of the parameters has a first
-    dimension with one entry a stage. `stage(parameters, x)` returns an array shaped like `x`."""
+    """A function of stacked parameters and a batch. The first dimension of each parameter leaf has
+    one entry per stage. `stage(parameters, x)` returns an array shaped like `x`."""
 
     stage: Stage
     mesh: Mesh
@@ -33,7 +33,7 @@ class Pipeline:
 
     @property
     def stages(self) -> int:
-        """The number of stages: one a device along the axis."""
+        """The number of stages: one per device along the axis."""
         return self.mesh.axis_size(self.axis)
 
     @property
@@ -43,11 +43,11 @@ class Pipeline:
 
     @property
     def bubble(self) -> float:
-        """The fraction of ticks that a stage computes without useful data."""
+        """The fraction of ticks in which a stage computes without useful data."""
         return (self.stages - 1) / self.ticks
 
     def shardings(self, parameters: Any) -> Any:
-        """Return the shardings of stacked parameters: each device has its stage's."""
+        """Return the shardings of stacked parameters: each device has its own stage's."""
         import jax
 
         return jax.tree.map(lambda leaf: self._split(len(leaf.shape), is_open=False), parameters)
@@ -55,7 +55,7 @@ class Pipeline:
     def __call__(self, parameters: Any, x: Any) -> Any:
         """Return the results of the last stage, one row for each row of `x`.
 
-        Micro-batches are rows at equal distances, so a split of the rows of `x` splits each
+        Each micro-batch takes every n-th row, so a split of the rows of `x` splits each
         micro-batch. While the pipeline fills and drains, stages compute on copies.
         """
         import jax
@@ -105,8 +105,8 @@ class Pipeline:
 def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
     """Return the pipeline of a stage function along `axis` of a mesh, with one stage per device.
 
-    If another axis splits rows, partition its gradient with `mode="cheapest"`: gradients of the
-    parameters are then summed over that axis once, after the loop, and not in every tick.
+    If another axis splits rows, partition the gradient with `mode="cheapest"`: then parameter
+    gradients are summed over that axis once, after the loop, instead of in every tick.
     """
     if axis not in mesh.names:
         raise InputError(

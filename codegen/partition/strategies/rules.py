@@ -1,6 +1,6 @@
 """Shardings of a model's parameters: one rule for all leaves of their tree.
 
-A leaf is not split by an axis that divides none of its dimensions.
+An axis that divides no dimension of a leaf does not split it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import DimSharding, Sharding
 
 Shape = tuple[int, ...]
-Split = list[list[str]]  # for each dimension the axes that split it
+Split = list[list[str]]  # the axes that split each dimension
 Dims = Mapping[str, int | None]
 
 
@@ -38,9 +38,9 @@ def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
 def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = None) -> Any:
     """Return shardings that split features along `axis`.
 
-    `dims` gives the dimension by pattern of the end of a leaf's path: `{"w1": 1, "w2": 0}`; None,
-    or no match, leaves a leaf whole. Without `dims` every leaf is split in its first
-    dimension, so that each layer sums over split inputs.
+    `dims` maps patterns of the end of a leaf's path to dimensions: `{"w1": 1, "w2": 0}`. None, or
+    no match, leaves a leaf unsplit. Without `dims` every leaf is split in its first dimension, so
+    that each layer sums over split inputs.
     """
     _check(mesh, axis)
 
@@ -54,7 +54,7 @@ def fsdp_tensor_parallel(
     parameters: Any, mesh: Mesh, data_axis: str, model_axis: str, dims: Dims | None = None
 ) -> Any:
     """Return shardings as `tensor_parallel` along `model_axis`, also split along `data_axis`: in
-    the first whole dimension that it divides, else within the split one."""
+    the first unsplit dimension that it divides, else within the split one."""
     _check(mesh, data_axis, model_axis)
 
     def rule(path: str, shape: Shape) -> Split:
@@ -74,7 +74,7 @@ def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | Non
 
 
 def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
-    """Return the dimension given by the last matching pattern."""
+    """Return the dimension that the last matching pattern gives."""
     found = None
     for pattern, dim in dims.items():
         if re.search(rf"(?:^|\W)(?:{pattern})\W*$", path):
@@ -90,7 +90,7 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
 
 
 def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
-    """Return a split along one more axis, in a whole dimension if there is one."""
+    """Return a split along one more axis, in an unsplit dimension if possible."""
     sizes = mesh.sizes
     for whole in (True, False):
         for dim, extent in enumerate(shape):

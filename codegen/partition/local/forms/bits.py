@@ -1,4 +1,4 @@
-"""Random bits: each position's bits depend on the key and the position's number."""
+"""Random bits: the bits at a position depend only on the key and the position."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ COUNTED = 2**32
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of the bits of one threefry key, if they do not depend on the total
-    number."""
+    """Return the form of the bits of one threefry key, unless they depend on the total count."""
     key, bits = tensors.values
     counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
     partitionable = dict(tensors.op.params).get("partitionable") is True

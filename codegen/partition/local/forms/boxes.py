@@ -1,7 +1,7 @@
-"""Rows that move: slices, splits, concatenations, paddings and reversals along a split dimension.
+"""Moved rows: slices, splits, concatenations, padding and reversals along a split dimension.
 
-Every stretch of rows that moves from one shard to another is sent unchanged. Stretches of one
-length take as many rounds as the busiest device has transfers.
+Shards send every stretch of rows unchanged. Stretches of equal length take as many rounds as the
+busiest device has transfers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class SpacedRows:
-    """`length` rows of an operand, every `step`-th from row `start` on, backwards if negative: they
-    become every `apart`-th row of the result from `to` on."""
+    """`length` rows of an operand, every `step`-th from row `start` on (backwards if negative),
+    which become every `apart`-th row of the result from `to` on."""
 
     place: int  # index of the operand
     start: int
@@ -43,8 +43,8 @@ class SpacedRows:
     apart: int = 1
 
     def borders(self, own: int, extent: int, parts: int) -> list[int]:
-        """Return the number of rows before each change of shard, for `own` rows of the operand or
-        `extent` of the result, including the ends."""
+        """Return the number of rows before each change of shard, both ends included, for `own` rows
+        of the operand or `extent` rows of the result."""
         found = {0, self.length}
         for shard in range(parts + 1):
             row = shard * own
@@ -58,9 +58,9 @@ class SpacedRows:
 
 @dataclass(frozen=True)
 class StretchRound:
-    """Stretches of one length, of which each shard sends and receives at most one: for each shard
-    the start of its send, in its concatenated operands, and the place of its receipt, or None.
-    Without pairs every stretch stays on its shard."""
+    """Stretches of equal length, of which each shard sends and receives at most one. Each shard has
+    the start of the stretch that it sends, counted in its concatenated operands, and the row at
+    which it puts the received one, or None. Without pairs every stretch stays on its shard."""
 
     length: int
     pairs: Pairs
@@ -81,8 +81,8 @@ class _RowBox:
 def box_rounds(
     stretches: tuple[SpacedRows, ...], extents: tuple[int, ...], extent: int, parts: int
 ) -> tuple[StretchRound, ...]:
-    """Return the rounds that move stretches to their places; `extents` are those of the operands'
-    shards, `extent` that of the result's."""
+    """Return the rounds that move stretches into place. `extents` are the rows of the operands'
+    shards, `extent` those of the result's."""
     boxes = list(_boxes(stretches, extents, extent, parts))
     found: list[StretchRound] = []
     for length in sorted({box.length for box in boxes}, reverse=True):
@@ -107,7 +107,7 @@ def _boxes(
 
 
 def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRound]:
-    """Yield the rounds of boxes of one length."""
+    """Yield the rounds for boxes of equal length."""
     if not boxes:
         return
     senders, receivers = np.array([(box.source, box.target) for box in boxes]).T
@@ -215,8 +215,8 @@ def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) ->
 
 
 def is_split_as_boxes(tensors: OpTensors) -> bool:
-    """Return whether every axis divides both operand and result of a slice, along the longest cut
-    dimension."""
+    """Return whether every axis divides both operand and result of a slice, along the dimension
+    with the longest cut."""
     pairs = list(zip(tensors.shapes[0], tensors.shapes[1], strict=True))
     cut = [(before, after, d) for d, (before, after) in enumerate(pairs) if before != after]
     if not cut:

@@ -39,14 +39,14 @@ class OpTensors:
 
     @property
     def is_added(self) -> bool:
-        """Whether the first result can be a sum of terms."""
+        """Whether the first result can be partial."""
         dtype = self.values[self.result].dtype
         return dtype not in UNADDED and not dtype.startswith("key")
 
 
 @dataclass(frozen=True)
 class FormMove:
-    """One communication inside a form, of part of an operand, and its purpose."""
+    """One communication inside a form, which fetches part of an operand, and its purpose."""
 
     kind: str  # all_gather or permute
     axes: Names
@@ -54,7 +54,7 @@ class FormMove:
     dim: int  # dimension of the operand along which the op is split
     received: int  # bytes received by each device
     what: str
-    # identifies the data, if another op may fetch the same part of the operand
+    # identifies the data: another op may need the same part of the operand
     rows: Hashable = None
 
 
@@ -83,13 +83,13 @@ class SplitOp:
         return self.layouts[place].local(self.tensors.shapes[place], self.sizes)
 
     def bytes(self, place: int, extents: Mapping[int, int] | None = None) -> int:
-        """Return the bytes of a shard with some extents replaced."""
+        """Return the bytes of a shard whose extents are replaced by `extents` where given."""
         shape = {**dict(enumerate(self.shape(place))), **(extents or {})}
         return math.prod(shape.values()) * self.items[place]
 
     def gathered(self, place: int, dim: int, received: int, what: str) -> FormMove:
-        """Return a gather of pieces, excluding each device's own, along the axes that split an
-        operand."""
+        """Return a gather along the axes that split an operand; each device receives the pieces of
+        the others."""
         others = self.parts(place, dim) - 1
         return FormMove("all_gather", self.axes(place, dim), place, dim, others * received, what)
 

@@ -1,4 +1,4 @@
-"""Halos: the rows of other shards that a device's windows reach."""
+"""Halos: the rows of neighbouring shards that a device's windows cover."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Pairs = tuple[tuple[int, int], ...]  # (sender, receiver) shards
 
 @dataclass(frozen=True)
 class HaloPart:
-    """Rows `low` to `high` of the shard this many places after the own one; `pairs`: of transfers
-    that some device needs. Missing rows are zero."""
+    """Rows `low` to `high` of the shard this many places after a device's own. `pairs` are the
+    transfers that some device needs; rows outside the array are zero."""
 
     hops: int
     low: int
@@ -24,8 +24,8 @@ class HaloPart:
 
 @dataclass(frozen=True)
 class RowWindow:
-    """The rows that each of `parts` shards of `extent` rows needs: `length` of them, the k-th at
-    row `first + k * step` of the whole, possibly outside it."""
+    """The rows that each of `parts` shards of `extent` rows needs: `length` rows, the k-th at row
+    `first + k * step` of the whole tensor or outside it."""
 
     first: int
     step: int
@@ -45,13 +45,13 @@ class RowWindow:
 
     @property
     def is_outside(self) -> bool:
-        """Whether some shard needs rows outside the whole."""
+        """Whether some shard needs rows outside the whole tensor."""
         every = [self.rows(shard) for shard in range(self.parts)]
         return any(rows.start < 0 or rows.stop > self.extent * self.parts for rows in every)
 
     @functools.cached_property
     def halo(self) -> tuple[HaloPart, ...]:
-        """The parts to concatenate, in order; the needed rows are among them."""
+        """The parts to concatenate, in order, to get at least the needed rows."""
         low, high = self._reach()
         first, last = low // self.extent, (high - 1) // self.extent
         found = []
@@ -62,7 +62,8 @@ class RowWindow:
         return tuple(found)
 
     def _reach(self) -> tuple[int, int]:
-        """Return the first and the last row that any shard needs, relative to its own first row."""
+        """Return the first and the last row that any shard needs, relative to the shard's first
+        row."""
         starts = [self.rows(k).start - k * self.extent for k in range(self.parts)]
         return min(starts), max(starts) + self.length
 
@@ -75,16 +76,16 @@ class RowWindow:
 
     @property
     def offset(self) -> tuple[int, int]:
-        """The shift of the needed rows in the concatenated parts per shard, and their start for the
-        first shard."""
+        """How far the needed rows shift in the concatenated parts from shard to shard, and their
+        start for the first shard."""
         return self.step - self.extent, self.first - self._reach()[0]
 
 
 def halo_moves(
     split: SplitOp, place: int, dim: int, window: RowWindow, size: int, before: Hashable
 ) -> Iterator[FormMove]:
-    """Yield the transfers of needed rows; `size`: bytes of a row, `before`: extensions of the
-    operand along other dimensions."""
+    """Yield the transfers of needed rows. `size`: bytes of a row; `before`: how much other
+    dimensions of the operand have grown."""
     parts = [part for part in window.halo if part.hops and part.pairs]
     sizes = [(part.high - part.low) * size for part in parts]
     receivers = [[target for _, target in part.pairs] for part in parts]
@@ -99,7 +100,8 @@ def halo_moves(
 
 
 def at_busiest(sizes: Sequence[int], receivers: Iterable[Iterable[int]]) -> Iterator[int]:
-    """Yield, for each move, its increase of the busiest device's total receipts."""
+    """Yield the number of bytes by which each move increases the most bytes that any device
+    receives."""
     totals: dict[int, int] = {}
     most = 0
     for size, shards in zip(sizes, receivers, strict=True):

@@ -1,5 +1,5 @@
-"""Merges padding into subsequent windows: the padded value in between would have one row too many
-or too few to be split evenly. The gradient of a mean over windows is such a pair."""
+"""Merge padding into subsequent windows. The padded value would often have one row too many or too
+few to be split evenly, as in the gradient of a mean over windows."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return windows over a padded value as padding windows; None for other ops, or if rows are
-    skipped."""
+    """Return windows over a padded value as windows with padding; None for other ops, or if rows
+    are skipped."""
     pad = made_by.get(op.operands[0]) if op.kind in NOTHING else None
     if pad is None or pad.kind != "pad" or _number(pad, made_by) != NOTHING[op.kind]:
         return None
@@ -58,7 +58,7 @@ def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _number(pad: Op, made_by: Mapping[int, Op]) -> object:
-    """Return the padding number; None if unknown."""
+    """Return the number used as padding; None if unknown."""
     made = made_by.get(pad.operands[1])
     while made is not None and made.kind == "convert_element_type":
         made = made_by.get(made.operands[0])

@@ -1,5 +1,5 @@
-"""Reductions without a collective, such as a product: each shard's own result first, then their
-reduction."""
+"""Reductions that no collective computes, such as a product: each shard reduces its own rows, then
+the devices reduce these results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shardwright.codegen.partition.local.forms.form import (
 
 
 def reduced(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a reduction whose shards are not terms. For booleans a maximum is "any"
-    and a minimum "all", which are collectives."""
+    """Return the form of a reduction whose shards cannot stay partial. For booleans a maximum is
+    "any" and a minimum "all", which collectives compute."""
     if tensors.op.kind in ("reduce_and", "reduce_or") and tensors.values[0].dtype == "bool":
         return None
     rule = replace(tensors.rule, reduction=())

@@ -1,6 +1,6 @@
 """Indexing along a split dimension: every device handles its own rows.
 
-Reads give terms of a sum, all but one of them zero. Writes move nothing.
+Reads give partial sums, zero on all devices but one. Writes move nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def longest_cut(tensors: OpTensors) -> int | None:
 
 
 def read_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a slice whose result is whole along the cut dimension."""
+    """Return the form of a slice whose result is unsplit along the cut dimension."""
     dim = longest_cut(tensors)
     if dim is None or not tensors.is_added:
         return None

@@ -1,5 +1,5 @@
-"""Cumulative sums along a split dimension: each block first, then the total of the blocks before
-it."""
+"""Cumulative sums along a split dimension: each device scans its block, then adds the total of all
+earlier blocks."""
 
 from __future__ import annotations
 

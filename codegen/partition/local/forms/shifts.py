@@ -1,9 +1,9 @@
 """Shifts along a dimension: a roll, a slice padded again, concatenated slices.
 
-In a jaxpr these are several ops, whose intermediate values have one row too many or too few to be
+A jaxpr has several ops for this, whose intermediate values have one row too many or too few to be
 split evenly. They become one op, `shift`: its result consists of stretches of its operands at given
-places, and a fill value elsewhere. On shards every operand is shifted as a ring, using rows sent by
-neighbours, and each stretch is selected at its place.
+rows, and a fill value elsewhere. On shards, neighbours exchange rows so that every operand is
+shifted as a ring, and a mask selects each stretch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class RingPart:
-    """Rows of a shard that come from the device this many places before; `needed`: whether any
+    """Rows of a shard that come from the device this many positions before; `needed`: whether any
     device uses them."""
 
     hops: int
@@ -44,8 +44,8 @@ class RingPart:
 
 @dataclass(frozen=True)
 class RingShift:
-    """An operand shifted as a ring by `by` rows, for the stretches with that shift: the parts of
-    the shifted shard, in order."""
+    """An operand shifted as a ring by `by` rows, for all stretches with that shift; `parts` of the
+    shifted shard are in order."""
 
     place: int
     by: int
@@ -61,7 +61,7 @@ def stretches_of(op: Op) -> tuple[Stretch, ...]:
 
 
 def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterator[RingShift]:
-    """Yield the ring shifts of split operands; `extent` is that of their shards."""
+    """Yield the ring shifts of split operands; `extent` is the rows of their shards."""
     groups: dict[tuple[int, int], list[Stretch]] = {}
     for each in stretches_of(op):
         if each.place in places:
@@ -79,7 +79,7 @@ def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterato
 
 
 def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: int) -> bool:
-    """Return whether any device uses one of the rows from `at` on of a shifted shard."""
+    """Return whether any device uses a row of this part, from `at` on, of a shifted shard."""
     firsts = [number * extent + at for number in range(parts)]
     return any(
         first < each.to + each.length and each.to < first + length
@@ -89,7 +89,7 @@ def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: 
 
 
 def ring_places(tensors: OpTensors) -> tuple[int, ...]:
-    """Return the operands as long as the result, which can be split."""
+    """Return the operands that are as long as the result: only they can be split."""
     (dim,) = tensors.op.integers("dimension")
     extent = tensors.shapes[tensors.result][dim]
     return tuple(
@@ -139,7 +139,7 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
 
 
 def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
-    """Return the ops without those used only by ops that became shifts."""
+    """Return the ops except those used only by ops that became shifts."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
     kept = []
@@ -152,8 +152,8 @@ def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
 
 
 def _as_shift(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Op | None:
-    """Return the shift that ends in this op as one op; None for other ops, or along an unsplit
-    dimension."""
+    """Return the shift that ends in this op as one op; None for other ops, or if the dimension is
+    not split."""
     found = None
     if op.kind == "pad":
         found = _padded(op, made_by, values)
@@ -199,7 +199,7 @@ def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found
 
 
 def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
-    """Return the dimensions that are padded or cut, with rows before, after and in between."""
+    """Return the padded or cut dimensions, with the rows before, after and in between."""
     config = op.param("padding_config")
     found = []
     for dim, own in enumerate(config if isinstance(config, tuple) else ()):
@@ -211,7 +211,8 @@ def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
 
 
 def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
-    """Return the stretches of concatenated slices; equal numbers are the fill value."""
+    """Return the stretches of concatenated slices; constants of equal numbers become the fill
+    value."""
     (dim,) = op.integers("dimension")
     rows: list[Rows] = []
     fills: dict[object, int] = {}
@@ -235,8 +236,8 @@ def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Fou
 def _piece(
     value: int, dim: int, made_by: Mapping[int, Op], values: Sequence[Value]
 ) -> tuple[int, int]:
-    """Return the value of which this one is a stretch along a dimension, and the start of the
-    stretch."""
+    """Return the value from which a stretch along a dimension is taken, and the stretch's first
+    row."""
     op = made_by.get(value)
     start = None if op is None else _first_row(op, value, dim, values)
     if op is None or start is None:
@@ -246,13 +247,12 @@ def _piece(
 
 
 def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | None:
-    """Return the first row of an op's operand of which a result is a stretch; None for other
-    ops."""
+    """Return the first row of an op's operand that a result takes; None for other ops."""
     if op.kind == "split" and op.integers("axis") == (dim,):
         return sum(op.integers("sizes")[: op.results.index(value)])
     if op.kind == "slice" and _cuts_only(op, dim, values):
         return op.integers("start_indices")[dim]
-    if op.kind == "pad":  # a slice, in the form used by gradients
+    if op.kind == "pad":  # a slice as gradients express it
         cut = padded_dims(op)
         if len(cut) == 1 and cut[0][0] == dim and max(cut[0][1]) <= 0:
             return -cut[0][1][0]
@@ -268,7 +268,7 @@ def _cuts_only(op: Op, dim: int, values: Sequence[Value]) -> bool:
 
 
 def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
-    """Return the number that fills a value, and a value with this number."""
+    """Return the number that fills a value, and some value filled with it."""
     op = made_by.get(value)
     if op is None or op.kind != "broadcast_in_dim":
         return None
@@ -279,8 +279,8 @@ def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
 
 
 def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return the sum of two zero-filled shifts of one value as one shift: the gradient of a roll is
-    a roll."""
+    """Return the sum of two zero-filled shifts of one value as one shift, since the gradient of a
+    roll is a roll."""
     if op.kind not in ("add", "add_any"):
         return None
     both = [made_by.get(operand) for operand in op.operands]

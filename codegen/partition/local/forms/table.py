@@ -39,7 +39,7 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
 
 
 def form_of(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op, or None: an op with its own rule keeps it, and collectives do not
+    """Return the form of an op, or None: an op with its own rule keeps it, and collectives cannot
     handle empty tensors."""
     make = FORMS.get(tensors.op.kind)
     is_empty = any(0 in shape for shape in (*tensors.shapes[:1], *tensors.shapes[tensors.result :]))

@@ -1,8 +1,8 @@
 """Windows along a split dimension: convolutions, poolings, and their gradients.
 
-A device computes its own part of the result from the rows that its windows reach. For the gradient
-of a kernel it has terms: there the windows slide along the small dimension, and the split dimension
-is the long one, along which windows are as long as the cotangent.
+A device computes its own part of the result from the rows that its windows cover. The gradient of a
+kernel is a partial sum: the windows slide along the kernel's short dimension, and devices split the
+long one, in which windows are as long as the cotangent.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from shardwright.ir.program import Op, Rule
 @dataclass(frozen=True)
 class Sliding:
     """A dimension along which windows slide: its index in the operand, the kernel (None if it is
-    not an operand) and the result, the whole extents, and the placement of windows."""
+    not an operand) and the result, its unsplit extents, and the placement of windows."""
 
     dims: tuple[int, int | None, int]
     source: int
     kernel: int
     target: int
     stride: int
-    low: int  # rows of padding before the first; negative for skipped rows
+    low: int  # rows of padding before the first; negative if rows are skipped
     base: int  # dilation of the operand
     dilation: int  # dilation of the kernel
 
     @property
     def along_kernel(self) -> bool:
-        """Whether the kernel is split rather than the result."""
+        """Whether devices split the kernel rather than the result."""
         return self.dims[1] is not None and self.kernel > self.target
 
     @property
     def most(self) -> int:
-        """The largest number of parts of the operand, and the other tensor split with it."""
+        """The most parts of the operand, and the other tensor split with it."""
         return math.gcd(self.source, self.kernel if self.along_kernel else self.target)
 
     def window(self, parts: int) -> tuple[RowWindow, tuple[int, int]] | None:
-        """Return the rows that each of this many shards needs, and the padding around them; None if
-        shards would differ in more than the start of their rows."""
+        """Return the rows that each shard of this many needs, and their padding. None if shards
+        differ in more than their first row."""
         kernel, target = self.kernel, self.target
         if self.along_kernel:
             kernel //= parts
@@ -67,8 +67,8 @@ class Sliding:
 
 
 def slidings(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[Sliding, ...]:
-    """Return the dimensions of a convolution or window reduction along which windows slide;
-    `shapes` are those of the whole tensors."""
+    """Return the dimensions along which windows of a convolution or window reduction slide;
+    `shapes` are those of the unsplit tensors."""
     if op.kind == "conv_general_dilated":
         return tuple(_of_convolution(op, shapes))
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
@@ -92,7 +92,7 @@ def _of_convolution(op: Op, shapes: tuple[tuple[int, ...], ...]) -> Iterator[Sli
 
 
 def pairs_of(op: Op) -> list[tuple[int, int]]:
-    """Return the padding of an op by dimension."""
+    """Return an op's padding for each dimension."""
     given = op.param("padding")
     found = []
     for own in given if isinstance(given, tuple) else ():
@@ -102,8 +102,8 @@ def pairs_of(op: Op) -> list[tuple[int, int]]:
 
 
 def convolution(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a convolution, which splits spatial dimensions or, with groups, the
-    groups."""
+    """Return the form of a convolution. It splits spatial dimensions, or the groups if there are
+    any."""
     op, shapes = tensors.op, tensors.shapes
     if not tensors.is_added:
         return None
@@ -135,7 +135,8 @@ def window(tensors: OpTensors) -> LocalForm | None:
 
 
 def _factors(build: Builder, each: Sliding) -> None:
-    """Add the factors of a dimension: the splittable one, then the rest of each tensor."""
+    """Add the factors of a dimension: first the one that can be split, then the rest of each
+    tensor."""
     left, right, to = each.dims
     result = len(build.dims) - 1
     extents = {(0, left): each.source, (result, to): each.target}
@@ -151,7 +152,7 @@ def _factors(build: Builder, each: Sliding) -> None:
 
 
 def _fills(op: Op) -> str:
-    """Return the end of the range used for missing rows; "" for zeros."""
+    """Return which end of the dtype's range fills missing rows; "" for zeros."""
     if op.kind.startswith("reduce_window"):
         return "" if op.kind.endswith("sum") else op.kind[-3:]
     return {"ge": "max", "le": "min"}.get(str(dict(op.params).get("select_prim")), "")
@@ -162,7 +163,7 @@ def _first(rule: Rule, each: Sliding) -> int:
 
 
 def _form(rule: Rule, found: dict[int, Sliding], groups: tuple[int, ...]) -> LocalForm | None:
-    """Return a form that splits dimensions whose windows allow it."""
+    """Return a form that splits the dimensions whose windows allow it."""
 
     def takes(factor: int, parts: int) -> bool:
         return factor not in found or found[factor].window(parts) is not None
@@ -172,8 +173,8 @@ def _form(rule: Rule, found: dict[int, Sliding], groups: tuple[int, ...]) -> Loc
 
 
 def _halos(split: SplitOp) -> Iterator[FormMove]:
-    """Yield the transfers for each split dimension in sequence: rows received along one dimension
-    are sent along the next."""
+    """Yield the transfers of each split dimension in turn: rows received along one dimension are
+    sent on along the next."""
     so_far: dict[int, int] = {}
     before: tuple[Hashable, ...] = ()
     for each in slidings(split.op, split.tensors.shapes):
@@ -189,7 +190,7 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
 @dataclass(frozen=True)
 class Pooled:
     """A dimension of the gradient of a maximum: the windows whose cotangents a shard needs, and the
-    rows of these windows. `crop`: the first row of the shard itself."""
+    rows of these windows. `crop` is the first row that belongs to the shard."""
 
     cotangents: RowWindow
     rows: RowWindow
@@ -197,8 +198,8 @@ class Pooled:
 
 
 def pooled(op: Op, dim: int, count: int, extent: int, parts: int) -> Pooled | None:
-    """Return the needs of a gradient's shards along a dimension of `extent` rows and `count`
-    windows; None if shards would differ in more than the start of their rows."""
+    """Return what a gradient's shards need along a dimension of `extent` rows and `count` windows.
+    None if shards differ in more than their first row."""
     size, stride = (op.integers(f"window_{name}")[dim] for name in ("dimensions", "strides"))
     low, own = pairs_of(op)[dim][0], extent // parts
     if own % stride or extent % parts or count % parts:
@@ -224,7 +225,7 @@ def pooled_dims(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
 
 def select_and_scatter(tensors: OpTensors) -> LocalForm | None:
     """Return the form of the gradient of a maximum over windows: each device computes the windows
-    that reach its rows, and keeps these rows."""
+    that cover its rows, and keeps only these rows."""
     if not tensors.is_added:
         return None
     op, shapes = tensors.op, tensors.shapes
