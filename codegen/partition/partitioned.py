@@ -8,23 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.codegen.partition.edges import gather_sub_axes
 from shardwright.codegen.partition.local.communications import (
     Communication,
     communications,
     program_json,
 )
 from shardwright.codegen.partition.local.even import check_even
-from shardwright.codegen.partition.local.fold import folded
-from shardwright.codegen.partition.local.forms.padded import with_padding
-from shardwright.codegen.partition.local.forms.shifts import with_shifts
-from shardwright.codegen.partition.local.prices import Ratings
-from shardwright.codegen.partition.local.products import with_transposed_products
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
-from shardwright.codegen.partition.owners import owners
-from shardwright.codegen.partition.planned import planned
+from shardwright.codegen.partition.passes import LOWERING, SHARDING, run
 from shardwright.codegen.partition.remedied import remedied
 from shardwright.codegen.partition.seconds import seconds_of
 from shardwright.codegen.propagate.propagation import Propagated, propagate
@@ -56,14 +49,15 @@ class Partitioned(Drawn):
     kernels: tuple[str, ...] = ()  # backends whose kernels are allowed
 
     @functools.cached_property
-    def _propagated(self) -> Propagated:
+    def propagated(self) -> Propagated:
+        """The program with propagated shardings, and their trail."""
         return propagate(self.given, self.until)
 
     @functools.cached_property
     def program(self) -> Program:
         """The program with its shardings."""
-        program = self._propagated.program
-        return gather_sub_axes(program) if self.gather_sub_axes else program
+        program: Program = run(SHARDING, self, self.given)
+        return program
 
     @functools.cached_property
     def local(self) -> LocalProgram:
@@ -73,15 +67,8 @@ class Partitioned(Drawn):
         plan exceeds the memory limit.
         """
         check_even(self.given, self.program)
-        regather = self.gather == "regather"
-        ratings = Ratings(regather=regather, topology=self.topology, seeded=not self.kernels)
-        program = with_shifts(with_padding(self.program))
-        local = planned(program, self.mesh, self.mode, ratings, self.memory_limit)
-        if self.kernels:
-            local = with_transposed_products(local)
-        arguments = owners(self.inputs, len(local.body.arguments), "arguments")
-        results = owners(self.outputs, len(local.body.results), "results")
-        return folded(local, arguments, results)
+        local: LocalProgram = run(LOWERING, self, self.program)
+        return local
 
     @functools.cached_property
     def communications(self) -> tuple[Communication, ...]:
@@ -186,11 +173,11 @@ class Partitioned(Drawn):
     def why(self, value: str | Value) -> tuple[Change, ...]:
         """Return the steps by which a value got its sharding, back to an argument or a
         constraint."""
-        return self._propagated.trail.why(self._named(value))
+        return self.propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:
         """Return, for each axis of a value's sharding, the value or result it came from."""
-        return self._propagated.trail.origins(self._named(value))
+        return self.propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:
         check_type(value, str | Value, "a name as 'tanh', or a Value of the program", "value")

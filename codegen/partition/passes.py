@@ -1,0 +1,107 @@
+"""The passes of a program, in order.
+
+`SHARDWRIGHT_DUMP=<pass>` prints the program after a pass to standard error; several names are
+separated by commas.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardwright.codegen.partition.edges import gather_sub_axes
+from shardwright.codegen.partition.local.fold import folded
+from shardwright.codegen.partition.local.forms.padded import with_padding
+from shardwright.codegen.partition.local.forms.shifts import with_shifts
+from shardwright.codegen.partition.local.local_text import format_local
+from shardwright.codegen.partition.local.prices import Ratings
+from shardwright.codegen.partition.local.products import with_transposed_products
+from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.owners import owners
+from shardwright.codegen.partition.planned import planned
+from shardwright.ir.errors import unknown
+from shardwright.ir.program import Program
+from shardwright.ir.program_text import format_program
+
+if TYPE_CHECKING:
+    from shardwright.codegen.partition.partitioned import Partitioned
+
+VARIABLE = "SHARDWRIGHT_DUMP"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the pipeline: `run` takes the request and a program, and returns the next program:
+    a `Program` until `plan`, then a `LocalProgram`."""
+
+    name: str
+    run: Callable[[Partitioned, Any], Program | LocalProgram]
+
+
+def _edges(asked: Partitioned, program: Program) -> Program:
+    return gather_sub_axes(program) if asked.gather_sub_axes else program
+
+
+def _plan(asked: Partitioned, program: Program) -> LocalProgram:
+    ratings = Ratings(
+        regather=asked.gather == "regather", topology=asked.topology, seeded=not asked.kernels
+    )
+    return planned(program, asked.mesh, asked.mode, ratings, asked.memory_limit)
+
+
+def _transpose(asked: Partitioned, local: LocalProgram) -> LocalProgram:
+    return with_transposed_products(local) if asked.kernels else local
+
+
+def _fold(asked: Partitioned, local: LocalProgram) -> LocalProgram:
+    arguments = owners(asked.inputs, len(local.body.arguments), "arguments")
+    results = owners(asked.outputs, len(local.body.results), "results")
+    return folded(local, arguments, results)
+
+
+SHARDING = (
+    Pass("propagate", lambda asked, _: asked.propagated.program),
+    Pass("edges", _edges),
+)
+"""From the stated shardings to a sharding of every value."""
+
+LOWERING = (
+    Pass("pad", lambda _, program: with_padding(program)),
+    Pass("shift", lambda _, program: with_shifts(program)),
+    Pass("plan", _plan),
+    Pass("transpose", _transpose),
+    Pass("fold", _fold),
+)
+"""From a sharding of every value to the steps of one device."""
+
+PASSES = (*SHARDING, *LOWERING)
+
+
+def run(passes: Sequence[Pass], asked: Partitioned, program: Program) -> Any:
+    """Return a program after these passes, and print it after those that `VARIABLE` names.
+
+    Raises InputError if the variable names no pass.
+    """
+    wanted = _wanted()
+    made: Program | LocalProgram = program
+    for each in passes:
+        made = each.run(asked, made)
+        if each.name in wanted:
+            print(f"after {each.name}:\n{_text(made)}", file=sys.stderr)
+    return made
+
+
+def _wanted() -> frozenset[str]:
+    names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    known = [each.name for each in PASSES]
+    for name in names:
+        if name not in known:
+            raise unknown("no such pass", name, known, VARIABLE)
+    return frozenset(names)
+
+
+def _text(program: Program | LocalProgram) -> str:
+    return format_program(program) if isinstance(program, Program) else format_local(program)
