@@ -5,16 +5,16 @@
 
 from runpy import run_path
 
-# Versions of the files that the modules of a backend use.
+# The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "4896c11da4b4b217",
-    "pallas_tpu": "9b20f0502d095902",
-    "triton_gpu": "d65eead848773b33",
+    "jax_xla": "aa675b314d6e65d1",
+    "pallas_tpu": "a8a142eada2062d8",
+    "triton_gpu": "df4d8b718302a897",
 }
 
 
 def require(backend, version, module):
-    """Raise ImportError for a module that was emitted with other support files."""
+    """Raise ImportError if a module needs a different version of the support files."""
     # This package may have been imported before the backend's first module was written.
     found = VERSIONS.get(backend) or run_path(__file__)["VERSIONS"].get(backend, "none")
     if found != version:

@@ -1,4 +1,4 @@
-"""The sibling module that a derivative needs."""
+"""Import of the sibling module that a derivative needs."""
 
 import importlib
 import os
@@ -6,8 +6,8 @@ import runpy
 
 
 def host_beside(name, backward, of):
-    """Return the host of the sibling module `backward` of the module `name`; `of` names the
-    operation being differentiated. Raises ImportError if it is missing."""
+    """Return the host of `backward`, the sibling of module `name`; `of` names the operation being
+    differentiated. Raises ImportError if the sibling is missing."""
     package = name.rpartition(".")[0]
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
     beside = f"{package}.{backward}" if package else path

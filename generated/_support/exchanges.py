@@ -38,11 +38,11 @@ class Piece(NamedTuple):
 
 
 class Exchange:
-    """All transfers. `senders` gives the positions that hold parts of a target shard, `receivers`
-    those that need parts of a source shard, both including the device itself; with a `cut`, each
-    comes with the number of the piece, None for the whole tile. `hidden`: the extents of leading
-    dimensions of boxes, which number terms; along the last `new` of them only the first term has a
-    value and receives data. `by_plan`: whether the plan fixes the senders."""
+    """All transfers. `senders` yields the positions that hold parts of a target shard, `receivers`
+    the positions that need parts of a source shard, both including the device itself; with a `cut`,
+    each with its piece number, None for the whole tile. `hidden`: the extents of the leading box
+    dimensions, which number terms; along the last `new` of them only the first term has a value and
+    receives data. `by_plan`: whether the plan fixes the senders."""
 
     def __init__(
         self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True, new=0
@@ -66,7 +66,7 @@ class Exchange:
         return any(self.target.box(receiver)[last - 2 * self.new : last : 2])
 
     def held(self, shape):
-        """Return the extents of a tensor as source shards hold it, hidden dimensions first."""
+        """Return the extents of a tensor in source shards, hidden dimensions first."""
         kept = len(self.hidden) - self.new
         return (*self.hidden[:kept], *[1] * self.new, *shape)
 
@@ -128,7 +128,7 @@ def _with_number(peer):
 
 
 def _gap(box, parts):
-    """Return why boxes do not cover a box exactly once, or ""."""
+    """Return why boxes fail to cover a box exactly once, or ""."""
     have, wanted = sum(map(volume, parts)), volume(box)
     if have != wanted:
         return f"pieces have {have} elements, the target shard {wanted}"

@@ -1,13 +1,14 @@
-"""Arrays whose meshes list the same devices in the same order but divide them into other axes."""
+"""Arrays whose meshes list the same devices in the same order but divide them into different
+axes."""
 
 from jax.sharding import PartitionSpec as P
 
 
 def over_axes(mapped, function, given, result):
     """Return a function of global arrays that computes the result's shard on each device from the
-    device's shards. `mapped` turns a function of shards into one of arrays on one mesh; `given`,
-    `result`: the shardings of the arrays. Stacking shards by device and unstacking them only
-    renames axes, and moves nothing."""
+    device's shards. `mapped` turns a function of shards into a function of arrays on one mesh;
+    `given`, `result`: the shardings of the arrays. Stacking shards by device and unstacking them
+    renames axes without moving data."""
     rows = [P(each.mesh.axis_names) for each in (*given, result)]
 
     def one(*shards):

@@ -18,8 +18,8 @@ NO_COTANGENTS = (
 
 
 class ArrayMatmul:
-    """One emitted matmul. `name`: its module's; `lhs`, `rhs`, `out`: `Sharded`s; `shapes`: those of
-    the three tensors; `multiply`: the per-device function within `shard_map`; `axes`: the axes that
+    """One emitted matmul. `name`: its module's; `lhs`, `rhs`, `out`: `Sharded`s; `shapes`: of the
+    three tensors; `multiply`: the per-device function within `shard_map`; `axes`: the axes that
     rank devices; `short`: the dimensions along which it leaves nonzero padding in the result;
     `padding`: the class that pads shards, None if all are equal; `backward`: its reverse-mode
     derivative, a `MatmulGradient`, if emitted."""
@@ -69,7 +69,7 @@ class ArrayMatmul:
         If emitted with gradients it has a reverse-mode derivative: sibling modules compute the
         cotangents of `a` and `b` as matmuls. Otherwise differentiation raises NotImplementedError.
         Every term of an operand gets the cotangent of the sum. The terms of the result must share
-        one cotangent, as when only their sum is used: each device reads that of its own term.
+        one cotangent, as they do if only their sum is used: each device reads its own term's.
         """
         return self.multiplied(a, b, mesh)
 
@@ -141,7 +141,7 @@ class ArrayMatmul:
         """Return an operand of small random numbers whose products every dtype represents."""
         shape = self.sides[number].whole(self.shapes[number])
         terms = math.prod(shape) // math.prod(self.shapes[number])
-        # Sums are about 16, which is exact in 16 bits in any order: most numbers are zero.
+        # Most numbers are zero, so that sums are about 16: exact in 16 bits in any order.
         share = 2 / (terms * math.sqrt(self.shapes[0][-1]))
         rng = np.random.default_rng(number)
         drawn = rng.integers(1, 4, shape) * (rng.random(shape) < share)
@@ -153,14 +153,14 @@ MOST_FLOPS = 2**28
 
 
 def _summed(side, x):
-    """Return the sum of an array of terms, and any other array unchanged."""
+    """Return the sum of an array of terms; return any other array unchanged."""
     x = np.asarray(x).astype(np.float32) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
     return x.sum(axis=0) if side.terms else x
 
 
 @functools.cache
 def _compiled(host, meshes, interpret):
-    # XLA chooses the sharding of a program's result unless told.
+    # Without this, XLA chooses the sharding of a program's result.
     return jax.jit(
         functools.partial(_product, host, meshes, interpret),
         out_shardings=host.out.on(meshes[2]),

@@ -63,8 +63,8 @@ class Operation:
 
     @functools.cached_property
     def reverse(self):
-        """The host of the reverse reshard, which moves cotangents. Raises ImportError if the
-        sibling module is missing or of another reshard."""
+        """Return the host of the reverse reshard, which moves cotangents. Raises ImportError if the
+        sibling module is missing or belongs to a different reshard."""
         told, host = "reshard needs the reverse reshard", self.host
         found, beside = host_beside(self.name, self.derivative, told)
         alike = _alike(found.target, host.source) and _alike(found.source, host.target)
@@ -74,7 +74,7 @@ class Operation:
 
 
 def _alike(one, other):
-    """Return whether devices hold the same data on two sides."""
+    """Return whether every device holds the same data on both sides."""
     if tuple(one.ids) != tuple(other.ids) or one.padded != other.padded:
         return False
     return all(tuple(one.box(n)) == tuple(other.box(n)) for n in range(len(one.ids)))
@@ -96,8 +96,8 @@ def _type(x, host, target, **static):
 
 
 def _effects(host, x, interpret, **static):
-    """Return the effects of the program. Compiled kernels have none, so they need not be traced for
-    this, and between different device orders there is no program."""
+    """Return the effects of the program. Compiled kernels have no effects, so this need not trace
+    them; between different device orders there is no program."""
     if not interpret or not _is_program(host):
         return set()
     return type(host).lowered.trace(host, x, interpret=interpret, **static).jaxpr.effects

@@ -1,4 +1,4 @@
-"""Reshards between meshes of different devices or device orders, outside `jax.jit` only."""
+"""Reshards between meshes of different devices or device orders; only outside `jax.jit`."""
 
 import functools
 
@@ -59,17 +59,17 @@ class TwoOrders(OneOrder):
         return mapped(one, union, (P(), rows), rows)(order, x)
 
     def lowered(self, *_, **static):
-        """Raise TypeError: it cannot run in a program."""
+        """Raise TypeError: this reshard cannot run in a program."""
         raise TypeError(
             "source and target list different devices, or in another order, which one jit does "
             "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
         )
 
     def refuse_mix(self, x, target):
-        """Do nothing: it runs outside programs only."""
+        """Do nothing: this reshard runs outside programs only."""
 
     def meshes(self, mesh, target_mesh):
-        """Return the meshes of both sides. Raises ValueError or TypeError for wrong ones."""
+        """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""
         source = self.source.mesh(mesh)
         target = self.target.mesh(self._target_mesh(mesh, target_mesh))
         self.devices_by_rank(source, target)

@@ -1,4 +1,4 @@
-"""How programs call their kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
+"""Calls of kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
 
 import functools
 from typing import Any, NamedTuple
@@ -12,21 +12,22 @@ HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """The parameters of a program call. `order`: the table that kernels take first, if any, of
-    ranks or moves; `interpret`: how to interpret kernels, if at all; `collective_id`: theirs."""
+    """The parameters of a program call. `order`: the table of ranks or moves that kernels take
+    first, if any; `interpret`: how to interpret kernels, if at all; `collective_id`: the kernels'
+    id."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return a kernel that may be called without the table it takes first."""
+        """Return the kernel without its first argument, the table, if there is none."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
         """Run a kernel on arrays in HBM, after the table if there is one."""
         tables = () if self.order is None else (self.order,)
-        # Without its own index map, a grid's block has a 64-bit index if JAX allows those.
+        # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
         smem = [
             pl.BlockSpec(
                 table.shape,
@@ -35,8 +36,8 @@ class Call(NamedTuple):
             )
             for table in tables
         ]
-        # A block spec tells only the kernel where an array is. XLA must be told too; otherwise it
-        # may place the array elsewhere, and the kernel moves unrelated bytes of HBM.
+        # A block spec tells only the kernel where an array is. Tell XLA too; otherwise it may place
+        # the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
@@ -52,7 +53,7 @@ class Call(NamedTuple):
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
         """Run a kernel that sends one array and returns another, both in HBM. `beside`: shapes of
-        its scratch arrays there."""
+        its scratch arrays in HBM."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
         found, *_ = self.run(
             kernel,

@@ -1,4 +1,4 @@
-"""Pieces of tiles, which let their holders share the sending."""
+"""Pieces of tiles, so that the holders of a tile share the sending."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Pieces(NamedTuple):
 
     @property
     def cut(self):
-        """The cut in plain integers, used by the proof of an exchange."""
+        """Return the cut in plain integers, used by the proof of an exchange."""
         return Cut(self.pieces, self.dim, self.unit)
 
     def part(self, box, piece):

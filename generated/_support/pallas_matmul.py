@@ -1,5 +1,5 @@
-"""Matmuls in which parts travel round rings during the product: the code around the kernel, which
-is in the module."""
+"""Matmuls in which parts travel round rings during the product: the code around the module's
+kernel."""
 
 from typing import NamedTuple
 
@@ -44,8 +44,8 @@ class PallasMatmul(ArrayMatmul):
 
 class BlockedArray(NamedTuple):
     """An array [batch, rows, columns] in the kernel's form. `extents`: its own; `shape`: in HBM;
-    `pieces`: (axis, pitch, (start, size)...), which places each piece at a multiple of the pitch if
-    pieces do not begin at memory tiles."""
+    `pieces`: (axis, pitch, (start, size)...) if pieces do not begin at memory tiles: places each at
+    a multiple of the pitch."""
 
     extents: tuple
     shape: tuple
@@ -53,8 +53,8 @@ class BlockedArray(NamedTuple):
     pieces: tuple = ()
 
     def packed(self, x, interpret):
-        """Return an array in the kernel's form. The memory behind it is undefined, so it gets the
-        worst values if the kernel is interpreted."""
+        """Return an array in the kernel's form. The memory behind it is undefined; if the kernel is
+        interpreted, that memory gets the worst values."""
         if self.pieces:
             axis, pitch, *pieces = self.pieces
             found = []
@@ -166,8 +166,8 @@ class RingMatmul:
 
 
 def in_order_of_ids(devices, near):
-    """Return how to make a mesh whose devices ascend by id, as the module assumes; "" if they do so
-    already, or if `near` is not true of all of them in that order."""
+    """Return how to make a mesh whose devices ascend by id, as the module assumes; "" if they
+    already do, or if `near` is false for some of them in that order."""
     ids = [device.id for device in devices]
     if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
         return ""

@@ -1,5 +1,5 @@
-"""Integers, loops, signals, copies and waits of kernels, under names that a reader of Pallas knows.
-Functions of integers also take traced values."""
+"""Integers, loops, signals, copies and waits of kernels, with names familiar from Pallas. Functions
+of integers also take traced values."""
 
 import functools
 import itertools
@@ -32,8 +32,8 @@ def maximum(a, b):
 
 
 def div(a, b):
-    """Return the quotient of non-negative integers: one operation in a kernel, where `//` takes
-    nine to floor negative values, and a signed division by a power of two takes five."""
+    """Return the quotient of non-negative integers: one operation in a kernel, in which `//` takes
+    nine, to floor negative values, and a signed division by a power of two takes five."""
     if _is_power_of_two(b):
         return a >> b.bit_length() - 1 if b > 1 else a
     return lax.div(a, operand(b)) if is_traced(a) else a // b
@@ -71,8 +71,8 @@ def signal(semaphore, device):
 
 
 def remote_copy(read, write, sent, received, device):
-    """Return the copy of part of a shard to another device. It adds its bytes to `sent` here when
-    it has left, and to `received` there when it has arrived."""
+    """Return the copy of part of a shard to another device. It adds its bytes to `sent` on this
+    device once they have left, and to `received` on the other once they have arrived."""
     to = {"device_id": jnp.int32(device), "device_id_type": LOGICAL}
     return pltpu.make_async_remote_copy(read, write, sent, received, **to)
 
@@ -90,8 +90,8 @@ def tile_at(shard, start, extents):
 
 
 def far_apart(place, count):
-    """Permute the numbers below `count` by steps of about 0.41 of it, and return the number at a
-    place.
+    """Permute the numbers below `count` by steps of about 0.41 * `count`, and return the number at
+    a place.
 
     Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
     links are busy. The order is unchanged if the count is unknown, or so large that the products

@@ -1,4 +1,4 @@
-"""Peers of devices that all send and receive as many tiles of one shape."""
+"""Peers of devices that all send and receive equally many tiles of one shape."""
 
 from .exchanges import Exchange
 

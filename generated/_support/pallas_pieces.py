@@ -21,7 +21,7 @@ from .pallas_peers import digits_of, div, is_full, rem
 class Forms(NamedTuple):
     """The index functions of a module. `source_shard`, `target_shard`: the shard at a position, by
     its index along each dimension; `tile`: the box of a source and a target shard; `senders`,
-    `receivers`: (first, count) per dimension of the shards that meet the one at a position;
+    `receivers`: (first, count) per dimension of the shards that intersect the one at a position;
     `target_position`: the position of a replica of a target shard; `holder`: the sender of a tile
     or piece to a receiver."""
 
@@ -46,9 +46,9 @@ class PeerPiece(NamedTuple):
 
 
 class Peers:
-    """All transfers. `source`, `target`: `Sharded`s; `replicas`: of each target shard; `pieces`:
-    how tiles are cut, if they are; `kept`: whether any device holds a part of its target shard;
-    `sends`: whether any lacks one."""
+    """All transfers. `source`, `target`: `Sharded`s; `replicas`: the number of each target shard's;
+    `pieces`: how tiles are cut, if they are; `kept`: whether any device holds a part of its target
+    shard; `sends`: whether any device lacks a part."""
 
     order: tuple[int, ...] | None = None
     one_order = True
@@ -85,7 +85,7 @@ class Peers:
         return functools.reduce(operator.and_, alike)
 
     def tile(self, own, other, piece):
-        """Return the box of a source shard and a target shard, or of a piece of it."""
+        """Return the box of the tile of a source and a target shard, or of a piece of it."""
         box = self.forms.tile(*own, *other)
         return self.pieces.part(box, piece) if self.pieces else box
 
@@ -124,8 +124,8 @@ class Peers:
     def outgoing(self, me, number, order=None):
         """Return piece `number` that a source position may send.
 
-        Each device starts at its own place among the receivers, so that they do not all write to
-        one at a time.
+        Each device starts at its own place among the receivers, so that devices do not all write to
+        one receiver at a time.
         """
         own, count = self.forms.source_shard(me), self.replicas
         replica = rem(number + me, count)
@@ -152,8 +152,7 @@ class Peers:
         return is_full(ranges(box)), box
 
     def is_filled(self, receiver):
-        """Return whether a target position receives anything, which a term without a value does
-        not."""
+        """Return whether a target position receives anything; a term without a value does not."""
         box, last = self.target.box(receiver), 2 * len(self.target.hidden)
         firsts = box[last - 2 * self.target.new : last : 2]
         return is_full([*ranges(box), *((first, 1) for first in firsts)])

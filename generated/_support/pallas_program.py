@@ -20,9 +20,9 @@ WIDENED = ("bfloat16", "float8_e5m2")
 
 
 class KernelProgram:
-    """A program with kernels. `moves`: all transfers, an `Exchange`, None if they are partial
-    results; `order`: a table of ranks; `terms`: the meaning of dimension 0 if it numbers terms;
-    `short`: the dimensions along which it leaves nonzero padding.
+    """A program with kernels. `moves`: all transfers, an `Exchange`, None if partial results move;
+    `order`: a table of ranks; `terms`: the meaning of dimension 0 if it numbers terms; `short`: the
+    dimensions along which the program leaves nonzero padding.
 
     `carried(shard, order, interpret, collective_id)` returns the target shard, with zero padding,
     of a source shard, given as integers of the same width if `as_bits(interpret)`; `carriers`: the
@@ -54,7 +54,7 @@ class KernelProgram:
 
     def exchange(self, shard, order, batch, interpret, collective_id):
         """Return the target shard with zero padding; `batch`: the number of leading batch
-        dimensions, which only a primitive has."""
+        dimensions, nonzero only under the primitive."""
 
         def move(shard):
             return self.carried(shard, order, interpret, collective_id)
@@ -93,14 +93,14 @@ class PallasProgram(KernelProgram):
     devices reach others at a power of two of hops along one axis only.
 
     A device may enter the next kernel while its peers are still in this one. This is safe after the
-    same kernel on the same mesh, and after kernels with other ids. The id is a hash of the
+    same kernel on the same mesh, and after kernels with different ids. The id is a hash of the
     description: if a program uses several modules, or one on several meshes, check that ids differ.
     """
 
     form = ""
     # (x, call): the target shard, with undefined values where kernels write nothing
     moved: Callable
-    packed = False  # whether XLA packs elements, which are then integers there too
+    packed = False  # whether XLA packs elements, as integers
     leaves_padding = True  # whether unwritten elements must be zeroed
 
     def __init__(self, peers, view, collective_id=None, powers_of_two=False):
@@ -119,8 +119,8 @@ class PallasProgram(KernelProgram):
 
     def as_bits(self, interpret):
         """Return whether elements are passed as integers of their width: always if XLA packs small
-        floats or TPU kernels lack the type; otherwise, where it may cost XLA a copy, only if they
-        are interpreted."""
+        floats or TPU kernels lack the type; otherwise, since it may cost XLA a copy, only if
+        kernels are interpreted."""
         if not jnp.issubdtype(self.host.dtype, jnp.floating):
             return False
         small = jnp.dtype(self.host.dtype).itemsize < 4
@@ -146,7 +146,7 @@ class PallasProgram(KernelProgram):
 
     @property
     def carriers(self):
-        """The programs with the kernels, in order: this one."""
+        """Return the programs with the kernels, in order: this one."""
         return (self,)
 
     def elsewhere(self, pieces):
@@ -155,9 +155,9 @@ class PallasProgram(KernelProgram):
         return [piece for piece in pieces if sources[piece.sender] != targets[piece.receiver]]
 
     def fault(self):
-        """Return the first device whose wait does not match the transfers on its semaphores, found
-        without data; "" if there is none, as when both use a piece's box. `moves` covers sends and
-        barrier signals."""
+        """Return a message, found without data, about the first device whose wait does not match
+        the transfers on its semaphores; "" if there is none, as when both use a piece's box.
+        `moves` covers sends and barrier signals."""
         return ""
 
     def pairs(self):
@@ -174,7 +174,7 @@ class PallasProgram(KernelProgram):
             more = "interpret=True tries it slowly, and modules of backend jax_xla run anywhere"
             raise ValueError(f"{got}; {more}")
         if is_v5e(devices):
-            from .pallas_routes import check_pairs  # other TPUs have no such restriction
+            from .pallas_routes import check_pairs  # other TPUs send over any distance
 
             again = tuple(self.host.source.ids) == tuple(self.host.target.ids)
             check_pairs(devices, *self.pairs(), powers_of_two=self._powers_of_two, again=again)

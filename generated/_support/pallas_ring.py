@@ -1,5 +1,5 @@
-"""Terms reduced on their way round rings: the code around the kernel, which is in the module. The
-kernel passes partial results from device to device, and every device adds its own term.
+"""Terms reduced on their way round rings: the code around the module's kernel. The kernel passes
+partial results from device to device, and every device adds its own term.
 
 A ring runs along a digit of the device's position; later rings work on the result of earlier ones.
 Both directions are used at once, each for half of every part.
@@ -24,7 +24,7 @@ COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
 
 class Round(NamedTuple):
     """A ring along the digit with a stride and a size. `folded`: whether it goes up over even
-    coordinates and down over odd ones, for an axis whose ends are not linked."""
+    coordinates and down over odd coordinates, for an axis whose ends are not linked."""
 
     stride: int
     size: int
@@ -52,7 +52,7 @@ class Round(NamedTuple):
 
 
 def either(condition, one, other):
-    """Return one of two integers by a condition."""
+    """Return `one` if a condition holds, else `other`; both are integers."""
     if is_traced(condition):
         return jnp.where(condition, one, other)
     return one if condition else other
@@ -73,7 +73,7 @@ class Ring(PallasProgram):
         self.parts = math.prod(turn.size for turn in rounds)
 
     def as_bits(self, interpret):
-        """Return whether elements are passed as integers of their width: not needed here."""
+        """Return False: elements need not be passed as integers of their width."""
         return False
 
     def attach(self, host):
@@ -84,12 +84,13 @@ class Ring(PallasProgram):
 
     @property
     def half(self):
-        """The number of elements of a part that travel upwards; the others travel downwards."""
+        """Return the number of elements of a part that travel upwards; the others travel
+        downwards."""
         return self.chunks * self.rows * LANES
 
     @property
     def held(self):
-        """The number of chunks per direction on a device after each ring."""
+        """Return the number of chunks per direction on a device after each ring."""
         sizes = [turn.size for turn in self.rounds]
         return [self.chunks * math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
 
@@ -117,8 +118,8 @@ class Ring(PallasProgram):
         return np.array(ends, int).T
 
     def fault(self):
-        """Return the first fault: a device keeps another part than rings deliver, or the parts do
-        not cover the shard; "" if there is none."""
+        """Return the first fault: a device keeps a part that rings deliver elsewhere, or the parts
+        do not cover the shard; "" if there is none."""
         starts, sides = self.starts(), (self.host.source, self.host.target)
         if len({*map(tuple, starts)}) * math.prod(self.part) != math.prod(self.given):
             return f"parts at {starts} do not make up a shard"

@@ -1,10 +1,10 @@
 """The routed and spread forms: tiles, or whole source shards, travel over several devices.
 
-A v5e sends directly only over a power of two of hops along one axis of its torus, so data for other
-devices is forwarded. A device number is split into digits (stride, extent), and a hop changes one
-digit: on a torus of power-of-two extents, filled axis by axis, that is such a distance. In a round
-devices send over several hops, in both directions and along all axes at once; no round waits for
-the one before (`pallas_steps`).
+A v5e sends directly only over a power of two of hops along one axis of its torus, so devices
+forward data for all other receivers. A device number is split into digits (stride, extent), and a
+hop changes one digit: on a torus of power-of-two extents, filled axis by axis, that is such a
+distance. In a round devices send over several hops, in both directions and along all axes at once;
+no round waits for the previous one (`pallas_steps`).
 """
 
 import functools
@@ -48,9 +48,9 @@ class Forwarding(Packed):
         return ""
 
     def _carried(self):
-        """Return the final contents of each half of a slot: how far back it comes from and the slot
-        it left there; and for every move, the distance its data travels before and after it. If
-        offsets share slots: for each number the distance travelled, and its slot."""
+        """Return the final contents of each half of a slot, as the distance back to its origin and
+        the slot it left there; and for every move, the distance its data travels before and after
+        it. If offsets share slots: for each number the distance travelled, and its slot."""
         schedule, come = self.schedule, []
         first = schedule.starts or range(schedule.slots)
         held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
@@ -69,7 +69,7 @@ class Forwarding(Packed):
                         held[key, half] = after, there if slot == here else None
                     else:
                         held[there, half] = after, slot
-                # Both halves are of one tile, or all tiles have equal size.
+                # Both halves belong to one tile, or all tiles have equal size.
                 come.append((offset, after))
         return held, come
 
@@ -97,8 +97,8 @@ class Forwarding(Packed):
         return functools.reduce(operator.or_, every)
 
     def table(self, device, order=None):
-        """Return the kernel's table of moves: the schedule's rows and, if offsets share slots, in
-        place of the last number, whether a device sends and receives the row's data."""
+        """Return the kernel's table of moves: the schedule's rows; if offsets share slots, flags
+        for whether a device sends and receives the row's data replace the last number."""
         moves, offsets = self.schedule.moves, self.schedule.offsets
         if not self.shares:
             return moves
@@ -148,7 +148,7 @@ class Routed(Forwarding):
             place = place if listed is None else starts[number]
             goal = self.schedule.farther(at, offsets[number])
             _, receiver = peers.here(order, self.schedule.device(goal))
-            # If others hold a tile too, this device sends one piece of it.
+            # If other devices hold a tile too, this device sends one piece of it.
             sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
             piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
@@ -193,7 +193,7 @@ class Routed(Forwarding):
 
 
 class Spread(Routed):
-    """Slots hold whole source shards, forwarded as they are. A device needs those of devices
+    """Slots hold whole source shards, forwarded unchanged. A device needs the shards of devices
     offsets[n] behind, in slots arrives[n]."""
 
     form = "spread"

@@ -1,4 +1,4 @@
-"""Whether programs with kernels can send between devices of a TPU v5e."""
+"""The check that programs with kernels can send between devices of a TPU v5e."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Shifts in VMEM: move a window's elements to their place in a chunk or a block.
 
-Only 32-bit words can be shifted, so elements of 16 and 8 bits are widened to them.
+The hardware shifts only 32-bit words, so elements of 16 and 8 bits are widened.
 """
 
 import jax.numpy as jnp

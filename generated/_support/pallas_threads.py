@@ -1,4 +1,4 @@
-"""Whether XLA has enough threads for the interpreter of kernels."""
+"""The check that XLA has enough threads to interpret kernels."""
 
 import math
 import os
@@ -26,8 +26,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return the number of XLA threads on this CPU: one a device, but at least one per core or the
-    number in these environment variables (DefaultThreadPoolSize)."""
+    """Return the number of XLA threads on this CPU: one per device, but at least one per core or
+    the number in these environment variables (DefaultThreadPoolSize)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:

@@ -1,7 +1,7 @@
 """The windows form: tiles start and end anywhere, but memory is tiled over the last two dimensions,
-that of a vector by 1,024 elements. A tile travels in chunks through windows in VMEM, which shift
-each chunk to its place, into a staging area on its receiver, where it starts at a whole unit.
-Afterwards every block of the target shard is assembled from that area."""
+a vector's by 1,024 elements. A tile travels in chunks through windows in VMEM, which shift each
+chunk to its place, into a staging area on its receiver, where it starts at a whole unit. Afterwards
+every block of the target shard is assembled from that area."""
 
 from typing import NamedTuple
 
@@ -23,10 +23,11 @@ class Tiling(NamedTuple):
     """How tiles are cut, by dimension in kernel order. `unit`: memory offsets are multiples of it;
     `chunk`: the extents shifted at a time; `window`: the whole units that a chunk reaches into;
     `blocks`: the number of chunk-sized blocks in the target shard; `meet`: the number of source
-    shards that meet one, in tensor order; `chunks`: the number in the largest tile; `stage`: the
-    staging area; `step`: the extra offset of a tile there, compared to the target shard, for each
-    earlier tile; `rolled`: the dimensions along which anything is shifted; `more_rows`: whether
-    there are so few rows that memory tiles would be smaller than those of windows."""
+    shards that intersect a block, in tensor order; `chunks`: the number in the largest tile;
+    `stage`: the staging area; `step`: the extra offset of a tile there, compared to the target
+    shard, for each earlier tile; `rolled`: the dimensions along which anything is shifted;
+    `more_rows`: whether there are so few rows that memory tiles would be smaller than in
+    windows."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -110,13 +111,13 @@ class Windows(PallasProgram):
 
 
 def several(count, extents):
-    """Return the shape of several windows or chunks; those of a vector are consecutive."""
+    """Return the shape of several windows or chunks; a vector's are consecutive."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 def cut(box, number, sizes, extents):
-    """Return box `number` of those with these extents, `sizes` along each dimension, into which a
-    box is cut."""
+    """Cut a box into boxes of these extents, `sizes` along each dimension, and return box
+    `number`."""
     parts = zip(box, digits_of(number, sizes), extents, strict=True)
     starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
     return [(start, minimum(start + step, high)) for start, high, step in starts]
@@ -151,8 +152,8 @@ def units_at(ref, units):
 
 
 def within(ref, slot, sizes, places=(), slots=2):
-    """Return a slice of these sizes of one of the windows or chunks in VMEM, from its start, or
-    from a place along untiled dimensions."""
+    """Return a slice of these sizes of a window or chunk in VMEM, from its start or from a place
+    along untiled dimensions."""
     if len(sizes) == 1:
         return ref.at[pl.ds(multiple(slot * (ref.shape[0] // slots), 1024), sizes[0])]
     places = places[:-2] or [0] * (len(sizes) - 2)

@@ -18,7 +18,7 @@ class Work:
             with torch.cuda.stream(side):
                 self._finish()
                 self._event = side.record_event()
-            for tensor in given:  # may be freed before the stream is done with them
+            for tensor in given:  # the caller may free them before the stream is done with them
                 tensor.record_stream(side)
         else:
             next(steps)
@@ -51,8 +51,8 @@ class Work:
             self._error = error
 
     def _side(self, home):
-        """Return a device's stream for a group's asynchronous calls. There is one, since torch
-        reuses memory freed on a stream only on that stream."""
+        """Return a device's stream for a group's asynchronous calls. There is only one, because
+        torch reuses memory freed on a stream only on that stream."""
         sides = self._shared.sides
         if home not in sides:
             sides[home] = torch.cuda.Stream(home)

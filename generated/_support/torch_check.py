@@ -16,8 +16,8 @@ BEHIND, CANARY = 256, 0xA5
 
 
 def proved(here):
-    """Prove, without data, that shards tile their tensors, and that all sends match the receives
-    and fill every target shard. Return the facts proved; exit on a fault."""
+    """Prove, without data, that shards tile their tensors, and that all sends match receives and
+    fill every target shard. Return the facts proved; exit on a fault."""
     exchange, moves = here.exchange, here.moves
     labels = _labels(here)
     for label, move in zip(labels, moves, strict=True):
@@ -57,7 +57,7 @@ def self_check(here, handed_over=None):
 
 
 def _untiled(move, said):
-    """Return why the shards of a side do not tile the tensor with equally many replicas, or ""."""
+    """Return why a side's shards do not tile the tensor with equally many replicas each, or ""."""
     side, shape = getattr(move.exchange, said), move.shape or (1,)
     whole = move.exchange.held(()) if said == "source" else move.exchange.hidden
     shape = (*whole, *shape)
@@ -104,7 +104,7 @@ def _guarded(move, home):
 
 
 def _compare(labels, ids, results, wanted, how):
-    """Exit at the first device whose result is wrong."""
+    """Exit at the first device with a wrong result."""
     for label, *shards in zip(labels, results, wanted, strict=True):
         for device, out, right in zip(ids, *shards, strict=True):
             if not out.view(-1).view(torch.uint8).equal(right.view(-1).view(torch.uint8)):

@@ -13,7 +13,7 @@ class Cotangents:
 
     def multiplied(self, host, group, *given):
         """Return the matmul of operands with its gradient: in a group, or in one address space,
-        where lhs of all devices comes first."""
+        with the lhs shards of all devices first."""
         return _Multiplied.apply(self, host, group, *given)
 
     def of(self, host, given, c_bar, group):

@@ -71,11 +71,11 @@ class Reshard:
         `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
         mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
         each on the device of the source shard with its id, else of the first position's: those of
-        `out` if given, else new ones. Makes one launch a device, on its current stream. To capture
-        the launches in a CUDA graph, call it once before with the same tensors. `programs`: see
-        `reshard`. The gradient, if emitted, is the reverse reshard; replicas of a target shard must
-        get equal gradients. Raises ValueError for a wrong number of shards, a wrong shape, dtype or
-        device, and for shards that require a gradient if none was emitted.
+        `out` if given, else new tensors. Makes one launch a device, on its current stream. To
+        capture the launches in a CUDA graph, call it once before with the same tensors. `programs`:
+        see `reshard`. The gradient, if emitted, is the reverse reshard; replicas of a target shard
+        must get equal gradients. Raises ValueError for a wrong number of shards, a wrong shape,
+        dtype or device, and for shards that require a gradient if none was emitted.
         """
         shards = list(shards)
         check_few(programs)
@@ -98,8 +98,7 @@ class Reshard:
         return [held[device_id] for device_id in ids]
 
     def check_source(self, shard, device_id):
-        """Raise ValueError for a wrong source shard of a device, with a hint for making it
-        right."""
+        """Raise ValueError for a wrong source shard of a device, with a hint for mending it."""
         shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
         if tuple(getattr(shard, "shape", shape)) != shape:
             from .torch_told import part_of  # imported on first use
@@ -108,7 +107,8 @@ class Reshard:
         check(shard, shape, self.dtype, what)
 
     def results(self, by_position, out):
-        """Return the tensors to fill, by device id: those of `out` if given, else new ones."""
+        """Return the tensors to fill, by device id: the tensors of `out` if given, else new
+        ones."""
         ids, first = sorted(self.exchange.target.ids), by_position[0]
         held = dict(zip(self.exchange.source.ids, by_position, strict=True))
         homes = [held.get(device_id, first).device for device_id in ids]
@@ -142,7 +142,7 @@ class Reshard:
 
     def launcher(self, kernel, tiles, addresses, shard, programs):
         """Return a function of a shard and positions that launches a kernel to move `tiles` tiles
-        between the shard and those at some addresses."""
+        between that shard and the shards at some addresses."""
         start = math.gcd(LINE, *addresses, shard.data_ptr()) // self.itemsize or 1
         block = tiles.block(start)
         number, options = block.number, {}
@@ -194,11 +194,11 @@ class Reshard:
                          symmetric memory backend than CUDA.
 
         The first call with a group compares the ranks' plans, shards and hosts: a fault on one rank
-        is an error on every rank. Later calls do so with `check`; otherwise a wrong shard is an
-        error on its own rank, and the others fail with the transport, possibly after its time-out.
-        Calls of a group are numbered: if a rank continues after such an error, its calls fail, as
-        do those of its peers, until all ranks make one with `check`. On GPUs, for which the host
-        does not wait, that ends the process.
+        is an error on every rank. With `check`, so do later calls; otherwise a wrong shard is an
+        error on its own rank, and the other ranks fail with the transport, possibly after its
+        time-out. Calls of a group are numbered: if a rank continues after such an error, its calls
+        fail, as do those of its peers, until all ranks make one with `check`. On GPUs, for which
+        the host does not wait, that ends the process.
 
         A launch has one program per block, or at most `programs`. These loop over all blocks, each
         with four times the threads, so the call uses at most `programs` multiprocessors. With
@@ -219,8 +219,8 @@ class Reshard:
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return how many bits of element numbers, counted from 1, one pass moves, and how many
-        there are."""
+        """Return how many bits of element numbers, which start at 1, one pass moves, and how many
+        bits they have."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 

@@ -6,8 +6,8 @@ import triton
 
 
 class Launch:
-    """Launches of a kernel whose arguments compile alike, with Triton options. Only the first looks
-    up the program; later ones accept tensors of any type as pointers."""
+    """Launches of a kernel whose arguments compile alike, with Triton options. Only the first
+    launch looks up the program; later launches accept tensors of any type as pointers."""
 
     def __init__(self, kernel, programs, **options):
         self._first = functools.partial(kernel[(programs,)], **options)

@@ -1,4 +1,4 @@
-"""Reshards in one address space: one tensor or many on the same devices at once."""
+"""Reshards in one address space: one tensor, or many on the same devices at once."""
 
 import torch
 
@@ -44,8 +44,8 @@ class Together:
         return results
 
     def each(self, function, *given):
-        """Apply a function to each move and its arguments; a ValueError names the tensor if it has
-        a name."""
+        """Apply a function to each move and its arguments; add the tensor's name, if any, to a
+        ValueError."""
         found = []
         for name, *arguments in zip(self.names, self.moves, *given, strict=True):
             try:

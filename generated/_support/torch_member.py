@@ -10,12 +10,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .matmul_parts import elements, place_in
 from .torch_tensors import LINE, on
 
-PULLERS = 16  # programs that pull; as many SMs are reserved for them
+PULLERS = 16  # programs that pull; the launch reserves as many SMs for them
 SIZE = 2048  # elements of a block that is copied or added
 GROUP = 8  # rows of tiles multiplied in turn, for cache reuse
 TMA_SINCE = 9, 0  # compute capability
 HOW = "sum", "max", "min"  # operators of terms, by number
-POLLS = 500  # of a GPU, in the time of one interpreter poll
+POLLS = 500  # GPU polls in the time of one interpreter poll
 
 
 class Member:
@@ -37,7 +37,7 @@ class Member:
         self.announced, self.peers = self._table(told), self._table(p + offered for p in places)
         ends = [(place + summed, place + 8 * number + 4 * position) for place in places]
         self.places = self._table(itertools.chain.from_iterable(ends))
-        # The number of the call, and any wait that timed out; and the host's copies of both.
+        # The number of the call, any wait that timed out, and the host's copies of both.
         self.state = torch.zeros(2, dtype=torch.int32, device=self.home)
         self.noted = torch.zeros(2, dtype=torch.int32, pin_memory=self.on_gpu)
         self.failed, self.incoming = False, self.parts.incoming(position)
@@ -93,7 +93,8 @@ class Member:
         self.jobs = self._table(itertools.chain.from_iterable(jobs))
 
     def _list_tiles(self):
-        """List the jobs of `multiply`: tiles, the stretches of j to sum, and the destinations."""
+        """List the jobs of `multiply`: tiles, the stretches of j to sum, and the tiles'
+        destinations."""
         cells = [cell for cell in self.parts.cells(self.position) if cell.owners]
         used = {side: self.parts.used[side][self.position] for side in "abc"}
         start = used["a"][-1][0]
@@ -125,7 +126,7 @@ class Member:
 
     @property
     def described(self):
-        """Whether TMA copies operand blocks, which the interpreter supports too."""
+        """Return whether TMA copies operand blocks, which the interpreter supports too."""
         if self.home.type != "cuda" or not (self.of.described and self.of.tma):
             return self.of.described and self.of.tma
         is_nvidia = torch.version.hip is None
@@ -133,7 +134,7 @@ class Member:
 
     @functools.cached_property
     def _matrices(self):
-        """The rows and columns of both operands, with batch indices stacked."""
+        """Return the rows and columns of both operands, with batch indices stacked."""
         return {
             side: (elements(used[:-1]), self.rows_apart[side])
             for side in "ab"
@@ -141,8 +142,8 @@ class Member:
         }
 
     def _operands(self, a, b):
-        """Return operands as arguments of `multiply`; as pointers if one of the caller's is not
-        aligned to 16 bytes."""
+        """Return operands as arguments of `multiply`; as pointers if one of the caller's operands
+        is not aligned to 16 bytes."""
         if not self.of.described:
             return {"a": a, "b": b}
         if not self.described or any(x.data_ptr() % LINE for x in (a, b)):
@@ -180,7 +181,7 @@ class Member:
         )
 
     def ended(self):
-        """Record that the whole call is launched; in the interpreter, that it is done."""
+        """Record that the whole call is launched; in the interpreter, that it has ended."""
         self.failed = False
         self.noted.copy_(self.state, non_blocking=True)
         if not self.on_gpu:
@@ -250,7 +251,7 @@ class Member:
                 )  # fmt: skip
 
     def _multiply(self, a, b, out, overlap):
-        """Multiply local and arriving operands. Pulling programs have reserved SMs; otherwise they
+        """Multiply local and arriving operands. Leave SMs to the pulling programs; otherwise they
         might not run before the programs that wait for them."""
         beside = self.on_gpu and overlap and bool(self.incoming)
         programs = self._programs(3) - (self._pullers if beside else 0)
@@ -295,7 +296,7 @@ class Member:
 
 
 def _in_groups(cell, blocks):
-    """Return the offsets of a cell's tiles: some rows of tiles at a time, column after column."""
+    """Return the offsets of a cell's tiles: a few rows of tiles at a time, column by column."""
     starts = range(0, cell.rows[1] - cell.rows[0], blocks[0])
     columns = range(0, cell.columns[1] - cell.columns[0], blocks[1])
     return [

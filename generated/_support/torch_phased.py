@@ -1,4 +1,5 @@
-"""An emitted reshard in two exchanges: one reduces terms to parts, the other copies these."""
+"""An emitted reshard in two exchanges: the first reduces terms to parts, the second copies the
+parts."""
 
 import functools
 
@@ -16,13 +17,13 @@ class Phased(Reshard):
         self.shape, self.dtype, self.gradient = first.shape, first.dtype, gradient
         self._both, self.features = (first, then), dict(features)
         self.exchange = Exchange(first.exchange.source, then.exchange.target, None, None)
-        # Copies are in the target mesh, but one group of processes makes both.
+        # Copies stay in the target mesh, but one group of processes makes both exchanges.
         then.exchange.ranks = self.exchange.ranks
         self.here = _OneAfterOther(first.here, then.here)
 
     @functools.cached_property
     def processes(self):
-        """Both reshards among the processes of a group."""
+        """Return both reshards among the processes of a group."""
         from .torch_both import BothProcesses  # imported on first use
 
         first, then = (phase.processes for phase in self._both)
@@ -30,7 +31,7 @@ class Phased(Reshard):
 
     @property
     def phases(self):
-        """Both exchanges, in order."""
+        """Return both exchanges, in order."""
         return self._both
 
     def source_shape(self, device_id):
@@ -42,7 +43,7 @@ class Phased(Reshard):
         return self._both[1].target_shape(device_id)
 
     def self_check(self):
-        """Return the facts checked about both; exit on a fault."""
+        """Return the facts checked about both exchanges; exit on a fault."""
         for phase in self._both:  # the first ends the check if nothing can run
             proved(phase.here)
         return "; ".join(phase.self_check() for phase in self._both)

@@ -1,5 +1,5 @@
-"""Remembered calls among processes: if all checked properties and addresses of the tensors equal
-those of an earlier call, nothing is checked, looked up or listed again."""
+"""Remembered calls among processes: if all checked properties and addresses of the tensors equal an
+earlier call's, a call checks, looks up and lists nothing again."""
 
 import torch
 
@@ -7,7 +7,7 @@ from .torch_launch import Launch
 from .torch_symmetric import address
 from .torch_tensors import capturing, stream
 
-# Most remembered calls of a group, each with other tensors.
+# Most remembered calls of a group, each with different tensors.
 MOST_CALLS = 64
 PLAIN = torch.Tensor, torch.nn.Parameter  # tensor classes without behaviour of their own
 
@@ -53,8 +53,8 @@ def facts_of(asked, shards, outs):
 
 
 def facts(tensor):
-    """Return all properties of a tensor but its elements, None for None, and False for a tensor of
-    a special class."""
+    """Return all properties of a tensor except its elements, None for None, and False for a tensor
+    of a special class."""
     if tensor is None:
         return None
     if type(tensor) not in PLAIN:

@@ -1,4 +1,4 @@
-"""Texts of messages about wrong tensors, and about waits of a matmul that time out."""
+"""Messages about wrong tensors, and about waits of a matmul that time out."""
 
 import torch
 
@@ -19,7 +19,7 @@ def wrong(tensor, shape, dtype):
 
 
 def awaited(member, code):
-    """Return in words which wait of a matmul's device timed out, from its kernel's code."""
+    """Describe the wait of a matmul's device that timed out, given its kernel's code."""
     ids, incoming = member.of.ids, member.incoming
     kind, which = divmod(code - 1, len(ids))
     if kind < 2:
@@ -36,7 +36,7 @@ def awaited(member, code):
 
 
 def part_of(move, device_id, rank):
-    """Return in words which part of a tensor of this rank a device holds, and how to split a tensor
+    """Describe the part of a tensor of `rank` dimensions that a device holds, and how to split it
     so."""
     source = move.exchange.source
     box = source.box(source.position(device_id, "source"))[: 2 * rank]

@@ -11,7 +11,7 @@ def copy_some_lines(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
     """Copy one block of rows, like `copy_rows`, in lines of 16 bytes if they are aligned alike in
-    both shards; only units divide the rows' starts, lengths and strides."""
+    both shards. Rows' starts, lengths and strides are multiples of units only."""
     row, column = places_of(block, BLOCK)
     read = in_units(read, block, BLOCK, 1)
     write = in_units(write, block, BLOCK, 1)

@@ -1,7 +1,7 @@
 """Copies of rows of contiguous elements for kernels of emitted modules.
 
-A kernel gives the rows' starts in both shards, their length, number and strides, in elements; they
-are moved a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
+A kernel gives the rows' starts in both shards, their length, number and strides, in elements; these
+functions move a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import math
@@ -16,8 +16,8 @@ BOTH = "source", "target"  # ends of a tile
 class Block(NamedTuple):
     """The work of a program at a time: `rows` rows of `columns` units; `column_blocks` blocks cover
     the longest row. A unit is an integer of `width` elements, which divides the rows' starts,
-    lengths and strides. `lanes` units make 16 bytes if shards are known to be aligned to that, else
-    it is 1. `number`: the number of blocks, for kernels whose programs loop over them."""
+    lengths and strides. `lanes`: the units in 16 bytes if shards are known to be so aligned, else
+    1. `number`: the number of blocks, for kernels whose programs loop over them."""
 
     width: int
     lanes: int
@@ -73,13 +73,13 @@ def in_units(elements, block, BLOCK: tl.constexpr, DIVISOR: tl.constexpr):
 
 @triton.jit
 def read_once(source, inside):
-    """Load the units where `inside` holds, marking them first for cache eviction."""
+    """Load the units for which `inside` holds, and mark them first for cache eviction."""
     return tl.load(source, mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
 def move(source, target, inside):
-    """Copy the units where `inside` holds. Stores stay in the cache for the next reader."""
+    """Copy the units for which `inside` holds. Stores stay in the cache for the next reader."""
     tl.store(target, read_once(source, inside), mask=inside)
 
 
@@ -108,7 +108,7 @@ def copy_rows(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
     """Copy one block of rows without a division per unit. The first row begins at `read` in the
-    source and at `write` in the target, the next ones `read_row` and `write_row` later; `columns`:
+    source and at `write` in the target, each next row `read_row` and `write_row` later; `columns`:
     elements of a row; `block`: its number. `BLOCK.lanes` units divide all of these but `rows` and
     `block`."""
     read, write, inside = rows_at(

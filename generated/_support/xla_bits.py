@@ -1,6 +1,6 @@
 """Small floats moved as integers of their width.
 
-XLA may move small floats through larger ones, which changes NaNs. It preserves every bit of other
+XLA may move small floats through wider ones, which changes NaNs. It preserves every bit of other
 elements, and on CPU a change of type costs a pass over memory.
 """
 

@@ -18,7 +18,7 @@ from .xla_rounds import boxes_of, of_pairs
 
 def fetches(senders, groups, source, target):
     """Return the exchange in which every rank fetches a box from `senders[rank]`, possibly itself,
-    and gets the other boxes of its group, if any, from their fetches."""
+    and gets the other boxes of its group, if any, from those ranks' fetches."""
     groups = groups or [(rank,) for rank in range(len(senders))]
     pairs = [(senders[mate], rank) for group in groups for rank in group for mate in group]
     return of_pairs(pairs, source, target)

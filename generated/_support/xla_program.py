@@ -5,8 +5,8 @@
 class XlaProgram:
     """`exchange_of` returns the target shard, with zero padding, of a source shard; `axes`: the
     axes that rank devices; `terms`: the meaning of dimension 0 if it numbers terms; `moves`: all
-    transfers, an `Exchange`, None if collectives alone describe them; `bits`: how elements are
-    moved as integers, if XLA may change small floats."""
+    transfers, an `Exchange`, None if only collectives describe them; `bits`: how to move elements
+    as integers, if XLA may change small floats."""
 
     interpreted = order = None  # there are no kernels, and no table of ranks for them
 
@@ -30,7 +30,7 @@ class XlaProgram:
 
     def exchange(self, shard, order, batch, *_):
         """Return the target shard with zero padding; `batch`: the number of leading batch
-        dimensions, which only a primitive has."""
+        dimensions, nonzero only under the primitive."""
         move = self._exchange_of
         move = self.host.operation.batched(move, batch) if batch else move
         return self._bits(move, shard, self._axes) if self._bits else move(shard)

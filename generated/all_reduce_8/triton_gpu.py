@@ -45,7 +45,7 @@ from .._support.torch_phased import Phased
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -57,7 +57,7 @@ TARGET = "[{}, {}]"
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2048, 4096)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "e34690779cfc5553"  # processes that exchange must have the same
-PARTS = '[{"tp"}, {}]'  # what terms are reduced to, before replicas get them
+PARTS = '[{"tp"}, {}]'  # shards of the reduced terms, before replicas get them
 
 
 def source_box(position):
@@ -77,12 +77,12 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the terms of a part come from."""
+    """Return the positions that the terms of a part come from."""
     return range(8)
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     return range(8)
 
 
@@ -117,12 +117,12 @@ def pull_kernel(
 
 
 def part_senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     return range(8)
 
 
 def part_receivers(sender):
-    """Positions that a part go to."""
+    """Return the positions that a part go to."""
     return range(8)
 
 

@@ -62,7 +62,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -212,11 +212,11 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
     steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
 
-    def tell(place, semaphore):  # the device there, if any
+    def tell(place, semaphore):  # signal the device there, if any
         device = SCHEDULE.device(place)
         pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, device))
 
-    def hear(number):  # the step's places on its receiver are free
+    def hear(number):  # wait until the step's places on its receiver are free
         is_there = SCHEDULE.is_device(hop(me, *steps[number].way))
         pl.when(is_there)(lambda: pl.semaphore_wait(free.at[np.int32(number)], 1))
 
@@ -230,7 +230,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
         each(step.end, one, step.first)
 
-    def leave(number):  # everything that this device sent in a step
+    def leave(number):  # wait for all sends of a step
         def one(move):
             row = move * 4
             part, own = taken(row, steps[number]), sent.at[np.int32(number)]
@@ -238,7 +238,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
         each(steps[number].end, one, steps[number].first)
 
-    def come(number):  # everything that this device receives in a step
+    def come(number):  # wait for all arrivals of a step
         def one(move):
             row = move * 4
             part, own = taken(row, steps[number]), received.at[np.int32(number)]
@@ -246,7 +246,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
 
         each(steps[number].end, one, steps[number].first)
 
-    # Partners signal that they have entered, then acknowledge each other's signal, and wait for the
+    # Partners signal that they have entered, acknowledge each other's signal, and wait for the
     # acknowledgements before they end: so none signals a second time before the first is read.
     partners = [hop(me, *way) for way in SCHEDULE.partners]
     count = sum(jnp.int32(SCHEDULE.is_device(place)) for place in partners)

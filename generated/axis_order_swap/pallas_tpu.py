@@ -43,7 +43,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -96,9 +96,9 @@ ROUNDS = (0,)
 
 
 def _start(x, y, sent, received):
-    """Begin to push tiles of x, this device's source shard, to y, the target shard of others.
+    """Begin to push tiles of x, this device's source shard, to others' target shard, y.
 
-    DMA semaphores: `sent` counts the bytes leaving x, `received` those arriving in y.
+    DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """
     me = lax.axis_index(("x", "y"))
     barrier = pltpu.get_barrier_semaphore()

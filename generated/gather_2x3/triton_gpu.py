@@ -38,7 +38,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -65,12 +65,12 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     return [a0 * 3 + receiver % 3 for a0 in range(2)]
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     for replica in range(6):
         receiver = replica
         if receiver % 3 == sender % 3:

@@ -54,7 +54,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -83,14 +83,14 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     first0 = receiver % 4 * 12565 // 6283
     last0 = (min(receiver % 4 * 12565 + 12565, 50257) - 1) // 6283
     return range(first0, last0 + 1)
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     first0 = sender * 6283 // 12565
     last0 = (min(sender * 6283 + 6283, 50257) - 1) // 12565
     return [b1 * 4 + b0 for b0 in range(first0, last0 + 1) for b1 in range(2)]

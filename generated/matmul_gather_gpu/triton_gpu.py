@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -85,12 +85,11 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 
 
-# Calls are numbered by an epoch in device memory, so that a captured graph counts too. A wait in a
-# call is for its number, or for a multiple of it: no counter is ever reset. Memory that peers read or
+# An epoch in device memory numbers the calls, so that a captured graph counts too. A wait in a call
+# is for its number, or for a multiple of it: no counter is ever reset. Memory that peers read or
 # write has two slots, used in turn: a device begins a call only after its partners have begun the
-# previous one, and so ended the one before that.
-# `state`, int32 [2], has the number of the call, and the code of a wait that timed out after `polls`
-# polls; later waits then return at once.
+# previous one, and so ended the one before that. `state`, int32 [2], has the number of the call,
+# and the code of a wait that timed out after `polls` polls; later waits then return at once.
 @triton.jit
 def wait(flag, wanted, state, polls, code):
     """Wait until a flag reaches a value, and acquire earlier writes, of other GPUs too."""
@@ -118,13 +117,13 @@ def offer(
     lhs_size,  # its elements
     offered,  # two slots of 8388608 elements
     flags,  # int32 [2, devices]: the call that each device has begun, by its parity
-    names,  # int64 [partners]: the positions of this device and those it exchanges with
+    names,  # int64 [partners]: the positions of this device and its partners
     state,
     partners,
     polls,
 ):
     """Wait until all partners have begun the previous call, and so ended the one before that, whose
-    slot this call uses; copy the data that they read into it."""
+    slot this call uses; copy into it the data that they read."""
     epoch = tl.load(state) + 1
     before = flags + (epoch - 1 & 1) * 8
     for number in range(partners):
@@ -199,7 +198,7 @@ def pull(
 @triton.jit
 def plus(total, x, y):
     """Add the product of two blocks to a sum."""
-    if INTERPRETED:  # which would multiply the bits of bfloat16
+    if INTERPRETED:  # the interpreter would multiply the bits of bfloat16
         x, y = x.to(tl.float32), y.to(tl.float32)
     return tl.dot(x, y, total, input_precision="ieee", out_dtype=tl.float32)
 
@@ -231,8 +230,8 @@ def fence(number):
 
 @triton.jit
 def described_product(total, a, b, a_at, b_at, across, start, depth):
-    """Add the product of blocks copied by TMA over `depth` of j; nothing beyond an operand is
-    copied."""
+    """Add the product of blocks over `depth` of j. TMA copies the blocks, but nothing beyond an
+    operand."""
     for along in tl.range(start, start + depth, 64):
         total = plus(total, a.load([a_at, along]), b.load([b_at + along, across]))
     return total
@@ -252,7 +251,7 @@ def multiply(
     pullers,  # how many programs `pull` has
     polls,  # how often to look for a part
     number,
-    stretched,  # stretches of a tile
+    stretched,  # number of stretches of a tile
     a_row,  # elements of a row
     b_row,
     TMA: tl.constexpr,

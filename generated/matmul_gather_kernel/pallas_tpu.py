@@ -51,7 +51,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -101,17 +101,17 @@ def ring_kernel(
 ):
     """Multiply a by b in blocks, while parts of a along i travel round the ring.
 
-    A part goes half either way: a device sends its own and forwards all arriving ones but the last.
+    A part goes half either way: a device sends its own part and forwards all others but the last.
     ring: this device's place in its ring, the next and previous devices, the parts.
-    In HBM: a, b, c, and `come`, the arriving part of each step; `sent` counts departures of
-    these, `came` arrivals. In VMEM, 29,360,128 bytes:
+    In HBM: a, b, c, and `come`, the part that arrives in each step; `sent` counts departing
+    parts, `came` arriving ones. In VMEM, 29,360,128 bytes:
     a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts what has come of each
     b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums on their way to c; `stored` counts what has left
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
-    # From here on the neighbours may write to `come`, and count that on this device.
+    # From here on the neighbours may write to `come`, and signal this device's semaphores.
     barrier = pltpu.get_barrier_semaphore()
     pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
     pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
@@ -168,7 +168,7 @@ def ring_kernel(
             pltpu.make_async_copy(here, there, loaded).start()
 
     def take_a(block):
-        """Wait until it is there."""
+        """Wait until that block is in VMEM."""
         there, loaded = place_of_a(block)
         # From `load_a`: 4,194,304 bytes.
         pltpu.make_async_copy(there, there, loaded).wait()
@@ -186,7 +186,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, there, loaded).start()
 
     def take_b(block):
-        """Wait until it is there."""
+        """Wait until that block is in VMEM."""
         there, loaded = place_of_b(block)
         # From `load_b`: 8,388,608 bytes.
         pltpu.make_async_copy(there, there, loaded).wait()
@@ -204,7 +204,7 @@ def ring_kernel(
         pass_on(way, np.int32(0), half)
 
     def load(block):
-        """Start to load a product's blocks once its part is here."""
+        """Wait for a product's part, and start to load the product's blocks."""
 
         @pl.when((block.j == 0) & (block.step > 0))
         def arrive():
@@ -229,7 +229,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, here, left).wait()
 
     def store(block, total):
-        """Write sums to c, from a place that is free once the second last block has left."""
+        """Write sums to c, from a VMEM buffer that is free once the second last block has left."""
         number = div(block.number, 2)
         slot = rem(number, 2)
         pl.when(number >= 2)(lambda: leave(block_of(block.number - 4)))
@@ -243,7 +243,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, there, left).start()
 
     def multiply(block):
-        """Add a product to its sums, which are stored after the last one."""
+        """Add a product to its sums; store the sums after the last product."""
         take_a(block)
         pl.when((block.step == 0) & (block.way == 0))(lambda: take_b(block))
         total = sums.at[np.int32(0)]

@@ -53,7 +53,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -115,7 +115,7 @@ def ring_kernel(
     terms: 2,097,152 bytes, what sums are added to; `added` counts what has come of it
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
-    # From here on the neighbours may write to `come`, and count that on this device.
+    # From here on the neighbours may write to `come`, and signal this device's semaphores.
     barrier = pltpu.get_barrier_semaphore()
     pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
     pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
@@ -161,7 +161,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, there, loaded).start()
 
     def take_a(block):
-        """Wait until it is there."""
+        """Wait until that block is in VMEM."""
         there, loaded = place_of_a(block)
         # From `load_a`: 1,048,576 bytes.
         pltpu.make_async_copy(there, there, loaded).wait()
@@ -179,7 +179,7 @@ def ring_kernel(
         pltpu.make_async_copy(here, there, loaded).start()
 
     def take_b(block):
-        """Wait until it is there."""
+        """Wait until that block is in VMEM."""
         there, loaded = place_of_b(block)
         # From `load_b`: 2,097,152 bytes.
         pltpu.make_async_copy(there, there, loaded).wait()
@@ -251,7 +251,7 @@ def ring_kernel(
             ).start()
 
     def multiply(block):
-        """Add a product to its sums, which are stored after the last one."""
+        """Add a product to its sums; store the sums after the last product."""
         take_a(block)
         pl.when((block.step == 0) & (block.way == 0))(lambda: take_b(block))
         total = sums.at[np.int32(0)]

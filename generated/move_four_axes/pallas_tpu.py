@@ -60,7 +60,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -124,19 +124,19 @@ ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
 
 
 def in_source(peer):
-    """Where, in a source shard, the tile that goes to a device begins."""
+    """Return where, in a source shard, the tile for a device begins."""
     return (0, rem(div(peer, 2), 4), 0)
 
 
 def in_target(me):
-    """Where, in a target shard, the tile that comes from a device begins."""
+    """Return where, in a target shard, the tile from a device begins."""
     return (rem(div(me, 2), 2), 0, div(me, 4))
 
 
 def _kernel(x, y, sent, received):
-    """Push this device's slots, x, to those of their receivers, y: slot number n has tile n.
+    """Push this device's slots, x, to the slots of their receivers, y: slot n has tile n.
 
-    DMA semaphores: `sent` counts the bytes leaving x, `received` those arriving in y.
+    DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """
     me = lax.axis_index(("x", "y", "z", "w"))
     there = rem(div(me, 2), 2) * 4 + div(me, 4)  # the number of its tiles at their receivers

@@ -51,7 +51,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -81,7 +81,7 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     return [
         a2 * 4 + a0 % 2 * 2 + a0 // 2
         for a0 in range(receiver // 8 * 2, receiver // 8 * 2 + 2)
@@ -90,7 +90,7 @@ def senders(receiver):
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     return [sender % 2 * 8 + b1 * 2 + replica for b1 in range(4) for replica in range(2)]
 
 

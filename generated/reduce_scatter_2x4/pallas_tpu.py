@@ -84,7 +84,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -197,11 +197,11 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
-    unit=(1, 8, 128),  # as memory is tiled
+    unit=(1, 8, 128),  # the extents of a memory tile
     chunk=(1, 16, 128),  # in whole units, of the widest tile, 1 x 16 x 24, or a part of it
-    window=(1, 16, 128),  # of VMEM: a chunk, plus a unit if it may begin inside one
+    window=(1, 16, 128),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(4, 1, 1),  # ceil(target shard, 4 x 16 x 24 / chunk)
-    meet=(1, 1, 1),  # most source shards that a block meets
+    meet=(1, 1, 1),  # most source shards that intersect a block
     chunks=(1, 1, 1),  # ceil(widest tile, 1 x 16 x 24 / chunk)
     stage=(4, 16, 128),  # tiles are placed as in the target shard, each from a whole unit on,
     step=(0, 0, 0),  # plus this offset for each earlier tile: no two share a unit
@@ -288,7 +288,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         @pl.when(now.sends > 0)
         def shift():
             units = units_of(now.box, own, TILING.unit)
-            fetch(other, units).wait()  # these units, started in the previous step
+            fetch(other, units).wait()  # the copy of these units, started in the previous step
             pl.when(passed >= 6)(lambda: leave(slot))
             window = within(windows, other, TILING.window)
             chunk = within(chunks, slot, TILING.chunk, slots=6)
@@ -311,7 +311,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part number `step`; each block of a target shard has 1."""
+    """Return part `step` of a block; each block of a target shard has 1."""
     steps = PEERS.counted(receiver, TARGET_TERMS, 4)
     box = _viewed(target_terms(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)
@@ -330,7 +330,7 @@ def _part_of(step, me, receiver):
 
 
 def _unpack_kernel(order, x, stage, y, windows, read):
-    """Assemble a block of the target shard, y, from the tiles that meet it.
+    """Assemble a block of the target shard, y, from the tiles that intersect it.
 
     order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
     two windows in VMEM; read: a DMA semaphore for each.
@@ -355,7 +355,7 @@ def _unpack_kernel(order, x, stage, y, windows, read):
         begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
         pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
         pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
-        # These units, started in the previous step.
+        # The copy of these units, started in the previous step.
         pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
         pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
 

@@ -43,7 +43,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -73,12 +73,12 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     return [term * 2 + receiver % 2 for term in range(4)]
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     return [b0 * 2 + sender % 2 for b0 in range(4)]
 
 

@@ -45,7 +45,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -91,7 +91,7 @@ UP, DOWN = np.int32(0), np.int32(1)
 
 
 def ring_kernel(x, y, slots, sums, terms, received, left, loaded, free):
-    """Combine x, this device's terms of all parts, ring after ring; y has the result of each ring.
+    """Combine x, this device's terms of all parts, ring after ring; y gets the result of each ring.
 
     x, y: in HBM [direction, chunk, 1024, 128]; a half of each part goes in each direction.
     In VMEM, 6,291,456 bytes, [direction, turn, 1024, 128], two turns each:
@@ -127,7 +127,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         return pltpu.make_async_copy(own, terms.at[way, turn], loaded.at[way, turn])
 
     def leaves(way, turn):
-        """Return a copy to wait for until the sum of a turn has left, 524,288 bytes."""
+        """Return the copy that sends the sum of a turn, 524,288 bytes, to wait for."""
         total = sums.at[way, turn]
         return pltpu.make_async_copy(total, total, left.at[way, turn])
 
@@ -137,10 +137,10 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         pl.semaphore_signal(slots_free, count, device_id=to, device_id_type=LOGICAL)
 
     def advance(way, step):
-        """Make a step in one direction."""
+        """Take one step in one direction."""
         at, turn = rem(step, 4), rem(step, 2)
-        sent = div(step, 4) * 3 + at  # how many sums have been sent before
-        this, last = rem(sent, 2), rem(sent + 1, 2)  # slots of what is sent now, and was before
+        sent = div(step, 4) * 3 + at  # number of sums sent before
+        this, last = rem(sent, 2), rem(sent + 1, 2)  # slots of the current and the previous sum
         own, total, come = terms.at[way, turn], sums.at[way, turn], slots.at[way, last]
         load(way, step).wait()  # started in the previous step
         pl.when(step < 31)(lambda: load(way, step + 1).start())

@@ -61,7 +61,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -147,11 +147,11 @@ PEERS = Peers(
 # Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
-    unit=(1024,),  # as memory is tiled
+    unit=(1024,),  # the extents of a memory tile
     chunk=(1024,),  # in whole units, of the widest tile, 2, or a part of it
-    window=(2048,),  # of VMEM: a chunk, plus a unit if it may begin inside one
+    window=(2048,),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(1,),  # ceil(target shard, 2 / chunk)
-    meet=(1,),  # most source shards that a block meets
+    meet=(1,),  # most source shards that intersect a block
     rolled=(0,),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
 )
@@ -163,7 +163,7 @@ def _viewed(box):
 
 
 def _part_of(step, me, receiver):
-    """Return part number `step`; each block of a target shard has 1."""
+    """Return part `step` of a block; each block of a target shard has 1."""
     steps = PEERS.counted(receiver, _TARGET, 1)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)
@@ -180,7 +180,7 @@ def _part_of(step, me, receiver):
 
 
 def _unpack_kernel(order, x, stage, y, windows, read):
-    """Assemble a block of the target shard, y, from the tiles that meet it.
+    """Assemble a block of the target shard, y, from the tiles that intersect it.
 
     order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
     two windows in VMEM; read: a DMA semaphore for each.
@@ -205,7 +205,7 @@ def _unpack_kernel(order, x, stage, y, windows, read):
         begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
         pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
         pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
-        # These units, started in the previous step.
+        # The copy of these units, started in the previous step.
         pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
         pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
 

@@ -41,7 +41,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -70,12 +70,12 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     return [a0 * 2 + receiver % 2 for a0 in range(receiver // 4 * 2, receiver // 4 * 2 + 2)]
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     for b1 in range(4):
         receiver = sender // 4 * 4 + b1
         if receiver % 2 == sender % 2:

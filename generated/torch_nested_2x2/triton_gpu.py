@@ -39,7 +39,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -71,7 +71,7 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     peer_digit0 = min(receiver * 2, 4) // 3
     peer_rest0 = min(receiver * 2, 4) - peer_digit0 * 3
     peer_chunk0 = (min(3, 5 - peer_digit0 * 3) + 1) // 2
@@ -84,7 +84,7 @@ def senders(receiver):
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     offset0 = sender // 2 * 3
     length0 = min(3, 5 - offset0)
     chunk0 = (length0 + 1) // 2

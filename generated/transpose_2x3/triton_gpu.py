@@ -40,7 +40,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -70,7 +70,7 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     first0 = receiver % 3 * 2 // 3
     last0 = (receiver % 3 * 2 + 1) // 3
     first1 = receiver // 3 * 3 // 2
@@ -78,7 +78,7 @@ def senders(receiver):
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     first0 = sender // 3 * 3 // 2
     first1 = sender % 3 * 2 // 3
     last1 = (sender % 3 * 2 + 1) // 3

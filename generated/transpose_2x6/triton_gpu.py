@@ -50,7 +50,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -80,12 +80,12 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     return [receiver // 3 % 2 * 6 + a1 for a1 in range(receiver // 6 * 3, receiver // 6 * 3 + 3)]
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     return [sender // 3 % 2 * 6 + b0 for b0 in range(sender // 6 * 3, sender // 6 * 3 + 3)]
 
 

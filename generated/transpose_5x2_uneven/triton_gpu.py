@@ -56,7 +56,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -86,7 +86,7 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     first0 = receiver % 2 * 7 // 3
     last0 = (min(receiver % 2 * 14 + 14, 27) - 1) // 6
     first1 = receiver // 2 * 3 // 7
@@ -95,7 +95,7 @@ def senders(receiver):
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     first0 = sender // 2 * 3 // 7
     last0 = (min(sender // 2 * 6 + 6, 27) - 1) // 14
     return [

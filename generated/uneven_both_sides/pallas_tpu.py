@@ -83,7 +83,7 @@ from .._support.pallas_peers import (
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "9b20f0502d095902", __name__)
+require("pallas_tpu", "a8a142eada2062d8", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -192,10 +192,10 @@ def _at(slots, place, box):
 
 
 def _kernel(order, x, y, copied, sent, received):
-    """Push this device's slots of tiles, x, to those of their receivers, y.
+    """Push this device's slots of tiles, x, to the slots of their receivers, y.
 
-    order: a table of ranks, or None; DMA semaphores: `sent` counts the bytes leaving x,
-    `received` those arriving in y, `copied` those of tiles that stay.
+    order: a table of ranks, or None; DMA semaphores: `sent` counts bytes leaving x, `received`
+    bytes arriving in y, `copied` bytes of tiles that stay.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
@@ -231,12 +231,12 @@ def _kernel(order, x, y, copied, sent, received):
         piece = PEERS.incoming(receiver, me, number)
         place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
         slot = _at(y, place, piece.box)
-        pl.when(piece.moves)(lambda: wait_for(slot, received))  # of each arriving tile
+        pl.when(piece.moves)(lambda: wait_for(slot, received))  # the granules of each arriving tile
 
     count = PEERS.outgoing_count(me)
     each(count, lambda place: push(far_apart(place, count)))
 
-    def stay(piece):  # the local copy of a tile of the own target shard
+    def stay(piece):  # the local copy of a tile of this device's target shard
         own, wanted = source_shard(me), target_shard(receiver)
         box = PEERS.tile(own, wanted, piece)
         place = slot_number(wanted, receivers(me), piece, 1)

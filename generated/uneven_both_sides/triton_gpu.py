@@ -63,7 +63,7 @@ from .._support.exchanges import Exchange, Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "d65eead848773b33", __name__)
+require("triton_gpu", "df4d8b718302a897", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -93,14 +93,14 @@ def target_box(position):
 
 
 def senders(receiver):
-    """Positions that the parts of a target shard come from."""
+    """Return the positions that the parts of a target shard come from."""
     first1 = receiver % 2 * 7 // 4
     last1 = (min(receiver % 2 * 7 + 7, 13) - 1) // 4
     return [a0 * 4 + a1 for a0 in range(2) for a1 in range(first1, last1 + 1)]
 
 
 def receivers(sender):
-    """Positions that the parts of a source shard go to."""
+    """Return the positions that the parts of a source shard go to."""
     first1 = sender % 4 * 4 // 7
     last1 = (min(sender % 4 * 4 + 4, 13) - 1) // 7
     return [b2 % 2 * 4 + b2 // 2 * 2 + b1 for b1 in range(first1, last1 + 1) for b2 in range(4)]

@@ -49,7 +49,7 @@ def rounds_of(relays, size):
 
 def packed(shards, shapes, forms, moves, me, size):
     """Return a device's message in a round, read from its source shards: a flat array, or its only
-    part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
+    part unflattened, which XLA sends without a copy. shapes: of the source buffers."""
     reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
@@ -59,14 +59,14 @@ def packed(shards, shapes, forms, moves, me, size):
 
 def unpacked(message, results, shapes, forms, moves, me, size):
     """Write the message that a device receives in a round into `results`, its target shards.
-    shapes: those of target buffers."""
+    shapes: of the target buffers."""
     for number, (_, buffers, _) in enumerate(forms):
         for place in range(len(buffers)):
             written(message, results, shapes, forms, moves, me, size, (number, place))
 
 
 def written(message, results, shapes, forms, moves, me, size, which, idle=()):
-    """Write the part of a message for one form and target buffer, whose numbers are `which`. idle:
+    """Write the part of a message for one form and target buffer, numbered by `which`. idle:
     devices that do not call."""
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
@@ -80,12 +80,12 @@ def written(message, results, shapes, forms, moves, me, size, which, idle=()):
 
 
 def loop_order(loops, place):
-    """Return the loops' numbers, outer to inner in a target buffer."""
+    """Return the indices of the loops, outer to inner in a target buffer."""
     return sorted(range(len(loops)), key=[-loop[2 + place] for loop in loops].__getitem__)
 
 
 def taking(moves, size, idle):
-    """Return for each device whether it receives a message in a round, or does not call."""
+    """Return for each device whether it receives a message in a round or makes no call."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
@@ -103,7 +103,7 @@ def starts_of(moves, count, size):
 
 def taken(x, shape, starts, me, loops):
     """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
-    that of the buffer; starts: the first element on each device."""
+    of the buffer; starts: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -116,8 +116,8 @@ def taken(x, shape, starts, me, loops):
 
 
 def put(y, shape, starts, me, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part` on the devices where
-    `takes` holds. shape: that of the buffer; starts: the first element on each device."""
+    """Return a flat array with the elements of these loops replaced by `part` on the devices for
+    which `takes` holds. shape: of the buffer; starts: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -134,8 +134,8 @@ def put(y, shape, starts, me, loops, part, takes):
 
 def box_seen(shape, starts, loops):
     """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
-    and its first index on each device. None if there is none, as where rows of loops overlap those
-    of the buffer."""
+    and its first index on each device; None if there is no such shape, for instance if a loop's
+    rows straddle the buffer's."""
     found = _box_of(shape, starts, loops)
     return _box_of((math.prod(shape),), starts, loops) if found is None else found
 
@@ -203,8 +203,8 @@ __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
 DTYPE = "float32"
 SOURCE_MESH = '<["cp"=4]>'
 SOURCE_IDS = range(4)
-# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
-# a part as it is stored), and its shape on every device.
+# Each buffer's layout, the parts that each device stores in it, in order (ranges index
+# the part as stored), and its shape on every device.
 SOURCE = {
     "x": (
         'x[{}, {"cp"}]',
@@ -217,8 +217,8 @@ SOURCE = {
 }
 TARGET_MESH = '<["cp"=4]>'
 TARGET_IDS = range(4)
-# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
-# a part as it is stored), and its shape on every device.
+# Each buffer's layout, the parts that each device stores in it, in order (ranges index
+# the part as stored), and its shape on every device.
 TARGET = {
     "buffer": (
         'stack(1, x[{}, {"cp"} into(8)], x[{}, {"cp"} into(8) reversed])',
@@ -234,8 +234,8 @@ TARGET = {
 FORMS = [
     (0, (0,), ((2, 256, 256), (128, 1, 1))),
 ]
-# Sender, receiver, form, and the first element in each buffer, source first; in comments how many
-# elements of which ranges of a tensor that is.
+# Sender, receiver, form, and the first element in each buffer, source first; comments give
+# the number of elements and their ranges in a tensor.
 RELAYS = [
     (0, 0, 0, 0, 0),  # 256 of x[:, 0:8]
     (0, 1, 0, 128, 0),  # 256 of x[:, 8:16]
@@ -270,7 +270,7 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]` is the
     device of SOURCE_IDS[i]; `target_mesh` defaults to the same devices in the same order. Usable
     under `jax.grad`, and under `jax.jit` if both meshes list the same devices in one order; the
-    cotangent of an element is the sum of those of its copies in results. In Pallas modules `interpret` is a
+    cotangent of an element is the sum of its copies' cotangents. In Pallas modules `interpret` is a
     bool or `pltpu.InterpretParams`, and `collective_id` replaces the module's own; plain JAX
     ignores both.
 
@@ -306,8 +306,8 @@ def target_sharding(mesh):
 
 
 def exchanged(shards, how):
-    """Return a device's target shards as flat arrays; `how`: `interpret` and the collective id, None
-    to move values that need derivatives."""
+    """Return a device's target shards as flat arrays; `how`: `interpret` and the collective id, or
+    None if the values need derivatives."""
     me, size = lax.axis_index("device"), len(RANKS)
     relays = ((RANKS[s], RANKS[r], FORMS[form], *starts) for s, r, form, *starts in RELAYS)
     every = rounds_of(relays, size)
@@ -322,8 +322,8 @@ def exchanged(shards, how):
 
 
 def sent(messages, pairs, how):
-    """Return the messages that a device receives, given those that it sends; `pairs`: (sender,
-    receiver) in each round, none if messages stay."""
+    """Return the messages that a device receives, given the messages it sends; `pairs`: (sender,
+    receiver) in each round, empty if messages stay on their device."""
     del how
     return [
         lax.ppermute(message, "device", each) if each else message
@@ -332,14 +332,14 @@ def sent(messages, pairs, how):
 
 
 def _untyped(x, mesh, spec):
-    """Return an array without a sharding in its type, as Explicit axes may have given it."""
+    """Return an array without the sharding that Explicit axes may have put into its type."""
     types = jax.typeof(x).sharding.mesh.axis_types
     explicit = isinstance(x, jax.core.Tracer) and AxisType.Explicit in types
     return jax.device_put(x, NamedSharding(mesh, spec)) if explicit else x
 
 
 def _checked(mesh, axes, what):
-    """Return a mesh with these axes, without types. Raises ValueError for a wrong mesh."""
+    """Return the mesh with untyped axes. Raises ValueError for a mesh of different axes."""
     if dict(mesh.shape) != axes or tuple(mesh.shape) != tuple(axes):
         raise ValueError(f"{what}: got axes {dict(mesh.shape)}, expected {axes}")
     return Mesh(mesh.devices, mesh.axis_names)
@@ -426,7 +426,7 @@ def _in_one_back(cotangents, mesh, target_mesh):
 
 
 def _turned(stage, given, cotangents):
-    """Return the cotangents of what a linear stage takes, whose shapes are those of `given`."""
+    """Return the cotangents of a linear stage's inputs, which have the shapes of `given`."""
     return jax.vjp(stage, given)[1](cotangents)[0]
 
 
@@ -444,7 +444,7 @@ def _flat_zeros(side, mesh):
 
 @functools.cache
 def _jitted(stage, mesh, specs, *static):
-    """Return a jitted stage with results on a mesh; XLA chooses result shardings unless told."""
+    """Jit a stage, and set its result shardings, which XLA would otherwise choose."""
     shardings = [NamedSharding(mesh, spec) for spec in specs]
     return jax.jit(lambda arrays: stage(arrays, mesh, *static), out_shardings=shardings)
 
@@ -496,8 +496,7 @@ def _flat(side, mesh):
 
 
 def _union(arrays, mesh, target_mesh):
-    """Return the devices of both meshes in a row. Raises ValueError in a program, for its
-    arrays."""
+    """Return the devices of both meshes in a row. Raises ValueError for traced arrays."""
     if any(isinstance(x, jax.core.Tracer) for x in arrays):
         raise ValueError(
             "reshard: one jit cannot have both meshes, call it, and jax.grad of it, outside"

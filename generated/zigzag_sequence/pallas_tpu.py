@@ -54,7 +54,7 @@ def rounds_of(relays, size):
 
 def packed(shards, shapes, forms, moves, me, size):
     """Return a device's message in a round, read from its source shards: a flat array, or its only
-    part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
+    part unflattened, which XLA sends without a copy. shapes: of the source buffers."""
     reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
@@ -64,14 +64,14 @@ def packed(shards, shapes, forms, moves, me, size):
 
 def unpacked(message, results, shapes, forms, moves, me, size):
     """Write the message that a device receives in a round into `results`, its target shards.
-    shapes: those of target buffers."""
+    shapes: of the target buffers."""
     for number, (_, buffers, _) in enumerate(forms):
         for place in range(len(buffers)):
             written(message, results, shapes, forms, moves, me, size, (number, place))
 
 
 def written(message, results, shapes, forms, moves, me, size, which, idle=()):
-    """Write the part of a message for one form and target buffer, whose numbers are `which`. idle:
+    """Write the part of a message for one form and target buffer, numbered by `which`. idle:
     devices that do not call."""
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
@@ -85,12 +85,12 @@ def written(message, results, shapes, forms, moves, me, size, which, idle=()):
 
 
 def loop_order(loops, place):
-    """Return the loops' numbers, outer to inner in a target buffer."""
+    """Return the indices of the loops, outer to inner in a target buffer."""
     return sorted(range(len(loops)), key=[-loop[2 + place] for loop in loops].__getitem__)
 
 
 def taking(moves, size, idle):
-    """Return for each device whether it receives a message in a round, or does not call."""
+    """Return for each device whether it receives a message in a round or makes no call."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
@@ -108,7 +108,7 @@ def starts_of(moves, count, size):
 
 def taken(x, shape, starts, me, loops):
     """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
-    that of the buffer; starts: the first element on each device."""
+    of the buffer; starts: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -121,8 +121,8 @@ def taken(x, shape, starts, me, loops):
 
 
 def put(y, shape, starts, me, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part` on the devices where
-    `takes` holds. shape: that of the buffer; starts: the first element on each device."""
+    """Return a flat array with the elements of these loops replaced by `part` on the devices for
+    which `takes` holds. shape: of the buffer; starts: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -139,8 +139,8 @@ def put(y, shape, starts, me, loops, part, takes):
 
 def box_seen(shape, starts, loops):
     """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
-    and its first index on each device. None if there is none, as where rows of loops overlap those
-    of the buffer."""
+    and its first index on each device; None if there is no such shape, for instance if a loop's
+    rows straddle the buffer's."""
     found = _box_of(shape, starts, loops)
     return _box_of((math.prod(shape),), starts, loops) if found is None else found
 
@@ -204,27 +204,28 @@ def of_bits(x, dtype):
 
 
 # _support/pallas_call.py
-"""How programs call their kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
+"""Calls of kernels: arrays in HBM, tables in SMEM, and the interpreter's threads."""
 
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """The parameters of a program call. `order`: the table that kernels take first, if any, of
-    ranks or moves; `interpret`: how to interpret kernels, if at all; `collective_id`: theirs."""
+    """The parameters of a program call. `order`: the table of ranks or moves that kernels take
+    first, if any; `interpret`: how to interpret kernels, if at all; `collective_id`: the kernels'
+    id."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return a kernel that may be called without the table it takes first."""
+        """Return the kernel without its first argument, the table, if there is none."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
         """Run a kernel on arrays in HBM, after the table if there is one."""
         tables = () if self.order is None else (self.order,)
-        # Without its own index map, a grid's block has a 64-bit index if JAX allows those.
+        # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
         smem = [
             pl.BlockSpec(
                 table.shape,
@@ -233,8 +234,8 @@ class Call(NamedTuple):
             )
             for table in tables
         ]
-        # A block spec tells only the kernel where an array is. XLA must be told too; otherwise it
-        # may place the array elsewhere, and the kernel moves unrelated bytes of HBM.
+        # A block spec tells only the kernel where an array is. Tell XLA too; otherwise it may place
+        # the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
@@ -248,7 +249,7 @@ class Call(NamedTuple):
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
         """Run a kernel that sends one array and returns another, both in HBM. `beside`: shapes of
-        its scratch arrays there."""
+        its scratch arrays in HBM."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
         found, *_ = self.run(
             kernel,
@@ -279,7 +280,7 @@ FAR = "SHARDWRIGHT_FAR_SENDS"
 
 
 def are_near(devices, sender, receiver):
-    """Return, for each pair of ranks, whether they are a power of two of hops apart along one axis;
+    """Return, for each pair of ranks, whether a power of two of hops along one axis separates them;
     `devices`: by rank."""
     coords = np.array([device.coords for device in devices])
     hops = np.abs(coords[sender] - coords[receiver])
@@ -303,7 +304,7 @@ def refuse_far(near, advice):
 
 
 # _support/pallas_threads.py
-"""Whether XLA has enough threads for the interpreter of kernels."""
+"""The check that XLA has enough threads to interpret kernels."""
 
 # XLA on CPU copies larger arrays in another thread (kSmallDataTransferByteSize).
 COPIED_AT_ONCE = 102400
@@ -326,8 +327,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return the number of XLA threads on this CPU: one a device, but at least one per core or the
-    number in these environment variables (DefaultThreadPoolSize)."""
+    """Return the number of XLA threads on this CPU: one per device, but at least one per core or
+    the number in these environment variables (DefaultThreadPoolSize)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:
@@ -341,8 +342,8 @@ __all__ = ["RECEIVED", "reshard", "source_sharding", "target_sharding"]
 DTYPE = "float32"
 SOURCE_MESH = '<["cp"=4]>'
 SOURCE_IDS = range(4)
-# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
-# a part as it is stored), and its shape on every device.
+# Each buffer's layout, the parts that each device stores in it, in order (ranges index
+# the part as stored), and its shape on every device.
 SOURCE = {
     "x": (
         'x[{}, {"cp"}]',
@@ -355,8 +356,8 @@ SOURCE = {
 }
 TARGET_MESH = '<["cp"=4]>'
 TARGET_IDS = range(4)
-# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
-# a part as it is stored), and its shape on every device.
+# Each buffer's layout, the parts that each device stores in it, in order (ranges index
+# the part as stored), and its shape on every device.
 TARGET = {
     "buffer": (
         'stack(1, x[{}, {"cp"} into(8)], x[{}, {"cp"} into(8) reversed])',
@@ -372,8 +373,8 @@ TARGET = {
 FORMS = [
     (0, (0,), ((2, 256, 256), (128, 1, 1))),
 ]
-# Sender, receiver, form, and the first element in each buffer, source first; in comments how many
-# elements of which ranges of a tensor that is.
+# Sender, receiver, form, and the first element in each buffer, source first; comments give
+# the number of elements and their ranges in a tensor.
 RELAYS = [
     (0, 0, 0, 0, 0),  # 256 of x[:, 0:8]
     (0, 1, 0, 128, 0),  # 256 of x[:, 8:16]
@@ -409,7 +410,7 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]` is the
     device of SOURCE_IDS[i]; `target_mesh` defaults to the same devices in the same order. Usable
     under `jax.grad`, and under `jax.jit` if both meshes list the same devices in one order; the
-    cotangent of an element is the sum of those of its copies in results. In Pallas modules `interpret` is a
+    cotangent of an element is the sum of its copies' cotangents. In Pallas modules `interpret` is a
     bool or `pltpu.InterpretParams`, and `collective_id` replaces the module's own; plain JAX
     ignores both.
 
@@ -447,8 +448,8 @@ def target_sharding(mesh):
 
 
 def exchanged(shards, how):
-    """Return a device's target shards as flat arrays; `how`: `interpret` and the collective id, None
-    to move values that need derivatives."""
+    """Return a device's target shards as flat arrays; `how`: `interpret` and the collective id, or
+    None if the values need derivatives."""
     me, size = lax.axis_index("device"), len(RANKS)
     relays = ((RANKS[s], RANKS[r], FORMS[form], *starts) for s, r, form, *starts in RELAYS)
     every = rounds_of(relays, size)
@@ -474,8 +475,8 @@ def check_routes(mesh, target_mesh):
 
 
 def sent(messages, pairs, how):
-    """Return the messages that a device receives, given those that it sends, all in one kernel;
-    `pairs`: (sender, receiver) in each round, none if messages stay."""
+    """Return the messages that a device receives, given the messages it sends, all in one kernel;
+    `pairs`: (sender, receiver) in each round, empty if messages stay on their device."""
     going = [number for number, each in enumerate(pairs) if each]
     if not going:
         return messages
@@ -515,7 +516,7 @@ def push(ranges, ends, x, y, sending, arriving):
             pl.semaphore_signal(barrier, 1, device_id=sender, device_id_type=logical)
 
         expected += (ends[2 * number] >= 0).astype(jnp.int32)
-    # 1 from each receiver of this device, which has entered the kernel.
+    # 1 from each receiver of this device, once it has entered the kernel.
     pl.when(expected > 0)(lambda: pl.semaphore_wait(barrier, expected))
     copies = []
     for number, (begin, size) in enumerate(ranges):
@@ -551,7 +552,7 @@ def _blocks(message):
 
 
 def _message(blocks, like):
-    """Return the message in blocks, with the size and type of another."""
+    """Return the message in `blocks`, with the size and type of `like`."""
     if like.dtype.itemsize < 8:
         return blocks.reshape(-1)[: like.size]
     halves = blocks.reshape(-1)[: 2 * like.size].reshape(-1, 2)
@@ -561,14 +562,14 @@ def _message(blocks, like):
 
 
 def _untyped(x, mesh, spec):
-    """Return an array without a sharding in its type, as Explicit axes may have given it."""
+    """Return an array without the sharding that Explicit axes may have put into its type."""
     types = jax.typeof(x).sharding.mesh.axis_types
     explicit = isinstance(x, jax.core.Tracer) and AxisType.Explicit in types
     return jax.device_put(x, NamedSharding(mesh, spec)) if explicit else x
 
 
 def _checked(mesh, axes, what):
-    """Return a mesh with these axes, without types. Raises ValueError for a wrong mesh."""
+    """Return the mesh with untyped axes. Raises ValueError for a mesh of different axes."""
     if dict(mesh.shape) != axes or tuple(mesh.shape) != tuple(axes):
         raise ValueError(f"{what}: got axes {dict(mesh.shape)}, expected {axes}")
     return Mesh(mesh.devices, mesh.axis_names)
@@ -655,7 +656,7 @@ def _in_one_back(cotangents, mesh, target_mesh):
 
 
 def _turned(stage, given, cotangents):
-    """Return the cotangents of what a linear stage takes, whose shapes are those of `given`."""
+    """Return the cotangents of a linear stage's inputs, which have the shapes of `given`."""
     return jax.vjp(stage, given)[1](cotangents)[0]
 
 
@@ -673,7 +674,7 @@ def _flat_zeros(side, mesh):
 
 @functools.cache
 def _jitted(stage, mesh, specs, *static):
-    """Return a jitted stage with results on a mesh; XLA chooses result shardings unless told."""
+    """Jit a stage, and set its result shardings, which XLA would otherwise choose."""
     shardings = [NamedSharding(mesh, spec) for spec in specs]
     return jax.jit(lambda arrays: stage(arrays, mesh, *static), out_shardings=shardings)
 
@@ -725,8 +726,7 @@ def _flat(side, mesh):
 
 
 def _union(arrays, mesh, target_mesh):
-    """Return the devices of both meshes in a row. Raises ValueError in a program, for its
-    arrays."""
+    """Return the devices of both meshes in a row. Raises ValueError for traced arrays."""
     if any(isinstance(x, jax.core.Tracer) for x in arrays):
         raise ValueError(
             "reshard: one jit cannot have both meshes, call it, and jax.grad of it, outside"

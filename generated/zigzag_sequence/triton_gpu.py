@@ -32,12 +32,12 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @triton.jit
 def copy_boxes(
-    blocks,  # int64 [number, 3]: a block's box, and its first row and column there
+    blocks,  # int64 [number, 3]: a block's box, and its first row and column in the box
     boxes,  # int64 [boxes, 8 + 3 * DEPTH]: the numbers of two memories, the first element in each,
-    # how many rows and columns, the steps from a column to the next in each memory, then loops over
-    # rows, inner to outer: how often each goes round, and its two steps
-    sources,  # int64: the addresses of memory that elements come from, and
-    targets,  # that they go to
+    # number of rows and columns, the step from a column to the next in each memory, then loops over
+    # rows, inner to outer: the count of each, and its two steps
+    sources,  # int64: the addresses of memory that elements come from
+    targets,  # int64: the addresses of memory that elements go to
     number,  # number of blocks
     INTEGER: tl.constexpr,  # type moved as one
     DEPTH: tl.constexpr,
@@ -125,7 +125,7 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # this one continues in another row
+    for number, (times, *pair) in enumerate(box.loops):  # this loop continues in the next row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:
@@ -196,8 +196,8 @@ __all__ = ["RECEIVED", "reshard", "reshard_local", "source_shape", "target_shape
 DTYPE = "float32"
 SOURCE_MESH = '<["cp"=4]>'
 SOURCE_IDS = range(4)
-# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
-# a part as it is stored), and its shape on every device.
+# Each buffer's layout, the parts that each device stores in it, in order (ranges index
+# the part as stored), and its shape on every device.
 SOURCE = {
     "x": (
         'x[{}, {"cp"}]',
@@ -210,8 +210,8 @@ SOURCE = {
 }
 TARGET_MESH = '<["cp"=4]>'
 TARGET_IDS = range(4)
-# The layout of each buffer, what each device stores in it, in order (ranges are of the dimensions of
-# a part as it is stored), and its shape on every device.
+# Each buffer's layout, the parts that each device stores in it, in order (ranges index
+# the part as stored), and its shape on every device.
 TARGET = {
     "buffer": (
         'stack(1, x[{}, {"cp"} into(8)], x[{}, {"cp"} into(8) reversed])',
@@ -227,8 +227,8 @@ TARGET = {
 FORMS = [
     (0, (0,), ((2, 256, 256), (128, 1, 1))),
 ]
-# Sender, receiver, form, and the first element in each buffer, source first; in comments how many
-# elements of which ranges of a tensor that is.
+# Sender, receiver, form, and the first element in each buffer, source first; comments give
+# the number of elements and their ranges in a tensor.
 RELAYS = [
     (0, 0, 0, 0, 0),  # 256 of x[:, 0:8]
     (0, 1, 0, 128, 0),  # 256 of x[:, 8:16]
@@ -247,9 +247,9 @@ def reshard_local(shards, *, out=None):
     """Return the target buffers of all devices, given the source buffers: dicts by name of lists with
     a tensor for each device of the mesh, sorted by id. One launch for each target device.
 
-    `out`: target buffers of this form to fill, whose padding is left unchanged; new results have
-    zero padding. Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
-    Raises ValueError for wrong names, shapes or dtypes.
+    `out`: target buffers of this form to fill, except their padding; new results have zero padding.
+    Tensors may be views, such as `w13[:, :F]`: they are read and written in place. Raises
+    ValueError for wrong names, shapes or dtypes.
     """
     sources, targets = sorted(SOURCE_IDS), sorted(TARGET_IDS)
     given = [_checked(shards, SOURCE, each, n, "shards") for n, each in enumerate(sources)]
@@ -319,8 +319,8 @@ def packed(device, given, home=None):
 
 
 def unpacked(device, line, given, made):
-    """Return a device's target buffers, by name, from the messages of all ranks in one flat array,
-    and from its own source buffers."""
+    """Return a device's target buffers, by name, given the messages of all ranks in one flat array
+    and its own source buffers."""
     if made is None:
         return None
     boxes, begin = [], 0
@@ -348,7 +348,7 @@ def _box(relay, nth, first=0):
 
 
 def _ordered(device, *, receiving):
-    """Return the relays between a device and others, in the order of their ranks."""
+    """Return the relays between a device and others, ordered by the others' ranks."""
     own, other = (1, 0) if receiving else (0, 1)
     return sorted(
         (relay for relay in RELAYS if relay[own] == device != relay[other]),

@@ -1,4 +1,4 @@
-"""Groups: the bundles of their tensors, and the match between arguments and tensors."""
+"""The bundles of a group's tensors, and the match between arguments and tensors."""
 
 import importlib
 import re
@@ -9,9 +9,8 @@ from .exchanges import Exchange, common
 
 
 def hosts_of(package, backend, plans):
-    """Return the hosts of the bundles beside a group; `plans` has the plan hash of each, by folder.
-
-    Raises ImportError for a bundle that is missing or has another plan.
+    """Return the hosts of a group's sibling bundles; `plans` has their plan hashes by folder.
+    Raises ImportError if a bundle is missing or has a different plan.
     """
     root, found = package.rpartition(".")[0], []
     for name, plan in plans.items():
@@ -28,8 +27,8 @@ def hosts_of(package, backend, plans):
 
 
 def order_of(paths, names, what="tensors"):
-    """Return the index of each name's tensor among leaves at these paths (tuples of keys): by order
-    in a list, else by the keys joined with dots, which names write as underscores.
+    """Return the index of each named tensor among leaves at these paths (tuples of keys): by order
+    in a list, else by the keys joined with dots, which are underscores in names.
 
     Raises ValueError, naming tensors, if leaves and names do not match.
     """
@@ -50,7 +49,7 @@ def order_of(paths, names, what="tensors"):
 
 
 def moves_of(host):
-    """Return all transfers of a tensor: those of its bundle or, for a bundle made of collectives,
+    """Return all transfers of a tensor: its bundle's own or, if that uses collectives, transfers of
     whole tiles whose holders take turns."""
     if host.exchange is not None:
         return host.exchange

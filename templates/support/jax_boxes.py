@@ -35,7 +35,7 @@ def rounds_of(relays, size):
 
 def packed(shards, shapes, forms, moves, me, size):
     """Return a device's message in a round, read from its source shards: a flat array, or its only
-    part, in whose dimensions XLA sends it without a copy. shapes: those of source buffers."""
+    part unflattened, which XLA sends without a copy. shapes: of the source buffers."""
     reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
@@ -45,14 +45,14 @@ def packed(shards, shapes, forms, moves, me, size):
 
 def unpacked(message, results, shapes, forms, moves, me, size):
     """Write the message that a device receives in a round into `results`, its target shards.
-    shapes: those of target buffers."""
+    shapes: of the target buffers."""
     for number, (_, buffers, _) in enumerate(forms):
         for place in range(len(buffers)):
             written(message, results, shapes, forms, moves, me, size, (number, place))
 
 
 def written(message, results, shapes, forms, moves, me, size, which, idle=()):
-    """Write the part of a message for one form and target buffer, whose numbers are `which`. idle:
+    """Write the part of a message for one form and target buffer, numbered by `which`. idle:
     devices that do not call."""
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
@@ -66,12 +66,12 @@ def written(message, results, shapes, forms, moves, me, size, which, idle=()):
 
 
 def loop_order(loops, place):
-    """Return the loops' numbers, outer to inner in a target buffer."""
+    """Return the indices of the loops, outer to inner in a target buffer."""
     return sorted(range(len(loops)), key=[-loop[2 + place] for loop in loops].__getitem__)
 
 
 def taking(moves, size, idle):
-    """Return for each device whether it receives a message in a round, or does not call."""
+    """Return for each device whether it receives a message in a round or makes no call."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
@@ -89,7 +89,7 @@ def starts_of(moves, count, size):
 
 def taken(x, shape, starts, me, loops):
     """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
-    that of the buffer; starts: the first element on each device."""
+    of the buffer; starts: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -102,8 +102,8 @@ def taken(x, shape, starts, me, loops):
 
 
 def put(y, shape, starts, me, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part` on the devices where
-    `takes` holds. shape: that of the buffer; starts: the first element on each device."""
+    """Return a flat array with the elements of these loops replaced by `part` on the devices for
+    which `takes` holds. shape: of the buffer; starts: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -120,8 +120,8 @@ def put(y, shape, starts, me, loops, part, takes):
 
 def box_seen(shape, starts, loops):
     """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
-    and its first index on each device. None if there is none, as where rows of loops overlap those
-    of the buffer."""
+    and its first index on each device; None if there is no such shape, for instance if a loop's
+    rows straddle the buffer's."""
     found = _box_of(shape, starts, loops)
     return _box_of((math.prod(shape),), starts, loops) if found is None else found
 

@@ -75,10 +75,10 @@ def lines_of(moves, ranks):
 
 class Group:
     """Arrays on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the kind number
-    of each name; `kernel`: sends the lines, with `collective_id` as its first id; None lets XLA
-    send them."""
+    of each name; `kernel`: sends the lines, with `collective_id` as its first id; if None, XLA
+    sends them."""
 
-    interpreted: object = False  # the type under which kernels are interpreted in checks
+    interpreted: object = False  # how checks interpret kernels
 
     def __init__(self, names, kinds, kind_of, kernel=None, collective_id=None):
         self.kernel, self.collective_id = kernel, collective_id
@@ -95,7 +95,7 @@ class Group:
 
     @functools.cached_property
     def lines(self):
-        """Lines by bytes of an element."""
+        """Return the lines by element size in bytes."""
         moves: dict[int, dict] = {}
         for number, kind in enumerate(self.kinds):
             moves.setdefault(kind.dtype.itemsize, {})[number] = moves_of(kind)
@@ -118,11 +118,11 @@ class Group:
         `arrays`: a list in the order of NAMES, or a pytree whose keys, joined with underscores, are
         the names: `{"layer0": {"wq": x}}` for `layer0_wq`. Each array comes from its own `pad` and
         is sharded as in `source_sharding(mesh)`; results as in `target_sharding(target_mesh)`.
-        Usable under `jax.jit` if both meshes list the same devices in one order. If the bundles are
-        emitted with gradients it is differentiable in reverse mode: cotangents move as a group too.
-        Peak memory is three times that of the shards. `interpret` and `collective_id` are as for
-        one array; a group's kernels use eight ids, half of them for its derivative, and the first
-        is a multiple of eight.
+        Usable under `jax.jit` if both meshes list the same devices in one order. If the bundles
+        were emitted with gradients, it is differentiable in reverse mode: cotangents move as a
+        group too. Peak memory is three times that of the shards. `interpret` and `collective_id`
+        are as for one array; a group's kernels use eight ids, half of them for its derivative, and
+        the first is a multiple of eight.
 
         Raises ValueError for a wrong array, naming it, and for a wrong mesh; TypeError for an
         argument of another type; NotImplementedError for a missing derivative.
@@ -151,8 +151,8 @@ class Group:
         return [found[place][1] for place in places], give_back
 
     def moved(self, arrays, mesh, target_mesh, called):
-        """Return the target arrays of source arrays, both in the order of names, differentiable;
-        `called` has `interpret` and the first collective id."""
+        """Return the target arrays of source arrays, both in the order of names and differentiable;
+        `called`: `interpret` and the first collective id."""
 
         def forth(arrays):
             for number in self._floats:
@@ -174,7 +174,7 @@ class Group:
 
     @functools.cached_property
     def _reverse(self):
-        """The group that moves cotangents."""
+        """Return the group that moves cotangents."""
         used = sorted({self.kind_of[number] for number in self._floats})
         kind_of = [used.index(self.kind_of[number]) for number in self._floats]
         names = [self.names[number] for number in self._floats]
@@ -243,7 +243,7 @@ class Group:
         return mapped(one, union, (P("device"),), P("device"))(stacks)
 
     def sent(self, lines, packed, number, called):
-        """Return the lines that a device receives while sending the packed ones; `number`: the
+        """Return the lines that a device receives while sending the packed lines; `number`: the
         index of their element width."""
         del number, called
         return [
@@ -267,8 +267,8 @@ class Group:
         return results
 
     def compiled_for(self, devices):
-        """Return a program's argument types on devices by rank, and the program: `reshard`, or the
-        part between its stacks if one jit cannot have both meshes."""
+        """Return a program's argument types on devices by rank, and the program: `reshard`, or only
+        its exchange of stacks if one jit cannot have both meshes."""
         by_id = dict(zip(self.ranks, devices, strict=True))
         first, called = self.kinds[0], (False, self.collective_id)
         sides = first.source, first.target
@@ -358,15 +358,15 @@ def _in_a_row(devices):
 
 @functools.cache
 def _compiled(group, stage, *static):
-    """Return a stage of a group's program, jitted for some meshes; the last mesh is the target's if
-    the stage returns target arrays."""
+    """Return a stage of a group's program, jitted for these meshes; the last one is the target mesh
+    if the stage returns target arrays."""
 
     def run(given):
         return getattr(group, stage)(given, *static)
 
     if stage not in ("within", "parted"):
         return jax.jit(run)
-    # XLA chooses the shardings of a program's results unless told.
+    # Without these, XLA chooses the shardings of a program's results.
     return jax.jit(run, out_shardings=[host.target.on(static[-1]) for host in group.hosts])
 
 

@@ -51,10 +51,10 @@ class OneOrder:
         return self.paddings[1].take_off(y) if self.paddings else y
 
     def reshard(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
-        """Return the target array from the source array, both padded; usable under `jax.jit` where
-        both meshes list the same devices in one order.
+        """Return the target array of a source array, both padded; usable under `jax.jit` if both
+        meshes list the same devices in one order.
 
-        `x`: the global array that `pad` makes, sharded as `source_sharding(mesh)`; its padding is
+        `x`: the global array that `pad` returns, sharded as `source_sharding(mesh)`; its padding is
         never read. The result is sharded as `target_sharding(target_mesh)`, its padding zero. A
         surrounding jit that returns it, or its `unpad`, needs matching `out_shardings`: otherwise
         XLA may reshard it in a way that JAX cannot express (IndivisibleError). `target_mesh`
@@ -84,13 +84,13 @@ class OneOrder:
         return self.eager(x, source, target, interpret, collective_id)
 
     def unlike(self, mesh, target_mesh):
-        """Return the fault in the axes of meshes, or ""."""
+        """Return what is wrong with the axes of meshes, or ""."""
         other = "" if target_mesh is None else self.target.unlike(target_mesh)
         return self.source.unlike(mesh) or other
 
     def self_check(self):
         """Prove, without data, that every device's box is its shard and, if boxes are sent, that
-        they fill every target shard. Then move numbered elements if they are few, else trace the
+        they fill every target shard. Then move numbered elements if there are few, else trace the
         program. JAX's own sharding gives the expected elements. Return the facts checked; exit on a
         fault, or if nothing ran."""
         checked, elements = proved(self), math.prod(self.shape)
@@ -105,7 +105,7 @@ class OneOrder:
         return f"{checked}{elements} elements moved, every target shard right"
 
     def meshes(self, mesh, target_mesh):
-        """Return the meshes of both sides. Raises ValueError or TypeError for wrong ones."""
+        """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""
         source = self.source.mesh(mesh)
         target = self.target.mesh(mesh if target_mesh is None else target_mesh)
         got, expected = ([each.id for each in m.devices.flat] for m in (target, source))
@@ -162,12 +162,12 @@ only_moved.def_vmap(refuse_batch)
 
 @functools.cache
 def _compiled(host, batch, source, target, *how):
-    result = host.target.on(target, batch)  # XLA chooses another unless told
+    result = host.target.on(target, batch)  # otherwise XLA chooses the sharding
     return jax.jit(lambda x: host.lowered(x, source, target, *how), out_shardings=result)
 
 
 def meshes_here(host):
-    """Return meshes of both sides on the available devices; exit if these are too few, or if a
+    """Return meshes of both sides on the available devices; exit if there are too few, or if a
     device's box is not its shard."""
     if len(jax.devices()) < len(host.ranks):
         raise SystemExit(f"got {len(jax.devices())} devices, expected {len(host.ranks)}")
@@ -183,7 +183,7 @@ def meshes_here(host):
 
 
 def proved(host):
-    """Return the facts proved without data, with those of `meshes_here`; exit on a fault."""
+    """Return the facts proved without data, `meshes_here` included; exit on a fault."""
     moves = host.exchange
     if fault := (moves and moves.fault()) or host.program.fault():
         raise SystemExit(fault)
@@ -219,8 +219,8 @@ def judge(host, y, wanted):
 
 
 def numbered(host):
-    """Yield tensors of the digits of element numbers, in a base that the dtype represents: as the
-    argument of `pad`, and as expected from `unpad`."""
+    """Yield tensors of the digits of element numbers, in a base that the dtype represents: the
+    argument of `pad`, and the result expected from `unpad`."""
     few = {"bool": 2, "int8": 100, "uint8": 100}.get(host.dtype.name, 4)
     base = {1: few, 2: 100}.get(host.dtype.itemsize, FEW)
     number = np.arange(math.prod(host.shape), dtype=np.int32).reshape(host.shape)

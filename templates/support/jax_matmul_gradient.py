@@ -1,4 +1,4 @@
-"""The reverse-mode derivative of a matmul: its cotangents are matmuls of sibling modules."""
+"""The reverse-mode derivative of a matmul: sibling modules compute its cotangents as matmuls."""
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,8 @@ class MatmulGradient:
 
 
 def _terms(side, mesh, x, given):
-    """Return a cotangent equal for all terms as an array of terms (`given`), or a device's own term
-    without the dimension of terms. Moves no data."""
+    """Return a cotangent that is equal for all terms as an array of terms (`given`), or a device's
+    own term without its dimension. Moves no data."""
     if not side.terms:
         return x
     bare = jax.sharding.PartitionSpec(*list(side.spec)[1:])

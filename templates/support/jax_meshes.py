@@ -1,4 +1,4 @@
-"""The devices' parts of a global array: meshes and shardings."""
+"""Meshes and shardings: the devices' parts of a global array."""
 
 import math
 
@@ -41,8 +41,8 @@ class Sharded:
         return extents(self.box(self.ids.index(device_id)))[: len(self.local)]
 
     def fault(self, mesh):
-        """Return the first device whose box is not its shard, by JAX's own sharding, of an array
-        without padding, as text, or ""."""
+        """Return a message about the first device whose box is not its shard, by JAX's own sharding
+        of an array without padding, or ""."""
         shards = self.on(mesh).devices_indices_map(self.padded).values()
         for axis, size in enumerate(self.padded):
             for position, shard in enumerate(shards):
@@ -53,12 +53,13 @@ class Sharded:
         return ""
 
     def misplaced(self, axis, position, found, wanted):
-        """Return the message that a device's range of a dimension differs from its sharding's."""
+        """Return the message that a device's range of a dimension differs from the sharding's
+        range."""
         where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
         return "{}: {} to {}, by its sharding {} to {}".format(where, *found, *wanted)
 
     def mesh(self, mesh):
-        """Return a mesh with the axes that shardings name; the given one if it has them."""
+        """Return a mesh with the axes that shardings name: the given mesh if it has them."""
         if not isinstance(mesh, Mesh):
             got = type(mesh).__name__
             raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
@@ -72,9 +73,9 @@ class Sharded:
         return Mesh(np.reshape(devices, self.sizes), self.names)
 
     def unlike(self, mesh):
-        """Return the fault in a mesh whose axes have these names but another order or other sizes;
-        "" if it has these axes or parts of them. If it has none of the names, return a note on the
-        order of devices."""
+        """Return the fault of a mesh whose axes have these names in a different order or with
+        different sizes; "" if it has these axes or parts of them. If it has none of the names,
+        return a note on the order of devices."""
         given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, self.axes))
         swapped = [*given] != [*wanted] and {*given} == {*wanted}
         resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]
@@ -83,7 +84,7 @@ class Sharded:
         return ""
 
     def on(self, mesh, batch=0):
-        """Return the sharding of the argument or result of `reshard`: id i is that of
+        """Return the sharding of the argument or result of `reshard`: id i belongs to
         mesh.devices.flat[i]. `batch`: the number of leading batch dimensions."""
         return NamedSharding(self.mesh(mesh), P(*[None] * batch, *self.spec))
 
@@ -109,7 +110,7 @@ def not_mapped(what):
 
 def apart(x):
     """Return a context with no mesh set, unless `x` is traced: an array moves on its own devices,
-    which may differ from those of the user's current mesh."""
+    which may differ from the devices of the user's current mesh."""
     same = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
     try:
         traced = isinstance(x, jax.core.Tracer)
@@ -119,8 +120,7 @@ def apart(x):
 
 
 def typed(sharding, x):
-    """Return a program's array with this sharding: in its type if axes are Explicit, on its mesh or
-    the array's own."""
+    """Return a program's array with this sharding, in its type if axes are Explicit."""
     meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
     if any(AxisType.Explicit in mesh.axis_types for mesh in meshes):
         from .jax_explicit import retyped
@@ -131,7 +131,7 @@ def typed(sharding, x):
 
 def mapped(function, mesh, in_specs, out_specs):
     """Return the function mapped over the shards of a mesh, independent of the current mesh."""
-    # Drop the types of the mesh's axes, so that it takes arrays with and without them.
+    # Drop the types of the mesh's axes, so that arrays of either type are valid.
     mesh = Mesh(mesh.devices, mesh.axis_names)
     specs = {"in_specs": in_specs, "out_specs": out_specs}
     over_shards = jax.shard_map(function, mesh=mesh, **specs, check_vma=False)
@@ -148,7 +148,7 @@ def over_devices(function, given, result):
     device's shards. `given`, `result`: the shardings of the arrays, on the same devices in the same
     order."""
     if len({each.mesh.shape_tuple for each in (*given, result)}) > 1:
-        from .jax_axes import over_axes  # if a side divides devices into other axes
+        from .jax_axes import over_axes  # if the sides divide devices into different axes
 
         return over_axes(mapped, function, given, result)
     return mapped(function, result.mesh, tuple(each.spec for each in given), result.spec)

@@ -38,21 +38,21 @@ class Weights:
         return self._structs(self._by_id(devices), 0)
 
     def target_shardings(self, devices=None):
-        """Return the same for each target buffer."""
+        """Return the same about each target buffer."""
         return self._structs(self._by_id(devices), 1)
 
     def __call__(self, state, devices=None, *, progress=None, digest=False):
         """Return the target buffers, by name, of source buffers.
 
         `state`: arrays by name, possibly in nested dicts whose keys joined by dots are the names;
-        only those on devices of this process. A buffer is one array, sharded as in
+        only arrays on devices of this process. A buffer is one array, sharded as in
         `source_shardings`, that holds each device's part padded to the largest; padding is never
         read, and zero in results. `devices`: as in `source_shardings`. `progress`: called as (bytes
         of messages done, bytes in all, number of the bucket) after each bucket. `digest`: every
         tensor in a message carries a digest, which receivers check.
 
-        Beside its buffers, a device holds at most the plan's `memory_limit` bytes, or one element
-        of every message of a tensor if these take more. Raises ValueError for wrong names, shapes,
+        Besides its buffers, a device holds at most the plan's `memory_limit` bytes, or one element
+        of every message of a tensor if that is more. Raises ValueError for wrong names, shapes,
         dtypes or shardings before anything moves, and RuntimeError for a wrong digest.
         """
         if progress is not None and not callable(progress):
@@ -179,12 +179,12 @@ class Weights:
 
 
 class Call:
-    """A call: the buffers before and after, by name, and the work that waits for devices."""
+    """A call in progress: the buffers before and after, by name, and the unfinished work."""
 
     def __init__(self, model, by_id, given, target, digest, progress):
         self.model, self.by_id, self.given, self.target = model, by_id, given, target
         self.digest, self.progress, self.made = digest, progress, {}
-        self.held: collections.Counter = collections.Counter()  # bytes beside buffers, by device
+        self.held: collections.Counter = collections.Counter()  # bytes besides buffers, by device
         self.waiting: collections.deque = collections.deque()
         self.sizes = [sum(map(model.bytes, bucket)) for bucket in model.moves.buckets]
 
@@ -237,7 +237,7 @@ class Call:
                 raise RuntimeError(f"{names}: other bytes came {ends} than were sent")
 
     def tell(self, number):
-        """Say that a bucket is done."""
+        """Report that a bucket is done."""
         if self.progress is not None:
             self.progress(sum(self.sizes[: number + 1]), sum(self.sizes), number + 1)
 
@@ -251,7 +251,7 @@ def _zeros(shape, dtype, sharding):
 
 def _cast(x, struct):
     """Return an array of bits as one of a dtype and sharding, in its memory."""
-    if not x.size:  # XLA may split such an array otherwise
+    if not x.size:  # XLA may split such an array differently
         empty = np.zeros(struct.shape, struct.dtype)
         return jax.make_array_from_callback(struct.shape, struct.sharding, empty.__getitem__)
     is_cpu = next(iter(struct.sharding.device_set)).platform == "cpu"
@@ -271,7 +271,7 @@ def _caster(dtype, sharding):
 
 
 def _checked(state, structs):
-    """Return the arrays on devices of this process, by name, checked."""
+    """Check arrays; return the arrays on this process's devices by name."""
     here = {name: struct for name, struct in structs.items() if struct.sharding.addressable_devices}
     found = {name: x for name, x in flat(state or {}) if x is not None}
     lacking, extra = [n for n in here if n not in found], [n for n in found if n not in structs]

@@ -24,7 +24,7 @@ class Padding:
         self.side, self.whole, self._padded = side, whole, side.padded
         self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
         self._sizes = side.local
-        # Ranges along dimensions where some shard does not begin at its slot.
+        # Ranges along dimensions in which some shard does not begin at its slot.
         self._apart = {}
         for axis in self._changed:
             ranges, size = self._ranges(axis), side.local[axis]
@@ -50,8 +50,8 @@ class Padding:
         return min(low, high), high  # an empty range may begin beyond the tensor
 
     def fault(self, _mesh):
-        """Return the fault in the boxes of a side: they do not tile it, or a device's box differs
-        from its sharding's; "" if there is none."""
+        """Return a side's fault: its boxes do not tile it, or a device's box differs from its
+        sharding's; "" if there is none."""
         side = self.side
         for axis, size in enumerate(self.whole):
             given = self._ranges(axis)
@@ -65,7 +65,7 @@ class Padding:
         return ""
 
     def where(self):
-        """Return where an array is padding."""
+        """Return a mask of an array's padding."""
         return np.asarray(self.add(jnp.ones(self.whole, jnp.int8))) == 0
 
     def add(self, x):
@@ -99,8 +99,8 @@ class Padding:
 
 
 def _in_one_piece(x, axes):
-    """Return the array with these axes unsplit in a program and not over Explicit mesh axes: JAX
-    requires even shards on both sides, and XLA may compute uneven ones as sums with zeros."""
+    """Return the array with these axes unsplit, both in a program and over Explicit mesh axes: JAX
+    requires even shards, and XLA may compute uneven shards as sums with zeros."""
     sharding = jax.typeof(x).sharding
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]

@@ -6,8 +6,8 @@ import numpy as np
 
 
 class Terms(NamedTuple):
-    """Pending sums. `operator` reduces the terms of the source, `target_operator` those of the
-    target; `transposed`: whether cotangents are moved, of which every term equals the tensor."""
+    """Pending reductions. `operator` reduces the terms of the source, `target_operator` the terms
+    of the target; `transposed`: whether cotangents move, whose terms all equal the tensor."""
 
     operator: str = "sum"
     target_operator: str = "sum"
@@ -17,8 +17,8 @@ class Terms(NamedTuple):
         """Return `count` terms whose reduction by the operator gives the tensor."""
         if self.transposed:
             return np.stack([tensor] * count)
-        # One term of an element is the element; the others are smaller, larger, or alternately 1
-        # and -1.
+        # One term of an element is the element; the others are smaller (max), larger (min), or #
+        # alternately 1 and -1.
         turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
         others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
         if self.operator in others:
@@ -27,8 +27,8 @@ class Terms(NamedTuple):
         return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
 
     def numbered(self, host, tensor):
-        """Return a tensor of small numbers as the argument of `pad`, and as `read` should give
-        it."""
+        """Return a tensor of small numbers: the argument of `pad`, and the result expected from
+        `read`."""
         source, target = host.source, host.target
         given = self.of(tensor, source.padded[0]) if source.terms else tensor
         made = target.terms and self.transposed

@@ -1,7 +1,7 @@
 """Programs that move equal tensors of a model, or equal pieces of them, between JAX devices.
 
 Source devices pack a line for each round, all devices exchange the lines, and target devices write
-them into their buffers in place. A device holds no more than these lines beside its buffers.
+them into their buffers in place. Besides its buffers, a device holds only these lines.
 """
 
 import functools
@@ -29,9 +29,9 @@ from .jax_digest import checked_of, with_digest, words
 
 
 def needed(kind, rounds, size, digest):
-    """Return the bytes that a device holds for a tensor beside its buffers, at most: of each round
-    the line before and after the exchange, the elements that it rearranges, and with digests
-    4-byte words at both ends. `size`: the number of devices."""
+    """Return the most bytes that a device holds for a tensor besides its buffers: for each round
+    the line before and after the exchange, the elements that it rearranges, and with digests 4-byte
+    words at both ends. `size`: the number of devices."""
     shapes, total = _shapes(kind.target), 0
     for (forms, stays), moves in rounds:
         line = _length(kind, forms, digest and not stays)
@@ -42,8 +42,8 @@ def needed(kind, rounds, size, digest):
 
 
 class Unit:
-    """The programs that move `count` equal tensors of a kind. `row`: the devices, to whose places
-    the rounds refer; `structs`: the source buffers and the target buffers of one tensor."""
+    """The programs that move `count` equal tensors of a kind. `row`: the devices, indexed by the
+    rounds; `structs`: the source buffers and the target buffers of one tensor."""
 
     def __init__(self, kind, rounds, count, row, structs, digest):
         self.kind, self.rounds, self.count, self.digest = kind, rounds, count, digest
@@ -68,9 +68,9 @@ class Unit:
         self.blank = self._blank([each for each in row if each not in {*self.source.devices.flat}])
 
     def __call__(self, sources, targets):
-        """Return the target buffers as written, whether digests are right by device, round and
-        tensor, or None, and an array that is there when all is done. Buffers: global arrays, the
-        target's of bits."""
+        """Return the target buffers as written; whether digests are right by device, round and
+        tensor, or None; and an array that is ready when all work is done. Buffers: global arrays,
+        target buffers of bits."""
         own = [self.pack(sources)] if _is_here(self.source) else []
         lines = [*zip(*own, *self.blank(), strict=True)]
         arrived, right = lines, None
@@ -88,7 +88,7 @@ class Unit:
         return targets, right, told
 
     def _pack(self, sources):
-        """Return the line that a source device sends in each round."""
+        """Return a source device's line for each round."""
         me, shapes = self._me(0), _shapes(self.kind.source)
         flat = [long(bits(x).reshape(-1), 1) for x in sources]
         every = [flat[first : first + len(shapes)] for first in range(0, len(flat), len(shapes))]
@@ -114,8 +114,8 @@ class Unit:
 
     def _writes(self):
         """Return the writes of each program that unpacks: rounds with numbers of a form and a
-        target buffer. XLA copies a buffer that a program reads between its writes; so a write that
-        reads elements is the first of its program."""
+        target buffer. XLA copies a buffer if a program reads it between writes, so a write that
+        reads elements comes first in its program."""
         shapes, found = _shapes(self.kind.target), []  # type: ignore[var-annotated]
         for number, ((forms, _), moves) in enumerate(self.rounds):
             for which in _parts(forms):
@@ -125,7 +125,7 @@ class Unit:
         return found
 
     def _unpack(self, writes, lines, targets):
-        """Return a target device's buffers as written, and any value."""
+        """Return a target device's buffers as written, and a value to wait for."""
         me, shapes = self._me(1), _shapes(self.kind.target)
         flat = [long(y.reshape(-1), 1) for y in targets]
         every = [flat[first : first + len(shapes)] for first in range(0, len(flat), len(shapes))]
@@ -140,7 +140,7 @@ class Unit:
         return found, jnp.zeros(1)
 
     def _me(self, end):
-        """Return the place in the row of a device of an end."""
+        """Return this device's place in the row, given its end."""
         mesh = (self.source, self.target)[end]
         return jnp.asarray(self.places[end])[lax.axis_index(mesh.axis_names)]
 
@@ -165,8 +165,8 @@ class Unit:
 
 
 def _reads(shapes, forms, moves, size, which, idle=()):
-    """Return how many elements a write reads that lie between its own, and whether it reads any.
-    The arguments are those of `written`."""
+    """Return the number of elements between its own that a write reads, and whether it reads any.
+    For the arguments see `written`."""
     number, place = which
     _, buffers, loops = forms[number]
     nest = [(loops[n][0], loops[n][2 + place]) for n in loop_order(loops, place)]
@@ -181,7 +181,7 @@ def _shapes(end):
 
 
 def _parts(forms):
-    """Return the numbers of each form and of its target buffers."""
+    """Return the index of each form paired with the index of each of its target buffers."""
     return [(n, place) for n, (_, buffers, _) in enumerate(forms) for place in range(len(buffers))]
 
 
@@ -196,7 +196,7 @@ def _is_here(mesh):
 
 
 def _joined(mesh, arrays):
-    """Return the shards of arrays that devices of a mesh hold as one array."""
+    """Join arrays on the devices of a mesh into one array, whose shards they are."""
     held = {shard.device: shard.data for x in arrays for shard in x.addressable_shards}
     shards = [held[device] for device in mesh.devices.flat if device in held]
     shape, sharding = (mesh.size * len(shards[0]),), NamedSharding(mesh, P(mesh.axis_names))

@@ -12,7 +12,7 @@ from .ranks import at
 
 def zeroed(y, target, axes, extent, everywhere=False):
     """Return a target shard with zero padding along some dimensions; `extent`: its exact shape.
-    Only shard ends that some shard lacks are touched, so no pass over the rest of memory; with
+    Only shard ends that some shard lacks are written, without a pass over the rest of memory; with
     `everywhere` the whole shard is, because XLA copies it anyway."""
 
     def padded(y):
@@ -48,7 +48,7 @@ def extent_of(source, target, me):
 
 
 def without_padding(a, b, count):
-    """Return two operand shards with zeros where their padding meets, from index `count` of the
-    summed dimension on."""
+    """Return two operand shards with zeros in the padding of the summed dimension, from index
+    `count` on."""
     held = jnp.arange(a.shape[-1]) < count
     return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)

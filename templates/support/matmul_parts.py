@@ -1,5 +1,5 @@
 """The transfers of a matmul, derived from the devices' boxes: the source of each operand part, the
-product cells that wait for it, and the owner of each sum.
+product cells that wait for the part, and the owner of each sum.
 
 A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one per
 dimension: the batch and i, j of lhs (`a`), j, k of rhs (`b`), i, k of the result (`c`).
@@ -19,15 +19,15 @@ class Part(NamedTuple):
 
     @property
     def holder(self):
-        """The position it is copied from."""
+        """Return the position that the part is copied from."""
         return self.holders[0]
 
 
 class Cell(NamedTuple):
     """A part of a product, of one batch index (`at`), whose tiles wait for the same parts and go to
-    the same owners. `stretches` of j in summation order: their ends, then the numbers of the parts
-    of a and of b they belong to, -1 for local data. `owners`: the receiving positions, and the term
-    number at each."""
+    the same owners. `stretches` of j in summation order: their ends, then the numbers of their
+    parts of a and of b, -1 for local data. `owners`: the receiving positions, and the term number
+    at each."""
 
     at: tuple
     rows: tuple
@@ -64,14 +64,14 @@ class Parts:
         self.pushes = any(self._gets(position) for position in range(devices))
 
     def _moves(self, side):
-        """Return whether some device multiplies another part of an operand than it holds."""
+        """Return whether some device multiplies a part of an operand that it does not hold."""
         adds = any(high - low > 1 for _, low, high in self._terms[side])
         return adds or self.held[side] != self.used[side]
 
     @functools.cached_property
     def _who(self):
-        """The holders of each term, by side and number; for the result, those with a non-empty
-        product."""
+        """Return the holders of each term, by side and number; for the result, holders of a
+        non-empty product."""
         found: dict = {side: {} for side in "abc"}
         for side, position in itertools.product("abc", range(self.devices)):
             if side != "c" or elements(self.product[position]):
@@ -79,7 +79,7 @@ class Parts:
         return found
 
     def _having(self, side, position):
-        """Return the holders of each term that a device adds, in the order of addition."""
+        """Return the holders of each term that a device adds, in summation order."""
         _, low, high = self._terms[side][position]
         return [self._who[side][term] for term in range(low, high) if term in self._who[side]]
 
@@ -93,8 +93,8 @@ class Parts:
         return bool(elements(own)) and self.added(position) != [(0, Part((position,), own))]
 
     def _nearest(self, boxes, wanted, position, among):
-        """Yield parts that make up a wanted range, the device's own first, then those of preceding
-        devices: the nearest replicas, so that requests spread over all of them."""
+        """Yield the parts that make up a wanted range, the device's own first, then those of
+        preceding devices: taking the nearest replica spreads requests over all of them."""
         seen = set()
         for holder in sorted(among, key=lambda other: (position - other) % self.devices):
             pairs = zip(boxes[holder], wanted, strict=True)
@@ -104,8 +104,8 @@ class Parts:
                 yield Part((holder,), part)
 
     def _added(self, side, position):
-        """Return the parts of an operand that a device takes, each from one holder, or from one per
-        term."""
+        """Return the parts of an operand that a device takes, each from one holder, or from one
+        holder per term."""
         boxes, wanted = self.held[side], self.used[side][position]
         holders: dict = {}
         for among in self._having(side, position):
@@ -178,7 +178,7 @@ class Parts:
                  self._number("b", incoming, (*at, ends[0], column[0])))
                 for ends in along
             ]  # fmt: skip
-            # else in one order, for the same bits on all devices
+            # otherwise in one order, for the same bits on all devices
             if self.product.count(whole) == 1:
                 needs.sort(key=lambda need: max(need[2:]))
             place = *at, row[0], column[0]
@@ -218,7 +218,7 @@ def place_in(place, part):
 
 
 def _by_stretches(stretches):
-    """Group terms by the ranges of j that devices multiply; all are added, in order."""
+    """Group terms by the ranges of j that devices multiply; all terms are added, in order."""
     every = sorted({each for each in stretches if each[0] < each[1]})
     return [(every.index(each) if each in every else 0, 0, len(every)) for each in stretches]
 

@@ -188,7 +188,7 @@ class Moves:
 
     def _peers(self, member, sender, receiver, place, end):
         """Return the devices that the device at a place of a class sends to or receives from; None
-        stands for itself."""
+        stands for this device."""
         if sender < 0:
             return [None]
         kind = self.kinds[member.kind]

@@ -33,7 +33,7 @@ class Aligned(Forwarding):
 
     @property
     def _columns(self):
-        """How many numbers of a move precede its start."""
+        """Return how many numbers of a move precede its start."""
         return len(self.schedule.moves[0]) + self.shares
 
     def _split(self, local):
@@ -58,15 +58,15 @@ class Aligned(Forwarding):
 
 class Gathered(Aligned):
     """Places are boxes of the target shard, one for each of its source shards: place n has the
-    shard of the device as many places back as the shard has travelled. Place 0 is the device's
-    own."""
+    shard of the device as many places back as the shard has travelled. Place 0 has the device's own
+    shard."""
 
     form = "gathered"
     spreads = True
 
     def table(self, device, order=None):
-        """Return the kernel's table of moves: the schedule's rows, then each move's start in the
-        target shard along split dimensions."""
+        """Return the kernel's table of moves: the schedule's rows, each with the move's start in
+        the target shard along split dimensions."""
         _, come = self._carried()
         source, target = self.host.source, self.host.target
         within = target.box(self.peers.here(order, device)[1])
@@ -85,31 +85,32 @@ class Gathered(Aligned):
 
 class Relayed(Aligned):
     """With m offsets, place n initially is the tile of the source shard that goes over offset n,
-    and place m + n finally is the tile of the target shard that came over it; tiles in flight are
-    in slots, places 2 * m and up."""
+    and place m + n finally is the tile of the target shard that came over offset n; tiles in flight
+    are in slots, places 2 * m and up."""
 
     form = "relayed"
 
     @property
     def _ends(self):
-        """The first place of a target shard, and the first slot."""
+        """Return the first place of a target shard, and the first slot."""
         count = len(self.schedule.offsets)
         return count, 2 * count
 
     def _splits(self):
-        """Return the dimensions along which source shards are split, and target shards."""
+        """Return the dimensions along which source shards are split, and the same for target
+        shards."""
         local = self.host.source.local or (1,)
         return self._split([local[axis] for axis in self.view]), self._split(self.target_shape)
 
     def table(self, device, order=None):
         """Return the kernel's table of moves: the numbers of all forwarding forms, then each move's
-        start in the source shard and in the target shard, 0 if it is not there; finally whether the
-        device keeps a tile, and its place."""
+        start in the source shard and in the target shard, 0 if it is in neither; finally whether
+        the device keeps a tile, and the tile's place."""
         schedule, (arrived, slots) = self.schedule, self._ends
         me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
         ways = [way for _, way in schedule.ways]
-        # For each move: whether it reads a source shard, and for which offset; whether it writes
-        # the target shard, by which hop and for which offset.
+        # For each move: whether it reads a source shard, and the offset; whether it writes the #
+        # target shard, the hop and the offset.
         ends = [
             (
                 here < arrived,
@@ -140,8 +141,8 @@ class Relayed(Aligned):
         return jnp.concatenate([rows, jnp.stack([*map(jnp.int32, last)])[None]])
 
     def _keeps(self, device, order):
-        """Return as an integer whether a device has a tile of its own target shard: if some devices
-        do not send over an offset, not all have one; else all do if any does."""
+        """Return, as an integer, whether a device has a tile of its own target shard. Unless some
+        devices do not send over an offset, all have one if any has."""
         if not self.peers.kept or not self.shares:
             return int(self.peers.kept)
         peers, (me, wanted) = self.peers, self.peers.here(order, device)
@@ -169,12 +170,12 @@ class Relayed(Aligned):
 
     @property
     def room(self):
-        """The distance between slots along one dimension, in whole memory tiles."""
+        """Return the distance between slots along one dimension, in whole memory tiles."""
         return -(-self.slot.shape[0] // FLAT_TILE) * FLAT_TILE
 
     @property
     def slots(self):
-        """The shape of all slots."""
+        """Return the shape of all slots together."""
         count, shape = max(self.schedule.slots - self._ends[1], 1), self.slot.shape
         return (count, *shape) if len(shape) > 1 else (count * self.room,)
 

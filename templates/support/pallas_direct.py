@@ -26,8 +26,8 @@ class Direct(PallasProgram):
         return lax.transpose(y, self.inverse)
 
     def fault(self):
-        """Return the first device whose wait does not match the transfers on its semaphores, as
-        text, found without data; "" if there is none."""
+        """Return a message, found without data, about the first device whose wait does not match
+        the transfers on its semaphores; "" if there is none."""
         ids = self.moves.target.ids
         for receiver in spread(len(ids)):
             starts, waits = self._counts(receiver)
@@ -36,8 +36,8 @@ class Direct(PallasProgram):
         return ""
 
     def _counts(self, receiver):
-        """Return the amounts started and awaited on the receive semaphore, the local tile included;
-        the awaited amount is the whole target shard."""
+        """Return the elements started and awaited on the receive semaphore, the local tile
+        included; the kernel awaits the whole target shard."""
         come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
         wanted = 0 if self.moves.is_empty(receiver) else volume(self.host.target.box(receiver))
         return come, wanted
@@ -45,8 +45,8 @@ class Direct(PallasProgram):
 
 class Halves(Direct):
     """A direct reshard among `Permuted` peers in two halves: `start` takes source shard, target
-    shard and the send and receive semaphores, and `wait` all but the first; `kernels`: each half
-    alone, in modules that have a start and an end."""
+    shard and the send and receive semaphores, `wait` all but the first of these; `kernels`: each
+    half alone, in modules that have a start and an end."""
 
     def __init__(self, start, wait, peers, view, kernels=(), **settings):
         super().__init__(self.both, 2, peers, view, **settings)

@@ -16,7 +16,7 @@ LANES = 128
 
 
 class Group(ArrayGroup):
-    """Like the plain JAX group, except for the sending."""
+    """Like the plain JAX group, but kernels send the lines."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
 
@@ -30,7 +30,7 @@ class Group(ArrayGroup):
         return super().exchange(stacks, union, called)
 
     def sent(self, lines, packed, number, called):
-        """Return the lines that a device receives while sending the packed ones, in one kernel."""
+        """Return the lines that a device receives while sending the packed lines, in one kernel."""
         going = [n for n, line in enumerate(lines) if line.pairs]
         if not going:
             return packed
@@ -67,7 +67,7 @@ def _blocks(line):
 
 
 def _line(blocks, like):
-    """Return the line in blocks, with the size and type of another."""
+    """Return the line in `blocks`, with the size and type of `like`."""
     line = blocks.reshape(-1)
     if like.dtype.itemsize < 8:
         return line[: like.size]

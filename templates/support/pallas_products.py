@@ -17,8 +17,8 @@ FIRST = np.int32(0)
 
 
 class Block(NamedTuple):
-    """One product of two blocks: its number, the ring step in which its part is here, the direction
-    in which that part travels (0: to the next device, 1: to the previous), and its place within the
+    """One product of two blocks: its number, the ring step that brings its part, the direction in
+    which that part travels (0: to the next device, 1: to the previous), and its place within the
     part."""
 
     number: Any
@@ -55,7 +55,7 @@ def clear(total):
 
 
 def put_product(total, a, b):
-    """Set `total` to the product of two blocks, for a sum with only this one term."""
+    """Set `total` to the product of two blocks, for a sum of a single term."""
     total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 

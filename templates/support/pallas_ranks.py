@@ -76,6 +76,5 @@ class RankedPeers(Peers):
         return has & own & self.within(receiver, self.target), box
 
     def is_filled(self, receiver):
-        """Return whether a target position receives anything, which a term without a value does
-        not."""
+        """Return whether a target position receives anything; a term without a value does not."""
         return super().is_filled(receiver) & self.within(receiver, self.target)

@@ -14,7 +14,7 @@ FAR = "SHARDWRIGHT_FAR_SENDS"
 
 
 def are_near(devices, sender, receiver):
-    """Return, for each pair of ranks, whether they are a power of two of hops apart along one axis;
+    """Return, for each pair of ranks, whether a power of two of hops along one axis separates them;
     `devices`: by rank."""
     coords = np.array([device.coords for device in devices])
     hops = np.abs(coords[sender] - coords[receiver])

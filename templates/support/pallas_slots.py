@@ -39,8 +39,8 @@ class Slot(NamedTuple):
 
 class Packed(PallasProgram):
     """The common part of forms with slots. `slot`: how a slot holds a tile; `window`: the shape
-    that fits every tile; `source_reach`, `target_reach`: how far windows reach into the source and
-    the target shard, if beyond their ends."""
+    that fits every tile; `source_reach`, `target_reach`: the extents that windows need of the
+    source and the target shard, if beyond their ends."""
 
     packed = True
 

@@ -29,7 +29,8 @@ class Started:
         self.held, self.source, self.target = tuple(held), source, target
 
     def then(self, values):
-        """Return arrays, in any container, such that computations on them come after the start."""
+        """Return the arrays, in any container, so that computations on them come after the
+        start."""
         if not self.held:
             raise ValueError("then: reshard_done has been called already")
         # The target shards stand for the start; the result does if interpreted.
@@ -56,8 +57,8 @@ class StartedReshard(OneOrder):
 
         Arguments are those of `reshard`. Both calls must be in one trace, such as one loop body,
         with `reshard_done` called once; several reshards may be in flight and finish in any order.
-        The source shard is kept until then, and copied first if the program uses it later. If
-        interpreted, this is `reshard`. Raises like `reshard`, TypeError outside `jax.jit`, and
+        The source shard is kept until then, and copied at the start if the program uses it later.
+        If interpreted, this is `reshard`. Raises like `reshard`, TypeError outside `jax.jit`, and
         NotImplementedError under `jax.vmap` and for a derivative.
         """
         not_mapped("reshard_start")
@@ -146,7 +147,7 @@ class StartedReshard(OneOrder):
 
 @jax.custom_jvp
 def _underived(x):
-    """Return an array without batching or derivative."""
+    """Return an array that refuses batching and derivatives."""
     return x
 
 

@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
     @property
     def back(self):
-        """The hop to the device that sends to this one."""
+        """Return the hop to the device that sends to this one."""
         stride, extent, by = self.way
         return stride, extent, extent - by
 
@@ -68,19 +68,19 @@ class Schedule(NamedTuple):
 
     @property
     def ways(self):
-        """The round and the hop of each move."""
+        """Return the round and the hop of each move."""
         found = [(step.turn, step.way, step.first, step.end) for step in self.steps]
         known = {n: (turn, way) for turn, way, first, end in found for n in range(first, end)}
         return [known[number] for number in range(len(self.moves))]
 
     @property
     def partners(self):
-        """The hops to the devices that this one communicates with."""
+        """Return the hops to the devices that this one communicates with."""
         return sorted({hop for step in self.steps for hop in (step.way, step.back)})
 
     @property
     def places(self):
-        """The number of places."""
+        """Return the number of places."""
         return math.prod(extent for _, extent in self.digits)
 
     def _sizes(self):
@@ -94,15 +94,15 @@ class Schedule(NamedTuple):
 
     def place(self, device):
         """Return the place of a device. On a line, devices occupy the lower half of a ring's
-        places, so that one up is a different offset than all the others down."""
+        places, so that one hop up and all the others down are different offsets."""
         if not self.lines:
             return device
         digits = ((stride, rem(div(device, own), count)) for stride, own, count in self._sizes())
         return sum(stride * digit for stride, digit in digits)
 
     def device(self, place):
-        """Return the device at a place, or any device if there is none; callers then do nothing,
-        because they check `is_device` or whether anything is sent."""
+        """Return the device at a place, or an arbitrary device if there is none: callers check
+        `is_device`, or whether anything is sent."""
         if not self.lines:
             return place
         digits = ((own, rem(div(place, stride), count)) for stride, own, count in self._sizes())
@@ -117,8 +117,8 @@ class Schedule(NamedTuple):
         return found
 
     def farther(self, place, offset, sign=1):
-        """Return the place `offset` ahead, digit by digit; with sign -1, behind, which is also how
-        far the place is ahead of the one with that number."""
+        """Return the place `offset` ahead, digit by digit; with sign -1, the place behind, which is
+        also how far `place` is ahead of place `offset`."""
         found = 0
         for stride, extent in self.digits:
             digit, by = (rem(div(number, stride), extent) for number in (place, offset))

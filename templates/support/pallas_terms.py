@@ -19,7 +19,7 @@ UNROLLED = 8
 class Stacked(NamedTuple):
     """One side as kernels see it: ids by position, boxes that start with ranges of terms, the shape
     of the largest shard, the axes of the mesh, the number of dimensions that number terms, and how
-    many of these, the last ones, have a value only for the first term."""
+    many of the last of these have a value only for the first term."""
 
     ids: Sequence[int]
     box: Callable
@@ -30,12 +30,12 @@ class Stacked(NamedTuple):
 
     @property
     def hidden(self):
-        """The extents of the dimensions that number terms."""
+        """Return the extents of the dimensions that number terms."""
         return self.local[: self.numbered]
 
     @property
     def padded(self):
-        """The shape of a shard, with arbitrary values beyond its end."""
+        """Return the shape of a shard, with arbitrary values beyond its end."""
         return self.local
 
     def whole(self, shape):
@@ -56,7 +56,7 @@ class Carried(NamedTuple):
 class ReducedTerms(KernelProgram):
     """A program on arrays with a dimension of terms. `carrier`: the program with the kernels,
     between `source` and `target`; `terms`: the kind of terms; `reduces`: whether to reduce the
-    kernels' result over its first dimension; `empty`: the value of terms without one."""
+    kernels' result over its first dimension; `empty`: the value of missing terms."""
 
     def __init__(self, carrier, source, target, terms, reduces=False, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
@@ -66,7 +66,7 @@ class ReducedTerms(KernelProgram):
 
     @property
     def carriers(self):
-        """The programs with the kernels."""
+        """Return the programs with the kernels."""
         return self.carrier.carriers
 
     def attach(self, host):
@@ -95,7 +95,7 @@ class ReducedTerms(KernelProgram):
         y = self.carrier.carried(x, order, interpret, collective_id)
         if self._reduces:
             floating = jnp.issubdtype(self.host.dtype, jnp.floating)
-            # Elements may come as integers of their width, which cannot be reduced.
+            # Elements may be integers of their width, which cannot be reduced.
             values = lax.bitcast_convert_type(y, self.host.dtype) if floating else y
             y = reduced(values, self.terms.operator)
             y = lax.bitcast_convert_type(y, shard.dtype) if floating else y
@@ -119,7 +119,7 @@ class ReducedTerms(KernelProgram):
 
 class InTwo(KernelProgram):
     """Two programs in sequence. `first` reduces terms to parts of target shards, `then` copies the
-    parts to the replicas of these; `parts`: the shards in between."""
+    parts to the shards' replicas; `parts`: the shards in between."""
 
     def __init__(self, first, parts, then):
         self.first, self.parts, self.then = first, parts, then
@@ -130,7 +130,7 @@ class InTwo(KernelProgram):
 
     @property
     def carriers(self):
-        """The programs with the kernels, in order."""
+        """Return the programs with the kernels, in order."""
         return (*self.first.carriers, *self.then.carriers)
 
     def attach(self, host):

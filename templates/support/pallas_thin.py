@@ -1,5 +1,5 @@
-"""Programs whose tiles have one shape and are thin: XLA packs each densely into a slot, one kernel
-pushes slots, and XLA unpacks them."""
+"""Programs whose tiles have one shape and are thin: XLA packs each tile densely into a slot, one
+kernel pushes slots, and XLA unpacks them."""
 
 import math
 from typing import NamedTuple
@@ -29,8 +29,8 @@ class Dense(NamedTuple):
 
 class Thin(PallasProgram):
     """A reshard among `Permuted` peers. `kernel`: takes slots leaving and arriving, in HBM, and DMA
-    semaphores for both; `in_source`, `in_target`: where the tile to a device begins in a source
-    shard, and the tile from a device in a target shard."""
+    semaphores for both; `in_source`, `in_target`: the start of the tile for a device in a source
+    shard, and of the tile from a device in a target shard."""
 
     form = "slots"
     packed = True

@@ -1,4 +1,4 @@
-"""Which devices of a large mesh a self-check proves."""
+"""The sample of devices that a self-check proves on a large mesh."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Agreement among the ranks of a group beside tensors, and bounded waits."""
+"""Messages other than tensors among the ranks of a group, and bounded waits."""
 
 import json
 from datetime import timedelta
@@ -12,8 +12,8 @@ NEW = "make a new process group"
 
 
 def told(said, group, home, timeout, what):
-    """Exchange texts and return those of every rank, a list each. Raises TimeoutError for a silent
-    rank; `what`: the action that rank has not performed."""
+    """Exchange lists of strings and return every rank's. Raises TimeoutError for a silent rank;
+    `what`: the action that rank has not performed."""
     text = json.dumps(said).encode()
     while len(text) > TOLD:
         said = [each[: 3 * len(each) // 4] for each in said]
@@ -36,7 +36,7 @@ def told(said, group, home, timeout, what):
 
 
 def posted(ops, what):
-    """Begin to send and receive; return the works to wait for. Raises ConnectionError if the peer
+    """Begin to send and receive; return the handles to wait for. Raises ConnectionError if the peer
     is already gone."""
     try:
         return dist.batch_isend_irecv(ops) if ops else []
@@ -45,8 +45,8 @@ def posted(ops, what):
 
 
 def waited(work, timeout, what):
-    """Wait for a message, at most `timeout` seconds, or the group's own limit. Raises TimeoutError,
-    or ConnectionError if the peer is gone."""
+    """Wait for a message, for at most `timeout` seconds or the group's own limit. Raises
+    TimeoutError, or ConnectionError if the peer is gone."""
     try:
         work.wait() if timeout is None else work.wait(timedelta(seconds=timeout))
     except RuntimeError as error:

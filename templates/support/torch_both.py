@@ -4,7 +4,7 @@ from .torch_processes import Processes
 
 
 class BothProcesses(Processes):
-    """A group's processes, in one reshard and then in another."""
+    """A group's processes in two successive reshards."""
 
     def __init__(self, first, then, features):
         self._first, self._then, self.features = first, then, features

@@ -15,7 +15,7 @@ from .triton_boxes import copy
 
 class Step(NamedTuple):
     """A device's work in a bucket: the number of the bucket, messages, their total bytes, and boxes
-    by element size: into the line, out of it, and from source to target buffers."""
+    by element size: into the line, out of the line, and from source to target buffers."""
 
     number: int
     sends: list
@@ -43,7 +43,7 @@ class Call:
         self.talks = torch.device("cpu" if "cpu:" in self.config else "cuda")
 
     def _check_options(self, progress):
-        timeout, self.timeout = self.timeout, None  # the others hear of it in any case
+        timeout, self.timeout = self.timeout, None  # the other ranks must hear of a wrong one
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
             raise ValueError(f"timeout: got {timeout!r}, expected seconds, more than 0, or None")
         self.timeout = timeout
@@ -120,7 +120,8 @@ class Call:
                     _digest(line, part).copy_(_digest_now(line, part))
 
     def _posted(self, step, line):
-        """Send and receive the messages of a bucket; return the works, each with its text."""
+        """Send and receive the messages of a bucket; return the handles, each with its
+        description."""
         ops, said, ranks = [], [], self.model.moves.ranks
         ways = (dist.irecv, step.receives, "from"), (dist.isend, step.sends, "to")
         for act, messages, way in ways:

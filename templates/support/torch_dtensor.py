@@ -12,7 +12,7 @@ from .torch_symmetric import in_a_line
 class DTensors:
     """A reshard between placements: `before` and `after` have, for each axis of the source and
     target mesh, the dimension that it splits, or a pair of that and a split factor, None for a
-    replicated axis, or the operator of an unreduced one; `shapes`: those of the meshes."""
+    replicated axis, or the operator of an unreduced axis; `shapes`: of the meshes."""
 
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
@@ -20,9 +20,9 @@ class DTensors:
     def reshard(self, x, target_mesh=None, group=None, *, transport=None, check=False):
         """Return the reshard of a DTensor.
 
-        `target_mesh` is the DeviceMesh of the result, by default that of `x`; `transport` and
-        `check` are those of `reshard`. Raises ValueError for a wrong shape, placements or devices,
-        and otherwise like `reshard`; on every rank in the cases where `reshard` does so.
+        `target_mesh` is the DeviceMesh of the result, by default the mesh of `x`; `transport` and
+        `check`: as for `reshard`. Raises ValueError for a wrong shape, placements or devices, and
+        otherwise like `reshard`; on every rank if `reshard` does so.
         """
         from torch.distributed.tensor import DTensor  # slow: imported on first use
 
@@ -77,7 +77,7 @@ class DTensors:
 
 def _placements(x):
     """Return the placements of a DTensor, strided along an axis that splits a dimension after a
-    later one, as its `shard_order` (torch 2.13) may state."""
+    later axis, as its `shard_order` (torch 2.13) may state."""
     placed = list(x.placements)
     for dim, axes in getattr(x._spec, "shard_order", None) or ():
         for number, axis in enumerate(axes):
@@ -87,7 +87,7 @@ def _placements(x):
 
 
 def _of_gradient(placement):
-    """Return the placement of a gradient: that of a partial sum is equal for every term."""
+    """Return the placement of a gradient; the gradient of a partial sum is equal for every term."""
     return _placement(None) if placement.is_partial() else placement
 
 

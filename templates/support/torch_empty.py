@@ -2,7 +2,7 @@
 
 
 def with_empty(move, tensor):
-    """Return a tensor with the missing terms beside its values filled in."""
+    """Return a tensor with its missing terms filled in."""
     hidden, shape = move.exchange.hidden, [*tensor.shape]
     new = slice(len(hidden) - move.exchange.new, len(hidden))
     shape[new] = hidden[new]

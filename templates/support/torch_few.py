@@ -8,7 +8,7 @@ BROAD = 4  # factor for warps, and for bytes in flight, of each program
 def few(tiles, start, most):
     """Return the block for at most `most` programs on shards aligned to `start` elements, the
     number of programs, and their launch options. Each program strides over the blocks of all tiles,
-    so that none works on one link alone."""
+    so that no program uses one link only."""
     block = tiles.block(start, BROAD)
     most = min(block.number, most)
     spread = (n for n in range(most, 0, -1) if n == block.number or math.gcd(n, tiles.number) == 1)

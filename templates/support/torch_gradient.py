@@ -14,7 +14,7 @@ class Gradient:
 
     @functools.cached_property
     def reverse(self):
-        """The module of the reverse reshard. Raises RuntimeError if it is missing."""
+        """Return the module of the reverse reshard. Raises RuntimeError if it is missing."""
         name = f"{self._package}.{self._name}" if self._package else self._name
         try:
             return importlib.import_module(name)
@@ -44,7 +44,7 @@ class Gradient:
 
 
 class Moved(torch.autograd.Function):
-    """Shards moved by `forth`, with gradients moved by `back`, both from lists to lists."""
+    """Shards moved by `forth`, with gradients moved by `back`; both map lists to lists."""
 
     @staticmethod
     def forward(ctx, forth, back, *shards):

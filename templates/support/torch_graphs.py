@@ -13,7 +13,7 @@ def keep(made):
 
 
 def table_of_graph(numbers, device):
-    """Return integers as a tensor: one made before, on any stream, else one that the graph
+    """Return integers as a tensor: an earlier one, from any stream, else one that the graph
     fills."""
     found = MADE.get((numbers, device))
     if found is None:

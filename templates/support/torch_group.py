@@ -32,8 +32,8 @@ class Group:
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
     def reshard_local(self, shards, *, out=None, programs=None):
-        """Return the target shards of every tensor, as from each tensor's own `reshard_local`, in a
-        container of the same form: one launch a device for all tensors.
+        """Return the target shards of every tensor, equal to those of each tensor's own
+        `reshard_local`, in a container of the same form: one launch a device for all tensors.
 
         `shards`: a list in the order of NAMES, or a dict, possibly nested, whose keys joined by
         dots are the names with dots for underscores: `layer0.wq` for `layer0_wq`; each entry has

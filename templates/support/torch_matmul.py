@@ -23,7 +23,7 @@ NO_COTANGENTS = (
 )
 ALIGNED = 128  # alignment of slots in bytes
 MOST_FLOPS = 2**24  # for more operations, a self-check uses smaller matrices
-FEW_EACH = 5  # rows or columns of each shard of these
+FEW_EACH = 5  # rows or columns of each shard of smaller matrices
 
 
 class TritonMatmul:
@@ -55,19 +55,19 @@ class TritonMatmul:
 
     @functools.cached_property
     def parts(self):
-        """The parts that devices exchange."""
+        """Return the parts that devices exchange."""
         return Parts(len(self.ids), self.boxes, self.batch, self.terms)
 
     def shape(self, side, position):
-        """Return the exact shape of a shard of lhs (0), rhs (1), or the result (2), for one term if
-        it is unreduced."""
+        """Return the exact shape of a shard of lhs (0), rhs (1), or the result (2); of one term if
+        the side is unreduced."""
         box = self.boxes[side](position)[-2 * (self.batch + 2) :]
         return tuple(map(operator.sub, box[1::2], box[::2]))
 
     @property
     def layout(self):
-        """The byte layout of each device's shared memory: flags and counters, offered operands, and
-        sums: the starts of the second and third, and the end."""
+        """Return the byte layout of each device's shared memory, which has flags and counters,
+        offered operands, and sums: the starts of the last two, and the end."""
         offered = _up(12 * len(self.ids), ALIGNED)
         summed = offered + _up(2 * self.slots[0] * self.dtype.itemsize, ALIGNED)
         return offered, summed, summed + 2 * self.slots[2] * self.out_dtype.itemsize
@@ -111,7 +111,7 @@ class TritonMatmul:
 
     @functools.cached_property
     def order(self):
-        """The positions in the order of device ids."""
+        """Return the positions in the order of device ids."""
         return sorted(range(len(self.ids)), key=lambda position: self.ids[position])
 
     @functools.lru_cache(maxsize=8)  # noqa: B019
@@ -149,7 +149,7 @@ class TritonMatmul:
 
     @functools.cached_property
     def ranks(self):
-        """The groups that multiply."""
+        """Return the groups that multiply."""
         from .torch_ranks import MultiplyingRanks  # imported on first use
 
         return MultiplyingRanks(self)
@@ -195,9 +195,9 @@ class TritonMatmul:
         return f"{flops} flops done twice, every element of the product right"
 
     def _scaled(self):
-        """Return the same matmul on small matrices, whose shard ends are proportional to those of
-        the large ones, at multiples of the same fraction of a block: if the small boxes tile, the
-        large ones do, and the kernels' assumptions about ends hold."""
+        """Return the same matmul on small matrices, with shard ends in proportion, at multiples of
+        the same fraction of a block: if the small boxes tile, the large ones do, and the kernels'
+        assumptions about ends hold."""
         *lead, i, j, k = range(self.batch + 3)
         along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
         ends: list[set] = [set() for _ in range(self.batch + 3)]
@@ -235,7 +235,7 @@ class TritonMatmul:
                 raise SystemExit(f"device {self.ids[position]}: wrong product")
 
     def _array(self, side):
-        """Return the shape of a whole side, with its terms first if there are any."""
+        """Return the shape of a whole side, terms first if there are any."""
         ends = [self.boxes[side](position)[1::2] for position in self.order]
         return [max(each) for each in zip(*ends, strict=True)]
 
@@ -253,8 +253,8 @@ def _shard(tensor, box):
 
 
 class _Scale(NamedTuple):
-    """A dimension of `whole` elements, all of whose ends `unit` divides, scaled to that many
-    units."""
+    """A dimension of `whole` elements, scaled to units of `unit` elements, which divides all shard
+    ends."""
 
     whole: int
     unit: int
@@ -273,7 +273,7 @@ class _Scale(NamedTuple):
 
 
 def _scaled_box(box, by, position):
-    """Return the box at a position with its last ends, those of the tensor, scaled."""
+    """Return the box at a position with its last ranges, which belong to the tensor, scaled."""
     ends = box(position)
     first = len(ends) - 2 * len(by)
     scales = (each for each in by for _ in range(2))

@@ -1,5 +1,4 @@
-"""Memory that callers share with peers: source shards that are read in place, and results that are
-written in place."""
+"""Memory that callers share with peers, which read source shards and write results in place."""
 
 import functools
 import math
@@ -70,10 +69,10 @@ class SharedMemory:
         `reshard`; None outside the source mesh. For GPUs that share memory. Every rank must make
         the first call for a group.
 
-        With `shard`, from torch.distributed._symmetric_memory.empty on every rank, return that:
-        passed to `reshard` on every rank, it is read in place. If ranks pass `reshard` different
-        ones, they wait for each other until the time-out. It lives as long as the group. Raises
-        RuntimeError on every rank if one has no such memory or a wrong shard.
+        With `shard`, from torch.distributed._symmetric_memory.empty on every rank, return that: if
+        every rank passes its own to `reshard`, peers read it in place. If ranks pass shards of
+        different calls, they wait for each other until the time-out. The memory lives as long as
+        the group. Raises RuntimeError on every rank if one has no such memory or a wrong shard.
         """
         group, own = in_group(group), self._first
         (move,), device_id = own.moves, own.exchange.ranks[dist.get_rank(group)]
@@ -90,8 +89,8 @@ class SharedMemory:
         return _as(buffer, move.source_shape(device_id), move)
 
     def source_buffer(self, group, home):
-        """Return memory private to this module that holds any device's source shards and that every
-        rank can read; allocated once a group."""
+        """Return memory private to this module that fits any device's source shards and that every
+        rank can read; allocated once per group."""
         kept = self._first.kept(group)
         if "buffer" not in kept:
             kept["buffer"] = placed(lambda: symmetric(self._first.starts[-1], home), group)

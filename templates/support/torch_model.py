@@ -30,14 +30,14 @@ class Weights:
         return {name: shape for name, (_, shape) in self.shapes(device, 0).items()}
 
     def target_shapes(self, device):
-        """Return the shapes of its target buffers, by name."""
+        """Return the shapes of the target buffers of a device, by name."""
         return {name: shape for name, (_, shape) in self.shapes(device, 1).items()}
 
     def local(self, states, *, out=None):
         """Return the target buffers of all devices: dicts by device id of dicts by name.
 
-        `states`: source buffers in the same form, all in this process. `out`: as of a call,
-        in the same form. Raises ValueError for wrong devices, names, shapes or dtypes.
+        `states`: source buffers in the same form, all in this process. `out`: target buffers to
+        fill, in the same form. Raises ValueError for wrong devices, names, shapes or dtypes.
         """
         moves = self.moves
         given: list = []

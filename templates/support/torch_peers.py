@@ -43,7 +43,7 @@ class PeerMemory(Together):
 
     def _pulling(self, shards, outs, device_id, home, group, programs):
         """Return a function that lets all ranks offer the parts leaving their shards, and then
-        pulls tiles from there."""
+        pulls tiles."""
         place, starts = self._stage(group, home)
         me, copy = self.exchange.source_position(device_id), None
         if len(shards) == 1 and me >= 0:
@@ -53,7 +53,7 @@ class PeerMemory(Together):
         own = [0 if each is None else address(each) for each in shards]
         here = address(place.held)
         if me >= 0 and any(at != here + start for at, start in zip(own, starts, strict=True)):
-            whole = any(at % LINE for at in own)  # from there tiles would not be read in lines
+            whole = any(at % LINE for at in own)  # read in place, tiles are unaligned
             copy = self._staging(device_id, home, whole).copier(tuple(own), (here,), programs)
             for each, at in zip(addresses, own, strict=True):
                 each[me] = each[me] if whole else at
@@ -86,19 +86,20 @@ class PeerMemory(Together):
         return offered.get(address(outs[0]))
 
     def _stage(self, group, home):
-        """Return where ranks offer their shards, and the start of each tensor there."""
+        """Return where ranks offer their shards, and the start of each tensor in that memory."""
         kept, (*starts, size) = self.kept(group), self.starts
         return kept.get("buffer") or kept["shared"].grown(size, home, group), starts
 
     @functools.cached_property
     def starts(self):
-        """The start of each tensor's shards in memory for all of them, and its end."""
+        """Return the start of each tensor's shards in memory for all tensors, and the memory's
+        end."""
         sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
         return [*itertools.accumulate(sizes, initial=0)]
 
     def _staged(self, device_id, whole):
-        """Yield the entries that copy the parts of a device's shards that others read, or whole
-        shards."""
+        """Yield the entries that copy the parts of a device's shards that other ranks read, or
+        whole shards."""
         for number, move in enumerate(self.moves):
             me = move.exchange.source_position(device_id)
             held, ids = move.exchange.source.box(me), move.exchange.target.ids

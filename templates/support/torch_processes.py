@@ -23,7 +23,7 @@ from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, copy_kernel, entries_of
 
-# Faults in later calls are not shared between ranks.
+# Ranks do not share faults in later calls.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 ITS_ONE = operator.itemgetter(0)
@@ -66,9 +66,9 @@ class Processes(PeerMemory):
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
     def _pulled(self, device_id):
-        """Yield the entries that fill a device's target shards: source memory is one per tensor and
-        source position, target memory one per tensor. Devices start with different shards, and end
-        with their own."""
+        """Yield the entries that fill a device's target shards: there is one source memory per
+        tensor and source position, and one target memory per tensor. Devices start with different
+        shards, and end with their own."""
         positions, receiver = (
             len(self.exchange.source.ids),
             self.exchange.target_position(device_id),
@@ -83,7 +83,7 @@ class Processes(PeerMemory):
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
     def listed_puller(self, addresses, outs, device_id, programs=None):
-        """Return a function that fills a device's target shards, shaped like `outs`, using only
+        """Return a function that fills a device's target shards, shaped like `outs`, knowing only
         `senders`, `receivers` and boxes."""
         listed = self.listed(device_id, outs[0].device)
         sources = tuple(itertools.chain.from_iterable(addresses))
@@ -136,8 +136,9 @@ class Processes(PeerMemory):
 
     @torch.no_grad()
     def _prepared(self, shards, group, outs, asked, wants_gradient, fault):
-        """Return a function that moves such shards to such results, and the results. Raises
-        ValueError for a fault here or, in the first call and with `check`, on any rank."""
+        """Return a function that moves tensors like these shards to tensors like the results, and
+        the results. Raises ValueError for a fault here or, in the first call and with `check`, on
+        any rank."""
         cause = None
         try:
             home = self._check_call(shards, group, outs, asked, wants_gradient, fault)
@@ -245,7 +246,7 @@ class Processes(PeerMemory):
         return ""
 
     def by_exchange(self, shards, outs, device_id, home, group, programs):
-        """Return a function that sends exactly the plan's tiles, packed unless they are in place,
+        """Return a function that sends exactly the plan's tiles, packed unless they move in place,
         and makes local copies meanwhile."""
         wire = self._wire(device_id, home, by_pairs(home, group))
         kept, place = self.kept(group), (home, stream(home))
@@ -283,14 +284,14 @@ def connect(home, group):
 
 
 def by_pairs(home, group):
-    """Return whether ranks can send to each other: for GPU tensors gloo supports collectives
-    only."""
+    """Return whether ranks can send to each other: gloo supports only collectives for GPU
+    tensors."""
     return home.type == "cpu" or "cuda:gloo" not in dist.get_backend_config(group)
 
 
 def in_turn(leaving, arriving, group):
-    """Return the works for parts (rank, bytes), each sent from and received in its place; parts
-    between two ranks have an order common to both."""
+    """Return the handles for parts (rank, bytes), each sent and received in place; parts between
+    two ranks have an order common to both."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
     if not asked:
@@ -301,7 +302,7 @@ def in_turn(leaving, arriving, group):
 
 def device_of(tensor, group):
     """Return a tensor's device; for None, the device on which the group communicates."""
-    # get_backend does not report a group made without a backend name: gloo and NCCL together.
+    # get_backend does not report a group made without a backend name, which has gloo and NCCL.
     if tensor is None and "cuda:nccl" in dist.get_backend_config(group):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu") if tensor is None else tensor.device

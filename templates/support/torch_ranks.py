@@ -1,4 +1,4 @@
-"""The processes of a group that multiply, one a device.
+"""The multiplying processes of a group, one a device.
 
 Shared memory is symmetric memory on GPUs of one host and, for Triton's interpreter, shared files.
 """

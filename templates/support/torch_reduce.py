@@ -1,7 +1,7 @@
 """The host of an emitted reshard that reduces terms by sum, maximum or minimum.
 
-The kernel reduces the tiles it pulls. If tiles are copied instead, packed or by torch, the terms of
-a target shard are gathered and then reduced by torch, in the same order and number type.
+The kernel reduces the tiles it pulls. If tiles are copied instead, packed or by torch, torch
+gathers the terms of a target shard and then reduces them, in the same order and number type.
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 
 from .torch_gpu import Reshard
 
-# Torch cannot add or compare these; the mapped type gives the same result.
+# Torch cannot add or compare these types; the mapped types give the same result.
 ADDED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 COMPARED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.bool: torch.uint8}
 
@@ -62,11 +62,11 @@ class Reduction(Reshard):
 
     def turns(self):
         """Return the number of examples after which every term has mattered for every element; with
-        only two values, as each of them."""
+        two values only, as each of them."""
         return self.terms * (2 if self.dtype == torch.bool else 1)
 
     def example(self, turn, home):
-        """Return terms before, and their reduction after; all are small integers."""
+        """Return an example's terms, and their reduction; all are small integers."""
         count, *kept = self.exchange.held(())
         shape = (*kept, *(self.shape or (1,)))
         number = torch.arange(math.prod(shape), device=home).view(shape)

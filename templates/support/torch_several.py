@@ -10,8 +10,8 @@ import torch
 def let_read(reader, owner):
     """Let kernels on one GPU read the memory of another.
 
-    A kernel faults on a peer's memory until access is enabled; torch enables it for the GPU that
-    copies, which for copies between GPUs is the source.
+    A kernel faults on a peer's memory until access is enabled. Torch enables access for the GPU
+    that copies, which is the source in copies between GPUs.
     """
     if not torch.cuda.can_device_access_peer(reader, owner):
         raise ValueError(f"{reader} cannot read the memory of {owner}: use `reshard`")

@@ -10,9 +10,9 @@ from .torch_symmetric import on_all, placed, symmetric
 
 
 def shared_memory(size, home, group):
-    """Return `size` zero bytes of this rank, and the addresses of every rank's bytes here:
-    symmetric memory on GPUs, else files that all processes map. All ranks of the group must call
-    it. Raises RuntimeError on every rank if one has no such memory."""
+    """Return `size` zero bytes of this rank, and the addresses of every rank's bytes in this
+    process: symmetric memory on GPUs, else files that all processes map. All ranks of the group
+    must call it. Raises RuntimeError on every rank if one has no such memory."""
     if home.type == "cuda":
         place = placed(lambda: symmetric(size, home), group)
         held, places = place.held, place.addresses
@@ -21,7 +21,7 @@ def shared_memory(size, home, group):
         held.handle = place.handle  # kept while peers read it
     else:
         held, places = _mapped(size, group)
-    dist.barrier(group)  # all are zero
+    dist.barrier(group)  # all memory is zero
     return held, places
 
 
@@ -45,5 +45,5 @@ def _mapped(size, group):
     finally:
         os.unlink(path)
     held = found[dist.get_rank(group)]
-    held.peers = found  # kept as long as this exists
+    held.peers = found  # kept as long as `held` exists
     return held, [each.data_ptr() for each in found]

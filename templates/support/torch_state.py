@@ -33,7 +33,7 @@ def checked(state, expected, device, what):
 
 
 def home_of(given, out=None, on_gpu=False):
-    """Return the device of the tensors; without tensors, the one on which the group
+    """Return the device of the tensors; without tensors, the device on which the group
     communicates."""
     for x in (*given, *dict(flat(out or {})).values()):
         if isinstance(x, torch.Tensor):
@@ -67,7 +67,7 @@ def check_apart(made, given):
 
 
 def in_a_line(error):
-    """Return an error's type and text in one line."""
+    """Return an error's type and message in one line."""
     text = " ".join(str(error).split())
     return (
         text if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {text}"

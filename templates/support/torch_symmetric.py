@@ -14,7 +14,7 @@ import torch.distributed._symmetric_memory as symmetric_memory
 BARRIER_MS = 600_000
 # Callers' tensors use these channels in turn, so that ranks with different tensors do not meet.
 CHANNELS = 4
-FLAG = 4  # bytes of a rank for every other at a channel
+FLAG = 4  # bytes that a rank has for each other rank at a channel
 
 
 NOT_SYMMETRIC = "got a tensor that is not in symmetric memory"
@@ -33,8 +33,8 @@ class Place(NamedTuple):
     channel: int = 0
 
     def meet(self, number):
-        """Wait, on the current stream, until all ranks reach call `number`. Other numbers use other
-        channels, so ranks in different calls wait until the time-out."""
+        """Wait, on the current stream, until all ranks reach call `number`. Each number has its
+        channel, so ranks in different calls wait until the time-out."""
         channels = max(1, self.handle.signal_pad_size // (FLAG * len(self.addresses)))
         channel = (self.channel + number) % channels
         self.handle.barrier(channel=channel, timeout_ms=BARRIER_MS)
@@ -42,14 +42,14 @@ class Place(NamedTuple):
 
 class Shared:
     """State that modules share for a group. `offered`: the places of callers' tensors by address;
-    `under_way`: a call not yet waited for; `number`: that of the last call.
+    `under_way`: a call not yet waited for; `number`: the last call's.
 
     Every rank counts its calls, failed ones included, and ranks compare their numbers when they
     meet. Otherwise a rank that continues after an error would give the others tiles of its next
     call. A number needs no extra round trip: in an exchange it travels with the tiles (`Wire`), in
     one NCCL batch; in symmetric memory, where nothing is sent, it selects the barrier's channel
-    (`Place`). An asynchronous call keeps its number. A CUDA graph keeps that of its capture: all
-    ranks replay the same, and replays do not count."""
+    (`Place`). An asynchronous call keeps its number. A CUDA graph keeps the number of its capture:
+    all ranks replay the same graph, and replays do not count."""
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
@@ -73,8 +73,8 @@ class Shared:
             calls.clear()
 
     def offer(self, make, group):
-        """Let all ranks read and write the tensors that they make, in place, and return this rank's
-        tensor; every rank must call this."""
+        """Let all ranks read and write the tensors that they make, in place. Return this rank's
+        tensor. Every rank must call this."""
 
         def given():
             tensor = make()
@@ -107,8 +107,8 @@ def shared(group):
 
 def _is_ordinary(tensor):
     """Return whether torch knows that peers cannot map a tensor: its device has no symmetric
-    memory, or the tensor is in the default pool of the caching allocator. `rendezvous` returns at
-    once for such a tensor, while the other ranks wait in theirs."""
+    memory, or the tensor is in the default pool of the caching allocator. For such a tensor
+    `rendezvous` returns at once, while the other ranks wait in theirs."""
     if symmetric_memory.get_backend(tensor.device) is None:
         return True
     start, is_used = address(tensor), torch.cuda.is_initialized()
@@ -152,7 +152,8 @@ def on_all(function, group):
 
 
 def in_group(group):
-    """Return a process group, by default that of all ranks. Raises ValueError if there is none."""
+    """Return a process group, by default the group of all ranks. Raises ValueError if there is
+    none."""
     found = dist.group.WORLD if group is None else group
     if found is None:
         raise ValueError("no process group: call torch.distributed.init_process_group before")
@@ -160,7 +161,7 @@ def in_group(group):
 
 
 def in_a_line(error):
-    """Return the first line of an exception's text, preceded by its type if that adds
+    """Return the first line of an exception's message, preceded by its type if that adds
     information."""
     text = next(iter(str(error).splitlines()), "")
     expected = type(error) in (RuntimeError, ValueError) and text
@@ -168,8 +169,8 @@ def in_a_line(error):
 
 
 def foreign(home):
-    """Return why a process's symmetric memory backend is unusable, "" if it is usable."""
-    # The barrier of NVSHMEM, another backend, has been known to do nothing.
+    """Return why a process's symmetric memory backend is unusable, or ""."""
+    # The barrier of another backend, NVSHMEM, has been seen to do nothing.
     backend = symmetric_memory.get_backend(home)
     return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
 

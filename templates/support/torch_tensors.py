@@ -1,4 +1,4 @@
-"""Tensors of one address space: whether kernels can take them, and where kernels run."""
+"""Checks of tensors for kernels, and the devices and streams on which kernels run."""
 
 import contextlib
 import functools
@@ -31,7 +31,8 @@ def requires_grad(tensors):
 
 
 def check_few(programs):
-    """Raise ValueError unless this is a number of programs, or None for one program per block."""
+    """Raise ValueError unless `programs` is a number of programs, or None for one program per
+    block."""
     if programs is not None and (type(programs) is not int or programs < 1):
         raise ValueError(f"programs: got {programs!r}, expected None or a number from 1 on")
 

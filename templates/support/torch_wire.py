@@ -10,8 +10,8 @@ import torch
 from .boxes import ranges, volume
 from .triton_listed import Listed, entries_of
 
-# Bytes of a call's number: as many as the widest load, so that tiles behind them are aligned for
-# it.
+# Bytes of a call's number: the width of the widest load, so that the tiles behind them are #
+# aligned.
 SAID = 16
 OTHER_CALL = (
     "ranks of the group make different calls: one failed before on some, or they come in another "
@@ -21,8 +21,8 @@ OTHER_CALL = (
 
 @contextlib.contextmanager
 def unpacked(moves, outs, receiver):
-    """Yield the memory into which pieces are copied; then fill the results from it, and those of
-    missing terms with their value. Outside the target mesh there is none."""
+    """Yield the memory into which pieces are copied; then fill the results from it, and results of
+    missing terms with their value. Outside the target mesh there are no results."""
     if receiver < 0:
         yield outs
         return
@@ -38,12 +38,12 @@ def unpacked(moves, outs, receiver):
 
 
 class Wire:
-    """A device's exchange: pieces by rank, tensor and box, in an order common to both ends. Each is
-    in a buffer or, for a single tensor, at the ends `in_place`, in the shard. `by_pairs`: whether
-    ranks can send to each other.
+    """A device's exchange: pieces by rank, tensor and box, in an order common to both ends. Each
+    piece is in a buffer or, for a single tensor at the ends `in_place`, in the shard. `by_pairs`:
+    whether ranks can send to each other.
 
-    With its pieces every rank sends its `peers`, the ranks it exchanges pieces with, the number of
-    the call, SAID bytes each: behind the pieces in the buffer if all go at once, else in a separate
+    With the pieces every rank sends the number of the call, SAID bytes, to its `peers`, the ranks
+    it exchanges pieces with: behind the pieces in the buffer if all go at once, else in a separate
     message. So both ends detect tiles of another call without waiting for a reply."""
 
     def __init__(self, moves, device_id, home, by_pairs=True):
@@ -99,7 +99,8 @@ class Wire:
         self._placed[end], self._numbers[end], self._ends[end] = placed, numbers, stop
 
     def _sizes(self, end):
-        """Return the bytes that leave for each rank, or arrive from it, if all go at once."""
+        """Return the number of bytes that leave for each rank, or arrive from it, if all go at
+        once."""
         sizes = [0] * len(self.moves[0].exchange.ranks)
         for rank, start, stop, *_ in self._placed[end]:
             sizes[rank] += stop - start
@@ -141,7 +142,7 @@ class Wire:
 
     def buffers(self):
         """Return memory for leaving and for arriving pieces, each with room behind for call
-        numbers: this rank's, and those of all peers."""
+        numbers: this rank's, and all peers'."""
         sizes = self._told + SAID, self._heard + SAID * len(self.peers)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
@@ -154,7 +155,7 @@ class Wire:
         return -(-self._ends["target"] // SAID) * SAID
 
     def tell(self, packed, call):
-        """Write the call into the buffer of leaving pieces."""
+        """Write the call's number into the buffer of leaving pieces."""
         packed[self._told :].view(torch.int64).fill_(call)
 
     def at_once(self, packed, arrived):
@@ -164,15 +165,15 @@ class Wire:
         return *ends, self.received, self.sent
 
     def messages(self, packed, arrived):
-        """Return (rank, bytes) of the call numbers that leave and arrive, if they travel in
-        separate messages."""
+        """Return (rank, bytes) of the call numbers that leave and arrive in separate messages, if
+        any."""
         told, starts = packed[self._told :], range(self._heard, len(arrived), SAID)
         heard = [arrived[start : start + SAID] for start in starts]
         return [(rank, told) for rank in self.peers], [*zip(self.peers, heard, strict=True)]
 
     def check(self, arrived, call):
-        """Raise RuntimeError if a peer is in another call. The host does not wait for a GPU: there
-        a kernel stops the process before anything reads tiles of another call."""
+        """Raise RuntimeError if a peer is in a different call. The host does not wait for a GPU, on
+        which a kernel stops the process before anything reads tiles of a different call."""
         heard = arrived[self._heard :].view(torch.int64)
         if heard.device.type != "cpu":
             torch._assert_async(heard.eq(call).all(), OTHER_CALL)
@@ -210,7 +211,7 @@ def call_of(number, plan):
 
 def span(box, held, size):
     """Return the first byte and the end of a box in a contiguous array of elements of `size` bytes
-    that covers another box; None if other elements are in between."""
+    that covers box `held`; None if other elements are in between."""
     first = last = 0
     for (low, high), (begin, end) in zip(ranges(box), ranges(held), strict=True):
         first = first * (end - begin) + low - begin

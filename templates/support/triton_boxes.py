@@ -21,12 +21,12 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @triton.jit
 def copy_boxes(
-    blocks,  # int64 [number, 3]: a block's box, and its first row and column there
+    blocks,  # int64 [number, 3]: a block's box, and its first row and column in the box
     boxes,  # int64 [boxes, 8 + 3 * DEPTH]: the numbers of two memories, the first element in each,
-    # how many rows and columns, the steps from a column to the next in each memory, then loops over
-    # rows, inner to outer: how often each goes round, and its two steps
-    sources,  # int64: the addresses of memory that elements come from, and
-    targets,  # that they go to
+    # number of rows and columns, the step from a column to the next in each memory, then loops over
+    # rows, inner to outer: the count of each, and its two steps
+    sources,  # int64: the addresses of memory that elements come from
+    targets,  # int64: the addresses of memory that elements go to
     number,  # number of blocks
     INTEGER: tl.constexpr,  # type moved as one
     DEPTH: tl.constexpr,
@@ -114,7 +114,7 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # this one continues in another row
+    for number, (times, *pair) in enumerate(box.loops):  # this loop continues in the next row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:

@@ -22,12 +22,12 @@ ROWS, COLUMNS = 4, 2048
 def copy_kernel(
     blocks,  # int64 [number, 3]: a block's entry, and its row and column of blocks
     entries,  # int64 [entries, 8]: the fields of `Entry`
-    sources,  # int64: the addresses of memory that rows come from, and
-    targets,  # that they go to
+    sources,  # int64: the addresses of memory that rows come from
+    targets,  # int64: the addresses of memory that rows go to
     number,  # number of blocks
     INTEGER: tl.constexpr,  # type moved as one if 16 bytes cannot be
-    UNITS: tl.constexpr,  # a `Block` of bytes, moved so, and
-    LINES: tl.constexpr,  # one moved in lines of 16 bytes
+    UNITS: tl.constexpr,  # a `Block` of bytes, moved as INTEGER
+    LINES: tl.constexpr,  # a `Block` of bytes, moved in lines of 16 bytes
 ):
     """Copy blocks of the rows of entries, each program striding over the blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
@@ -56,7 +56,7 @@ TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
 class Entry(NamedTuple):
-    """Rows to copy: the numbers of two memories, then offsets and sizes in bytes (`rows` is a
+    """Rows to copy: the numbers of two memories, then offsets and sizes in bytes (but `rows` is a
     count)."""
 
     source: int
@@ -128,7 +128,7 @@ class Listed:
         self.number = len(number)
 
     def copy(self, sources, targets, programs=None):
-        """Copy the rows of `copier`."""
+        """Copy rows, as `copier` describes."""
         self.copier(tuple(sources), tuple(targets), programs)()
 
     def copier(self, sources, targets, programs=None):

@@ -20,8 +20,7 @@ from .xla_steps import number_of
 
 
 def _range(dim, position):
-    """Return a position's range of a dimension: a part of the whole, then a part of that, and so
-    on."""
+    """Return a position's range of a dimension, which each cut splits further."""
     extent, cuts = dim
     low, high = 0, extent
     for digits in cuts:
@@ -32,7 +31,7 @@ def _range(dim, position):
 
 
 def _turn(senders, after, receiver, piece):
-    """Return which holder of a shard, by number, sends a piece to a receiver."""
+    """Return the number of the holder that sends a piece of a shard to a receiver."""
     holders, receivers, pieces, cut, _ = senders
     turns = math.prod(size for _, size in holders) // pieces
     number = number_of(receivers, receiver)

@@ -54,7 +54,7 @@ class Round(NamedTuple):
 
     @property
     def sends(self):
-        """Whether any rank sends to another."""
+        """Return whether any rank sends to another."""
         return any(sender != receiver for sender, receiver in self.pairs)
 
     def arrives(self, x, axes, me):
@@ -93,8 +93,8 @@ def boxes_of(moves, by_id=False):
 
 
 def listed(rows, source, target):
-    """Return the exchange in which, in each round, every rank sends a whole tile to the rank in the
-    round's row, or to none (-1)."""
+    """Return the exchange in which, in each round, every rank sends a whole tile to the rank listed
+    in the round's row, or to none (-1)."""
     senders, receivers = map(list, end_ranks(Exchange(source, target, None, None)))
     pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
     ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)

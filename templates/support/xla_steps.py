@@ -13,7 +13,7 @@ from .jax_meshes import bits_of
 
 
 def bits_from(value, dtype):
-    """Return a number of a dtype as the integer of its bits."""
+    """Return the bits of a number of a dtype as an integer."""
     return np.asarray(value, jnp.dtype(dtype)).view(bits_of(dtype))
 
 
@@ -35,7 +35,7 @@ def groups_along(devices, *digits, ids=None):
 
 
 def sends_along(devices, held, wanted, ids=None):
-    """Return (sender, receiver) ranks of shards, equal for ranks that keep theirs. Digits number
+    """Return (sender, receiver) ranks of shards; a rank that keeps its shard is both. Digits number
     the shards: `held` before a step, `wanted` after it."""
     sides = zip((held, wanted), ids or [range(devices)] * 2, strict=True)
     have, want = (number_of(digits, np.argsort(order)) for digits, order in sides)
