@@ -25,7 +25,7 @@ local program layers {
       argument %3: w_2 f32[16, 8] [{}, {"t"}]
       argument %4: x_2 f32[4, 8] [{"d"}, {"t"}]
       %5: x_2 f32[4, 16] [{"d"}, {}] = all_gather %4 over "t", 128 B
-      %6: out f32[4, 8] [{"d"}, {"t"}] = dot_general %5, %3
+      %6: dot_general f32[4, 8] [{"d"}, {"t"}] = dot_general %5, %3
       return %6
     }
   return %7
