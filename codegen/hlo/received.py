@@ -1,6 +1,6 @@
 """Bytes that the collectives of a compiled program bring to its devices, read from HLO text.
 
-Bytes received by a device, of a result of B bytes and groups of n, on a ring (the least there is):
+For a result of B bytes and groups of n, a device on a ring receives (no algorithm receives less):
 
     all-gather           B (n - 1)/n
     all-to-all           B (n - 1)/n
@@ -42,8 +42,7 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 
 
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
-    """Return the bytes that each device receives in one of COLLECTIVES with a result of this many
-    bytes.
+    """Return the bytes that each device receives in one of COLLECTIVES whose result has `nbytes`.
 
     `line` has its attributes. Raises ValueError for groups in an unknown notation, and for RAGGED.
     """
@@ -89,7 +88,7 @@ def _pairs(line: str) -> list[list[int]]:
 def groups(line: str, devices: int) -> list[list[int]]:
     """Return the groups of a collective: listed, as a transposed iota, or as axes of a mesh.
 
-    Raises ValueError for a form that is none of these.
+    Raises ValueError for any other form.
     """
     if "replica_groups={}" in line or "replica_groups" not in line:
         return [list(range(devices))]

@@ -1,1 +1,1 @@
-"""Layouts learned from loaders, and comparisons of both."""
+"""Learn layouts from loaders, and compare layouts and loaders."""

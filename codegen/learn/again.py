@@ -1,4 +1,4 @@
-"""Learn the layouts of a file again, with the loader that the file names."""
+"""Learn the layouts in a file again, with the loader that the file names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class LearnedAgain:
-    """The layouts that a loader has now, compared with those in a file."""
+    """The layouts that a loader has now, compared with the layouts in a file."""
 
     path: Path
     comparison: Comparison
     versions: tuple[str, ...]  # packages whose version has changed
-    findings: tuple[str, ...]  # not in the file
+    findings: tuple[str, ...]  # ranges without a layout that the file does not mention
 
     @property
     def same(self) -> bool:
-        """Whether the loader still stores as the file says."""
+        """Whether the loader still stores what the file says."""
         return self.comparison.same and not self.findings
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class LearnedAgain:
 
 
 def is_learned(path: Path) -> bool:
-    """Return whether a file is a stored layout with its loader's name."""
+    """Return whether a file is a stored layout that names its loader."""
     try:
         return "learned" in tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -48,15 +48,15 @@ def like_of(path: Path) -> str:
 
 
 def learned_table(path: Path) -> dict[str, Any]:
-    """Return the table `learned` of a file; empty without one."""
+    """Return the table `learned` of a file, empty if it has none."""
     table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
     return table
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
-    """Return the differences since a file was learned; InputError if its loader is gone.
+    """Return the differences since a file was learned. Raise InputError if its loader is gone.
 
-    `home`: the folder in which the loader's module is looked for first.
+    `home`: the folder to search first for the loader's module.
     """
     stored, said = Stored.read(path), learned_table(path)
     load = loader(str(said.get("from")), f"{path}: learned.from", home)

@@ -62,13 +62,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All differences, by device and place; `str` has one a line."""
+    """All differences, by device and position; `str` prints one per line."""
 
     differences: tuple[Difference, ...]
 
     @property
     def same(self) -> bool:
-        """Whether there are none."""
+        """Whether there are no differences."""
         return not self.differences
 
     def __str__(self) -> str:
@@ -87,11 +87,11 @@ def compare(
 ) -> Comparison:
     """Return the differences between a layout or a loader and the expected one.
 
-    Either side is a layout, what `sw.learn` returned, or `load(rank, tensors)`, which gives the
-    buffers of a device by name and runs as `sw.learn` runs it. `logical`, `ranks` and `dtype`: as
-    there, by default the tensors and devices of the side that is no loader; of what `sw.learn`
-    returned, also the kind and element type of its tensors. Raises InputError for
-    sides of other tensors, devices or buffers, and for two loaders without `logical` and `ranks`.
+    Either side is a layout, a result of `sw.learn`, or a loader `load(rank, tensors)` that returns
+    the buffers of a device by name; `sw.learn` says how it runs. `logical`, `ranks` and `dtype` are
+    as there. By default they come from the side that is not a loader: its tensors and devices and,
+    for a result of `sw.learn`, the kind and element type of its tensors. Raises InputError if the
+    sides differ in tensors, devices or buffers, and for two loaders without `logical` and `ranks`.
     """
     sides: list[Side] = []
     other = next((each for each in (expected, found) if isinstance(each, Stored | Learned)), None)
@@ -125,15 +125,16 @@ def compare(
 
 
 def _of_other_form(found: BoundBuffer, expected: BoundBuffer) -> bool:
-    """Return whether two buffers differ in rank, or in the dimension of their parts."""
+    """Return whether two buffers differ in rank, or in the dimension along which their parts are
+    stacked."""
     ranks = {len(part.cuts) for part in found.parts + expected.parts}
     many = min(len(found.parts), len(expected.parts)) > 1
     return len(ranks) > 1 or (many and found.dim != expected.dim)
 
 
 def _of_learned(given: Learned, argument: str) -> Side:
-    """Return a learned side; InputError for large buffers without a layout, whose elements are not
-    all known."""
+    """Return a learned side. Raise InputError if large buffers have no layout, since not all of
+    their elements are known."""
     if not given.sampled:
         return HeldSide(given.tensors, given.held)
     lacking = [name for each in given.held.values() for name in each if name not in given.layouts]
@@ -156,7 +157,7 @@ def _run(
     ranks: object,
     dtype: object,
 ) -> Side:
-    """Return the buffers of a loader, by default with the tensors and ranks of the other side."""
+    """Return the buffers of a loader; tensors and ranks default to those of the other side."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
             "two loaders need the logical tensors and the ranks",
@@ -251,10 +252,10 @@ class _Buffer:
     dim: int
     rank: int
     shapes: Mapping[str, tuple[int, ...]]
-    same: npt.NDArray[np.bool_] | None = None  # of each place, where that is known
+    same: npt.NDArray[np.bool_] | None = None  # of each position, if known
 
     def of_shapes(self, found: tuple[int, ...], expected: tuple[int, ...]) -> Difference:
-        """Return the difference of two shapes."""
+        """Return the difference between two shapes."""
         said = str(expected), f"shape {found}"
         return Difference(self.device, self.name, "", None, *said)
 
@@ -288,7 +289,7 @@ class _Buffer:
             yield Difference(self.device, self.name, along, ends, *said)
 
     def _runs(self, found: HeldBlock, expected: HeldBlock) -> list[tuple[int, int]]:
-        """Return the ranges where two blocks differ, from the start of both."""
+        """Return the ranges in which two blocks differ, counted from the start of both."""
         if found.way != expected.way or found.tensor not in (UNKNOWN, SCATTERED):
             return _runs(found, expected, self.dim)
         if self.same is None:
@@ -299,14 +300,14 @@ class _Buffer:
         return [(int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
 
     def _said(self, found: HeldBlock, expected: HeldBlock) -> tuple[str, str]:
-        """Return the descriptions of the expected and the actual contents."""
+        """Return descriptions of the expected and the actual contents."""
         if found.way != expected.way or not found.adds:
             other = "other " * (found.way == expected.way)
             said = f"{other}{called(found, None, self.shapes)}"
             return called(expected, None, self.shapes), said
         sets = [indices_of(each) for each in (expected, found)]
         moved = [d for d in range(len(sets[0])) if not np.array_equal(sets[0][d], sets[1][d])]
-        if not moved:  # the same elements, in another order
+        if not moved:  # the same elements in a different order
             places = np.flatnonzero(_differ(found, expected).any(axis=0)).tolist()
             if not places:
                 return called(expected, None, self.shapes), "other padding beside them"
@@ -325,8 +326,8 @@ def _turned(block: HeldBlock) -> list[list[int]]:
 
 
 def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
-    """Return by how much the logical index differs, for places along every dimension: int64 [n,
-    rank], 0 alone where nothing does."""
+    """Return the differences of the logical index, for positions along each dimension: int64 [n,
+    rank], a single 0 if there are none."""
     rows = [np.asarray(found.base) - np.asarray(expected.base)]
     for a, b in zip(found.adds, expected.adds, strict=True):
         common = min(len(a), len(b))
@@ -335,7 +336,8 @@ def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
 
 
 def _runs(found: HeldBlock, expected: HeldBlock, dim: int) -> list[tuple[int, int]]:
-    """Return the ranges along a dimension, from the start of both blocks, where they differ."""
+    """Return the ranges along a dimension in which two blocks differ, counted from the start of
+    both."""
     whole = [(0, found.width)]
     if found.way != expected.way:
         return whole

@@ -1,6 +1,6 @@
-"""The simplest layout of a buffer that gives every rank what it holds, place by place.
+"""The simplest layout of a buffer that has every element of every rank at the right position.
 
-Tried in this order; the first that holds on every element of every rank wins:
+Layouts are tried in this order; the first one that is right for every element of every rank wins:
 
 1. each tensor once: equal chunks, balanced, nested, padded cuts
 2. one contiguous cut through the stack of the tensors
@@ -36,7 +36,7 @@ _ODD = (PADDING, UNKNOWN, SCATTERED)
 def fit_buffer(
     held: Sequence[AnyHeld], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> BufferLayout | None:
-    """Return the layout of a buffer, given the contents at each mesh position; None if no layout
+    """Return the layout of a buffer, given its contents at each mesh position; None if no layout
     fits."""
     ranks = {len(each.shape) for each in held if each.size} or {len(held[0].shape)}
     if len(ranks) > 1 or not all(each.is_moved for each in held):
@@ -60,7 +60,7 @@ def holds(
     shapes: Mapping[str, tuple[int, ...]],
     mesh: Mesh,
 ) -> bool:
-    """Return whether a layout places every element of every position correctly."""
+    """Return whether a layout has every element at every position in the right place."""
     try:
         bound = bind(layout, shapes, mesh)
     except InputError:
@@ -99,7 +99,7 @@ def _holds_one(
 
 
 class _View(Seen):
-    """A buffer on all positions, in blocks along a dimension."""
+    """A buffer at all mesh positions, as blocks along a dimension."""
 
     @cached_property
     def blocks(self) -> list[list[HeldBlock]]:
@@ -111,7 +111,7 @@ class _View(Seen):
         return [blocks_of(each, self.shapes, self.dim) if each.size else [] for each in self.held]
 
     def layouts(self) -> Iterator[BufferLayout]:
-        """Yield layouts that may hold, simplest first."""
+        """Yield layouts that may fit, simplest first."""
         if self._is_odd:
             return
         slots = self._once()
@@ -139,7 +139,8 @@ class _View(Seen):
             yield from self._stacks(slots, ANY, factored=True)
 
     def _once(self) -> list[Slot] | None:
-        """Return a slot for each tensor, in the order of all positions; None if there is none."""
+        """Return a slot for each tensor, in an order common to all positions; None if there is
+        none."""
         order: list[str] = []
         after: dict[str, set[str]] = {}
         for blocks in self.blocks:
@@ -199,7 +200,7 @@ class _View(Seen):
         return [none, after, list(widths)]
 
     def _through(self, slots: list[Slot]) -> Iterator[BufferLayout]:
-        """Yield a contiguous cut through the whole tensors."""
+        """Yield one contiguous cut through all tensors."""
         if len(slots) < 2:
             return
         names = [next(b.tensor for b in slot if b is not None) for slot in slots]
@@ -227,7 +228,7 @@ class _View(Seen):
                     yield Stack(self.dim, whole, cut)
 
     def _in_turns(self) -> _View | None:
-        """Return the buffer with turns of tensors as a dimension more; None if they do not
+        """Return the buffer with an extra dimension for turns of tensors; None if tensors do not
         alternate."""
         runs = [[(b.tensor, b.width) for b in blocks] for blocks in self._all]
         longest = max(runs, key=len)
@@ -242,7 +243,7 @@ class _View(Seen):
         return _View(found, self.shapes, self.mesh, self.dim + 1)
 
     def _pieces(self) -> list[Slot] | None:
-        """Return slots of consecutive elements, if all positions have alike ones."""
+        """Return slots of consecutive elements, if all positions have alike slots."""
         split = [
             [p for block in blocks for p in _unbroken(block, self.dim)] for blocks in self.blocks
         ]
@@ -255,7 +256,7 @@ class _View(Seen):
         ]
 
     def _cut_alike(self) -> list[Slot] | None:
-        """Return slots split wherever the elements of some position are not consecutive."""
+        """Return slots that are split wherever the elements of any position are not consecutive."""
         if len({each.shape for each in self.held if each.size}) > 1:
             return None
         split = [
@@ -288,7 +289,7 @@ def _repeats(runs: list[tuple[str, int]], turn: list[tuple[str, int]]) -> bool:
 
 
 def _unbroken(block: HeldBlock, dim: int) -> Iterator[HeldBlock]:
-    """Yield a block in pieces whose elements follow one another along the dimension."""
+    """Yield a block in pieces whose elements are consecutive along the dimension."""
     if not block.adds:
         yield block
         return

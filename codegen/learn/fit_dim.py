@@ -1,13 +1,14 @@
 """The simplest cut of one dimension that gives each mesh position its range.
 
-Tried in this order, along fewer axes first, then along smaller ones; the first that fits wins:
+Cuts are tried in this order, along fewer axes first, then along smaller ones; the first cut that
+fits wins:
 
 1. whole; equal chunks; balanced; nested; `sized(S)` where there is padding
 2. the same of more shards than devices, reversed, and `sized(S, a)`
 3. the blocks that a cut of another dimension touches
 4. boundaries, then a table
 
-Each of them is tried of the whole dimension, then of the elements that any device has.
+Each cut is tried on the whole dimension, then only on the elements that any device has.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ MOST_REFS = 3
 
 @dataclass(frozen=True)
 class DimFit:
-    """Ranges of a dimension to fit; `pads`: elements that each position stores, padding included;
-    `others`: extents of other dimensions, which blocks may be of."""
+    """Ranges of a dimension to fit. `pads`: the number of elements that each position stores,
+    padding included; `others`: extents of other dimensions, whose blocks may be cut."""
 
     mesh: Mesh
     extent: int
@@ -63,7 +64,7 @@ class DimFit:
                         yield cut
 
     def _choices(self) -> Iterator[tuple[tuple[AxisRef, ...], list[Range], Window]]:
-        """Yield no axes, of all elements or of those that any device has; then axes."""
+        """Yield no axes, for all elements and for those that any device has; then yield axes."""
         for some in (False, True):
             for window in self._windows:
                 for refs, places in self._axes(window):
@@ -77,7 +78,8 @@ class DimFit:
         return [None] if inner in (None, (0, self.extent)) else [None, inner]
 
     def _axes(self, window: Window) -> Iterator[tuple[tuple[AxisRef, ...], list[Range]]]:
-        """Yield sets of axes that determine the ranges, with the range of each place along them."""
+        """Yield sets of axes that determine the ranges, with the range of each coordinate along
+        them."""
         for refs, by_position, count in _choices(self.mesh):
             places: list[Range] = [None] * count
             for place, each in zip(by_position, self.ranges, strict=True):
@@ -107,7 +109,7 @@ class DimFit:
 
     @cached_property
     def _wanted(self) -> tuple[npt.NDArray[np.bool_], Integers, Integers]:
-        """Whether each position's range matters, and its ends."""
+        """Whether each position's range matters, and the ends of the range."""
         ends = np.array([each or (0, 0) for each in self.ranges], dtype=np.int64)
         matters = np.array([each is not None for each in self.ranges], dtype=np.bool_)
         return matters, ends[:, 0], ends[:, 1]
@@ -203,7 +205,7 @@ class DimFit:
 
 
 def _filled(places: Sequence[Range], inside: int) -> Iterator[int]:
-    """Yield the boundaries that give each place its range, if they exist."""
+    """Yield the boundaries that give each coordinate its range, if they exist."""
     yield 0
     end = 0
     for each in places[:-1]:
@@ -215,8 +217,8 @@ def _filled(places: Sequence[Range], inside: int) -> Iterator[int]:
 
 @lru_cache(maxsize=64)
 def _choices(mesh: Mesh) -> tuple[tuple[tuple[AxisRef, ...], tuple[int, ...], int], ...]:
-    """Return axes that may cut a dimension, of each position its place along them, and how many
-    places there are: fewer axes first, then fewer places."""
+    """Return sets of axes that may cut a dimension, with each position's coordinate along them and
+    the number of coordinates: fewer axes first, then fewer coordinates."""
     single = [
         mesh.canonical(AxisRef(name, pre, size))
         for name, extent in mesh.axes

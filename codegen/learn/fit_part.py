@@ -26,7 +26,7 @@ Slot = list[HeldBlock | None]
 
 
 def _box(block: HeldBlock, dim: int) -> list[tuple[int, int]] | None:
-    """Return the range along each dimension; None for elements in another order."""
+    """Return the range along each dimension; None if the elements are in a different order."""
     if len(block.adds) != len(block.base):
         return None
     found = []
@@ -42,8 +42,8 @@ Entry = tuple[int, int, int]
 
 
 def loops(add: Integers) -> list[Entry] | None:
-    """Return the loops, major to minor, by which places along a dimension run through the logical
-    index; None if they run otherwise."""
+    """Return the loops, major to minor, in which positions along a dimension run through the
+    logical index; None if no loops describe them."""
     found: list[Entry] = []
     while len(add) > 1:
         step = add[1] - add[0]
@@ -64,7 +64,7 @@ def loops(add: Integers) -> list[Entry] | None:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A buffer on all positions, seen along a dimension."""
+    """A buffer at all mesh positions, as blocks along a dimension."""
 
     held: tuple[AnyHeld, ...]
     shapes: Mapping[str, tuple[int, ...]]
@@ -79,7 +79,7 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class PartFit:
-    """One part to fit; `pads`: its extent along the stack with padding, on every position."""
+    """One part to fit. `pads`: its extent along the stack, padding included, at every position."""
 
     view: Seen
     slot: Slot
@@ -98,8 +98,8 @@ class PartFit:
         return self.view.shapes[self._tensor]
 
     def part(self, most: int, factored: bool) -> tuple[TensorPart, int] | None:
-        """Return the simplest part that no other position has, and its dimension of the stack; None
-        if there is none."""
+        """Return the simplest part that matches and is empty at all positions outside the slot,
+        and the dimension of its stack; None if there is none."""
         dims = len(self._blocks[0].adds) + 2 * factored
         for empty in (None, *range(dims)) if None in self.slot else (None,):
             found = self.built(most, factored, empty)
@@ -119,8 +119,8 @@ class PartFit:
     ) -> tuple[TensorPart, int] | None:
         """Return the simplest part that matches the contents of all positions.
 
-        `empty`: the stored dimension of which other positions have no element. `whole`: leave the
-        dimension of the stack whole.
+        `empty`: the stored dimension in which other positions have no elements. `whole`: leave the
+        dimension of the stack uncut.
         """
         if not self._shape:
             return TensorPart(self._tensor), 0
@@ -147,7 +147,8 @@ class PartFit:
         return TensorPart(self._tensor, tuple(dims)), self.view.dim
 
     def _cut(self, dim: int | None, extent: int, ranges: list[Range], most: int) -> DimCut | None:
-        """Return the simplest cut of a stored dimension; `dim`: of the buffer, if it is one."""
+        """Return the simplest cut of a stored dimension. `dim`: the dimension of the buffer, if it
+        is one."""
         pads = None
         if dim == self.view.dim:
             pads = self.pads
@@ -160,8 +161,8 @@ class PartFit:
         return next(fit.cuts(most), None)
 
     def _order(self) -> list[list[Entry]] | None:
-        """Return by which loops each dimension of the buffer runs through the tensor, with the
-        sizes that most positions have; None if positions run in several ways."""
+        """Return the loops in which each dimension of the buffer runs through the tensor, with the
+        sizes at most positions; None if positions differ."""
         found: list[list[Entry]] = [[] for _ in self._blocks[0].adds]
         for block in self._blocks:
             for dim, add in enumerate(block.adds):
@@ -177,14 +178,14 @@ class PartFit:
                 free.remove(dim)
                 nest.append((dim, 1, 1))
         for place, nest in enumerate(found):
-            if not nest:  # a dimension of extent 1: one of the tensor's that is left, or a new one
+            if not nest:  # a dimension of extent 1: one left of the tensor, or new
                 nest.append((free.pop(0), 1, 1) if free else (0, -place, 1))
         return found
 
     def _with_factors(
         self, order: list[list[Entry]], most: int, empty: int | None
     ) -> tuple[TensorPart, int] | None:
-        """Return the part that runs through the tensor by these loops."""
+        """Return the part that runs through the tensor in these loops."""
         sizes = self._factor_sizes(order)
         if sizes is None:
             return None
@@ -212,8 +213,8 @@ class PartFit:
         return TensorPart(self._tensor, tuple(dims), factors), stack
 
     def _factor_sizes(self, order: list[list[Entry]]) -> list[dict[int, int]] | None:
-        """Return the factors of each logical dimension by weight, major to minor; those of weight 0
-        or less have size 1."""
+        """Return the factors of each logical dimension by weight, major to minor; a factor of
+        weight 0 or less has size 1."""
         found = []
         for logical, extent in enumerate(self._shape):
             used = {w for nest in order for each, w, _ in nest if each == logical}
@@ -232,7 +233,7 @@ class PartFit:
         most: int,
         absent: Range,
     ) -> DimCut | None:
-        """Return the cut of a stored dimension of some factors."""
+        """Return the cut of a stored dimension made of some factors."""
         if len(keys) != 1:
             return DimCut()
         ((logical, weight),) = keys

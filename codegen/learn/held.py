@@ -1,7 +1,8 @@
 """The contents of a device's buffer as blocks, from a layout or from the output of a loader.
 
-A block is a range of the buffer along one dimension whose elements are of one tensor. The logical
-index of an element is a base, plus for each dimension of the buffer what its place there adds.
+A block is a range of the buffer along one dimension whose elements belong to one tensor. The
+logical index of an element is a base plus one term for each dimension of the buffer, which depends
+on the element's position there.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ SCATTERED = "elements in no order of rows and columns"
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """Elements of one tensor, or none: `tensor` is then `PADDING`, `UNKNOWN` or `SCATTERED`.
+    """Elements of one tensor, or none if `tensor` is `PADDING`, `UNKNOWN` or `SCATTERED`.
 
-    `adds`: of each dimension of the buffer int64 [extent, rank], the first row 0. The values are
-    the elements, `times` a number, `plus` a number.
+    `adds`: for each dimension of the buffer int64 [extent, rank], zeros in the first row. A stored
+    value is the element `times` a number `plus` a number.
     """
 
     start: int
@@ -39,12 +40,12 @@ class HeldBlock:
 
     @property
     def stop(self) -> int:
-        """Where the block ends along its dimension."""
+        """The end of the block along its dimension."""
         return self.start + self.width
 
     @property
     def way(self) -> tuple[str, float, float]:
-        """Return the description of the values, without their elements."""
+        """The description of the values, without their elements."""
         return self.tensor, self.times, self.plus
 
     def sliced(self, dim: int, low: int, high: int) -> HeldBlock:
@@ -59,8 +60,8 @@ class HeldBlock:
 
 
 def of_layout(stored: Stored, buffer: str, position: int, along: int = 0) -> list[HeldBlock]:
-    """Return the blocks of a buffer on a mesh position, along the dimension of its stack; those of
-    one part along any dimension."""
+    """Return the blocks of a buffer at a mesh position, along the dimension of its stack; for a
+    single part, along any dimension."""
     bound = stored.bound[buffer]
     if len(bound.parts) == 1 and bound.parts[0].cuts:
         bound = replace(bound, dim=along)
@@ -116,7 +117,7 @@ def _row(row: HeldBuffer, shapes: Shapes, start: int) -> HeldBlock:
     filled = row.tensors != PADDED
     if not filled.any():
         return HeldBlock(start, PADDING, width=1)
-    # Padding at the ends is none of the elements.
+    # Padding at the ends does not count as elements.
     ends = tuple(slice(0, int(places.max()) + 1) for places in np.nonzero(filled))
     tensors, index = row.tensors[ends], row.index[ends]
     ways = [np.unique(each[ends]) for each in (row.tensors, row.times, row.plus)]
@@ -132,7 +133,8 @@ def _row(row: HeldBuffer, shapes: Shapes, start: int) -> HeldBlock:
 
 
 def _separated(name: str, index: Integers, start: int, times: float, plus: float) -> HeldBlock:
-    """Return a row whose index is a base plus what each dimension adds; scattered if it is not."""
+    """Return a row whose index is a base plus one term per dimension; a scattered row if it is
+    not."""
     dims = index.ndim - 1
     origin = index[(0,) * dims]
     adds = []
@@ -149,7 +151,7 @@ def _separated(name: str, index: Integers, start: int, times: float, plus: float
 
 
 def _goes_on(last: HeldBlock, row: HeldBlock, dim: int) -> bool:
-    """Return whether a row belongs to the block before it."""
+    """Return whether a row continues the block before it."""
     if last.way != row.way or len(last.adds) != len(row.adds):
         return False
     sides = (each for each in enumerate(zip(last.adds, row.adds, strict=True)) if each[0] != dim)
@@ -166,7 +168,7 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
 
 
 def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
-    """Return the dimension along which some buffers are fewest blocks of one tensor each."""
+    """Return the dimension along which some buffers have the fewest blocks, each of one tensor."""
     rank = max(len(each.shape) for each in held)
     if rank < 2:
         return 0
@@ -180,14 +182,14 @@ def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
 
 
 def _is_odd(block: HeldBlock, dim: int, shape: tuple[int, ...]) -> bool:
-    """Return whether a block is of several tensors, or has padding beside it."""
+    """Return whether a block has several tensors, or padding next to elements."""
     beside = (len(add) < shape[each] for each, add in enumerate(block.adds) if each != dim)
     return block.tensor == SCATTERED or any(beside)
 
 
 def called(block: HeldBlock, dims: list[int] | None, shapes: Shapes) -> str:
-    """Return how to call what a block has; `dims`: by which dimensions, by default those that are
-    not whole."""
+    """Return a description of a block's contents. `dims`: the dimensions to name, by default those
+    that are not whole."""
     changed = f" times {block.times:g}" * (block.times != 1)
     changed += f" plus {block.plus:g}" * (block.plus != 0)
     if not block.adds:
@@ -199,7 +201,7 @@ def called(block: HeldBlock, dims: list[int] | None, shapes: Shapes) -> str:
 
 
 def _cut_dims(sets: list[Integers], shape: tuple[int, ...]) -> list[int]:
-    """Return the dimensions that are not whole; the first if all are."""
+    """Return the dimensions that are not whole, or the first if all are."""
     cut = [d for d, extent in enumerate(shape) if sets[d].size != extent]
     return cut or [0]
 

@@ -1,4 +1,5 @@
-"""Layouts learned from the code that loads them: run on numbers, fitted, checked everywhere."""
+"""Layouts learned from the code that loads them: the loader runs on numbers, layouts are fitted to
+its output, and every element is checked."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
 class Learned(Drawn):
     """The buffers of a loader on each rank, and the layouts that describe them.
 
-    `findings`: what no layout has, one text each: values that are computed, elements in an order
-    that no cut gives, elements that no rank has. `str` is TOML that `sw.Stored.parse` reads.
+    `findings` lists in words whatever no layout describes: computed values, elements in an order
+    that no cut makes, elements that no rank has. `str` gives TOML that `sw.Stored.parse` reads.
     """
 
     mesh: Mesh
@@ -65,16 +66,16 @@ class Learned(Drawn):
     layouts: dict[str, BufferLayout]  # of the buffers that have one
     findings: tuple[str, ...]
     source: str  # MODULE:FUNCTION
-    like: str  # what the loader got: numpy, torch or jax
-    versions: dict[str, str]  # of distributions that were imported
+    like: str  # type of the loader's tensors: numpy, torch or jax
+    versions: dict[str, str]  # of the imported distributions
     processes: bool = False  # whether each rank ran in its own process
     sampled: bool = False  # whether `held` is a sample; layouts were checked on every element
 
     @cached_property
     def stored(self) -> Stored:
-        """The stored layout: of the buffers that have one, and the tensors that are whole in them.
+        """The stored layout: the buffers that have one, and the tensors stored completely in them.
 
-        Raises InputError, with what was found, if there is none.
+        Raises InputError with the findings if there is none.
         """
         layouts = dict(self.layouts)
         while layouts:
@@ -92,9 +93,9 @@ class Learned(Drawn):
         )
 
     def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
-        """Return which elements of a tensor are on no rank in some buffers; None if all are.
+        """Return which elements of a tensor no rank has in some buffers; None if there are none.
 
-        Of a sample, the buffers with a layout count.
+        For a sample, only buffers with a layout count.
         """
         if self.sampled:
             return self._missing_in_layouts(tensor, buffers)
@@ -138,7 +139,7 @@ class Learned(Drawn):
 
 
 def _table(entries: Mapping[str, object]) -> str:
-    """Return a table of TOML in a line."""
+    """Return an inline table of TOML."""
     pairs = (
         f"{name if re.fullmatch(NAME, name) else json.dumps(name)} = {each}"
         for name, each in entries.items()
@@ -156,14 +157,15 @@ def learn(
 ) -> Learned:
     """Return the stored layouts of a loader's buffers.
 
-    `load(rank, tensors)` gives what a rank stores, by buffer. It runs several times for each rank,
-    on tensors in which every element has a code of its own; the layouts that are found are checked
-    on every element. `logical`: of each tensor its shape, for numpy arrays of float64, or an array
-    or tensor of numpy, torch or jax that says its shape, kind and element type. `ranks`: numbers of
-    ranks, how many, or a mesh, as `"dp=2,tp=4"`, whose device ids they are. `dtype`: the element
-    type that is stored, in which codes are exact; by default that of the tensors, or float32.
-    `processes`: run every rank in a process of its own, in a process group of torch over gloo.
-    Raises InputError for a loader that returns no arrays by name, or other ones from run to run.
+    `load(rank, tensors)` returns the arrays that a rank stores, by buffer name. It runs several
+    times for each rank, on tensors in which every element has a distinct code; the resulting
+    layouts are checked on every element. `logical`: for each tensor its shape (then the loader gets
+    a float64 numpy array), or an array or tensor of numpy, torch or jax with its shape, kind and
+    element type. `ranks`: the ranks, their count, or a mesh such as `"dp=2,tp=4"`, whose device ids
+    are the ranks. `dtype`: the stored element type, in which codes are exact; by default the type
+    of the tensors, or float32. `processes`: run every rank in its own process, in a torch process
+    group over gloo. Raises InputError for a loader that returns no arrays by name, or different
+    arrays from run to run.
     """
     if not callable(load):
         raise InputError(
@@ -221,8 +223,8 @@ def _held(
 def _unlike_the_sample(
     learned: Learned, load: Load, tensors: Mapping[str, LogicalTensor]
 ) -> Iterator[str]:
-    """Yield the buffers in which a loader stores something else than the layout of the sample, and
-    take their layouts away."""
+    """Yield the buffers that a loader stores differently from the layout fitted to the sample, and
+    drop their layouts."""
     if not learned.layouts:
         return
     stored = Stored(learned.mesh, learned.tensors, learned.layouts, learned.dtype, partial=True)
@@ -248,7 +250,7 @@ def read_ranks(ranks: object) -> Mesh:
 
 
 def _of(buffers: Mapping[str, AnyHeld], name: str, shapes: Shapes) -> AnyHeld:
-    """Return a buffer of a rank; an empty one where the rank has none."""
+    """Return a buffer of a rank, empty if the rank does not have it."""
     if name in buffers:
         return buffers[name]
     rank = max(1, *map(len, shapes.values()))
@@ -277,7 +279,7 @@ def _findings(learned: Learned) -> Iterator[str]:
         yield f"{place} of {_of_ranks(devices, learned)} {said}"
     every = [*{name: None for buffers in learned.held.values() for name in buffers}]
     if learned.sampled and {*every} > {*learned.layouts}:
-        return  # a sample does not say which elements the other buffers have
+        return  # a sample does not tell which elements the other buffers have
     for tensor in learned.tensors:
         missing = learned.missing(tensor, every)
         if missing is not None:
@@ -285,7 +287,7 @@ def _findings(learned: Learned) -> Iterator[str]:
 
 
 def _of_other_ranks(learned: Learned) -> Iterator[tuple[str, str]]:
-    """Yield the buffers whose rank differs between devices, with a message."""
+    """Yield the buffers whose number of dimensions differs between devices, with a message."""
     first: dict[str, tuple[int, tuple[int, ...]]] = {}
     for device, buffers in learned.held.items():
         for name, held in buffers.items():
@@ -322,8 +324,7 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:
-    """Return the contents of a block that no part can have; nothing for elements that a part can
-    have."""
+    """Return the contents of a block that no part can have; "" if a part can."""
     if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
         return f"hold {called(block, None, shapes)}"
     if all(loops(add) is not None for add in block.adds):
@@ -335,7 +336,8 @@ def _why(block: HeldBlock, shapes: Shapes) -> str:
 
 
 def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
-    """Return which elements of a tensor are lacking, by the first dimension that says it all."""
+    """Return which elements of a tensor are missing, by the first dimension that describes all of
+    them."""
     for dim in range(lacking.ndim):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
         line: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))
@@ -350,7 +352,7 @@ def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return the distributions of each module."""
+    """Return the distributions that provide each module."""
     return metadata.packages_distributions()
 
 

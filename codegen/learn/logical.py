@@ -1,4 +1,4 @@
-"""Logical tensors: the shapes and kinds of object that a loader receives."""
+"""Logical tensors: the shapes and kinds of tensors that a loader receives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogicalTensor:
     """A logical tensor as the loader receives it: its shape, and the kind of object."""
 
     shape: tuple[int, ...]
-    like: Any = None  # an array or tensor; None: numpy's float64
+    like: Any = None  # an array or tensor; None: a float64 numpy array
 
     @staticmethod
     def of(given: Any) -> LogicalTensor:
@@ -62,12 +62,12 @@ class LogicalTensor:
 
     @property
     def dtype(self) -> str | None:
-        """The element type; None for a shape alone."""
+        """The element type; None if only a shape is given."""
         return None if self.like is None else dtype_of(self.like.dtype)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element that the loader receives."""
+        """Bytes per element that the loader receives."""
         return 8 if self.dtype is None else itemsize(self.dtype)
 
     def filled(self, values: Floats) -> Any:
@@ -86,7 +86,8 @@ class LogicalTensor:
 
 
 def read_logical(logical: object) -> dict[str, LogicalTensor]:
-    """Return the logical tensors that something stands for; InputError for what stands for none."""
+    """Return the logical tensors that a user's value describes. Raise InputError if it describes
+    none."""
     if not isinstance(logical, Mapping) or not logical:
         raise InputError(
             "the logical tensors must be given by name",
@@ -104,11 +105,11 @@ def read_logical(logical: object) -> dict[str, LogicalTensor]:
 
 
 def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
-    """Raise InputError for tensors that are larger than this machine's memory."""
+    """Raise InputError if the tensors exceed this machine's memory."""
     bytes_ = sum(math.prod(each.shape) * each.itemsize for each in tensors.values())
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # a system that does not say
+    except (AttributeError, ValueError, OSError):  # this system does not report its memory
         return
     if bytes_ > memory:
         raise InputError(
@@ -121,8 +122,8 @@ def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
 
 
 def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
-    """Return the type in which numbers must be exact: what was asked for, else that of the
-    tensors, float32 for shapes alone; InputError if they differ."""
+    """Return the type in which numbers must be exact: the requested type, else that of the tensors,
+    or float32 if only shapes are given. Raise InputError if tensors differ."""
     if asked is not None:
         return dtype_of(asked)
     found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})

@@ -1,7 +1,7 @@
 """Check a layout on every element that a loader stores, in bounded memory.
 
-Each pass gives every element one digit of its code. What a layout expects in a buffer is written
-down from the digits of its indices, and compared in pieces of rows: nothing is kept of a pass.
+Each pass gives every element one digit of its code. The digits that a layout expects in a buffer
+are computed from its indices and compared a few rows at a time, so no pass is kept in memory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Place = tuple[slice, ...]
 def first_difference(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> str | None:
-    """Return the first device and buffer in which a loader stores something else than a layout;
-    None if there is none."""
+    """Return the first device and buffer that a loader stores differently from a layout; None if
+    there is none."""
     codes = Codes.of(tensors, dtype)
     for position, device in enumerate(stored.mesh.device_ids):
         padding: dict[str, int] = {}
@@ -56,8 +56,8 @@ def first_difference(
 def differences(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the buffers in which a loader stores something else than a layout, each with the first
-    device and its rows; the loader may have other buffers too."""
+    """Yield the buffers that a loader stores differently from a layout, each with the first such
+    device and its rows. The loader may have other buffers too."""
     codes = Codes.of(tensors, dtype)
     left = dict(stored.bound)
     for position, device in enumerate(stored.mesh.device_ids):
@@ -66,7 +66,7 @@ def differences(
         for dim, line, values in codes.passes_along():
             held = run_loader(load, tensors, device, values)
             for name, bound in left.items():
-                if name not in held:  # a rank without elements of its tensors
+                if name not in held:  # a rank without elements of these tensors
                     continue
                 array = held[name].reshape(bound.shape(position))
                 rows = _odd_rows(array, bound, position, dim, line, codes.starts[dim])
@@ -82,7 +82,8 @@ def differences(
 
 
 def _boxes(bound: BoundBuffer, position: int) -> Iterator[tuple[int, Place]]:
-    """Yield the parts that a position has something of, by number, and where they lie."""
+    """Yield the parts of which a position has elements, by number, and where they are in the
+    buffer."""
     starts = bound.starts(position)
     for number, (part, start) in enumerate(zip(bound.parts, starts, strict=False)):
         box = part.box(position)
@@ -101,8 +102,8 @@ def _odd_rows(
     line: Floats,
     starts: Mapping[str, int],
 ) -> Rows:
-    """Return of each row of a buffer whether its parts have other digits than those of their
-    elements along a dimension."""
+    """Return, for each row of a buffer, whether its parts have other digits than their elements
+    along a dimension."""
     found: Rows = np.zeros(array.shape[:1] or (1,), dtype=np.bool_)
     for number, place in _boxes(bound, position):
         part = bound.parts[number]

@@ -1,10 +1,10 @@
 """Run loaders on numbers to find the element at each place of each buffer.
 
-Each element has, along each dimension, a random code, and each pass gives the loader one digit of
-one code. Two rounds of passes have other codes, and a place whose value is moved says the same
-element in both: a scaled, rounded or averaged value does not. A digit is at most what the element
-type has exactly, so that narrow types take more passes. A place that has the same value in every
-pass is padding.
+Each element has a random code along each dimension, and each pass gives the loader one digit of one
+code. Two rounds of passes use different codes. A moved value decodes to the same element in both
+rounds; a scaled, rounded or averaged value does not. Digits are limited to integers that the
+element type represents exactly, so narrow types take more passes. A position that has the same
+value in every pass is padding.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _LEAST_CODES = 2**16
 
 @dataclass(frozen=True)
 class HeldBuffer:
-    """For each place of a buffer: the number of its tensor, `PADDED` or `COMPUTED`; the logical
+    """For each position of a buffer: the number of its tensor, `PADDED` or `COMPUTED`; the logical
     index [..., rank]; and the factor and offset applied to the element."""
 
     tensors: Integers
     index: Integers
     times: Floats
     plus: Floats
-    computed: Floats  # of each place a digest of its values, where they are no element
+    computed: Floats  # a digest of the values at each position that has no element
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,12 +59,12 @@ class HeldBuffer:
 
     @property
     def size(self) -> int:
-        """The number of places."""
+        """The number of positions."""
         return self.tensors.size
 
     @property
     def has_elements(self) -> bool:
-        """Whether any place has an element of a tensor."""
+        """Whether any position has an element of a tensor."""
         return bool((self.tensors >= 0).any())
 
     def reshaped(self, shape: Sequence[int]) -> HeldBuffer:
@@ -76,18 +76,18 @@ class HeldBuffer:
         return HeldBuffer(self.tensors.reshape(shape), index, times, plus, computed)
 
     def split(self, dim: int, length: int) -> HeldBuffer:
-        """Return the buffer with a dimension in two, the second one of a length."""
+        """Return the buffer with a dimension split in two; the second has extent `length`."""
         parts = (self.shape[dim] // length, length)
         return self.reshaped((*self.shape[:dim], *parts, *self.shape[dim + 1 :]))
 
     def row(self, place: int, dim: int) -> HeldBuffer:
-        """Return a slice at a place along a dimension, which stays with extent 1."""
+        """Return the slice at a position along a dimension, which keeps extent 1."""
         each = (slice(None),) * dim + (slice(place, place + 1),)
         others = (getattr(self, name)[each] for name in ("times", "plus", "computed"))
         return HeldBuffer(self.tensors[each], self.index[each], *others)
 
     def same(self, other: HeldBuffer) -> npt.NDArray[np.bool_]:
-        """Return, for each place, whether two buffers of one shape agree."""
+        """Return, for each position, whether two buffers of one shape agree."""
         pairs = ((getattr(side, name) for side in (self, other))
                  for name in ("tensors", "times", "plus", "computed"))  # fmt: skip
         equal: npt.NDArray[np.bool_] = (self.index == other.index).all(axis=-1)
@@ -97,7 +97,7 @@ class HeldBuffer:
 
     @property
     def is_moved(self) -> bool:
-        """Whether every value is an element as it is, or padding."""
+        """Whether every value is an unchanged element, or padding."""
         return bool(
             (self.tensors != COMPUTED).all() and (self.times == 1).all() and (self.plus == 0).all()
         )
@@ -112,7 +112,8 @@ def probe(
 ) -> dict[int, Buffers]:
     """Return the buffers that a loader returns on each device, by device id and buffer name.
 
-    Raises InputError for a loader that returns no arrays by name, or other ones from pass to pass.
+    Raises InputError for a loader that returns no arrays by name, or different arrays from pass to
+    pass.
     """
     codes = Codes.of(tensors, dtype)
     return {device: probed(load, tensors, device, codes) for device in devices}
@@ -128,7 +129,8 @@ def probed(
 ) -> Buffers:
     """Return the buffers that a loader returns on a device.
 
-    `together`: in as many runs on all devices. `take`: what to keep of the buffers of a run.
+    `together`: make the last two passes even if this device does not need them, since its peers
+    may. `take` selects what to keep of the buffers of a pass.
     """
 
     def run(values: Mapping[str, Any]) -> dict[str, Floats]:
@@ -160,7 +162,7 @@ def probed(
 def _affine(
     held: HeldBuffer, codes: Codes, passes: list[Floats], zero: Floats, one: Floats
 ) -> HeldBuffer:
-    """Return the buffer with computed elements as `times * element + plus`, where they have that
+    """Return the buffer with computed elements as `times * element + plus`, if they have that
     form."""
     times = np.where(np.isfinite(one - zero) & (one != zero), one - zero, 1.0)
     plus = np.where(np.isfinite(zero), zero, 0.0)
@@ -184,8 +186,8 @@ def run_loader(
     values: Mapping[str, Any],
     base: int = 0,
 ) -> dict[str, Floats]:
-    """Return a loader's buffers on a device, given some values of the tensors; InputError for
-    buffers whose type has no `base` integers."""
+    """Return a loader's buffers on a device, given values of the tensors. Raise InputError for a
+    buffer whose type cannot represent `base` integers."""
     given = {name: each.filled(values[name]) for name, each in tensors.items()}
     try:
         returned = load(device, given)
@@ -235,19 +237,20 @@ def _array(name: str, given: Any, base: int) -> Floats:
 
 
 def _name_of_type(given: Any) -> str:
-    """Return the element type of an array or a tensor; nothing for others."""
+    """Return the element type of an array or a tensor; "" for other objects."""
     return str(getattr(given, "dtype", "")).removeprefix("torch.")
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Random codes of elements along each dimension, for two rounds; `base`: of their digits."""
+    """Random codes of elements along each dimension, for two rounds. `base`: the base of their
+    digits."""
 
-    starts: tuple[dict[str, int], ...]  # of each dimension, where the numbers of a tensor begin
+    starts: tuple[dict[str, int], ...]  # for each dimension, the first number of each tensor
     shapes: dict[str, tuple[int, ...]]
     base: int
     digits: int
-    codes: tuple[tuple[Integers, ...], ...]  # by round and dimension, of each number
+    codes: tuple[tuple[Integers, ...], ...]  # of each number, by round and dimension
 
     @staticmethod
     def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> Codes:
@@ -275,8 +278,8 @@ class Codes:
             yield values
 
     def passes_along(self) -> Iterator[tuple[int, Floats, dict[str, Floats]]]:
-        """Yield of each pass the dimension, the values of the numbers along it, and those of the
-        tensors."""
+        """Yield, for each pass, the dimension, the value of each number along it, and the values of
+        the tensors."""
         for codes in self.codes:
             for dim, line in enumerate(codes):
                 for place in range(self.digits):
@@ -297,7 +300,7 @@ class Codes:
         return found.reshape(sides if dim < len(shape) else ())
 
     def decoded(self, passes: Sequence[Floats]) -> HeldBuffer:
-        """Return the element of each place from its value in each pass."""
+        """Return the element at each position, given its value in each pass."""
         shape, rank = passes[0].shape, len(self.starts)
         values = iter(passes)
         numbers = np.empty((2, rank, *shape), dtype=np.int64)
@@ -327,7 +330,7 @@ class Codes:
         return HeldBuffer(tensors, index, np.ones(shape), np.zeros(shape), computed)
 
     def _numbers(self, digits: list[Floats], line: Integers) -> Integers:
-        """Return the number with this code, given as digits; -1 for none."""
+        """Return the number with this code, given as digits; -1 if there is none."""
         code = np.zeros(digits[0].shape, dtype=np.int64)
         valid = np.ones(code.shape, dtype=np.bool_)
         for place, values in enumerate(digits):
@@ -343,7 +346,7 @@ def _extent(shape: tuple[int, ...], dim: int) -> int:
 
 
 def _base(dtype: str) -> int:
-    """Return the number of integers from 1 on that a type represents exactly."""
+    """Return how many integers, from 1 on, a type represents exactly."""
     if dtype in _EXACT:
         return int(2 ** min(_EXACT[dtype], _MOST_BITS))
     if dtype == "bool":

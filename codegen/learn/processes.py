@@ -1,6 +1,6 @@
-"""Loaders that need a real process group: every rank in a process of its own, over gloo.
+"""Loaders that need a real process group: every rank runs in its own process, over gloo.
 
-All ranks run the same passes at the same time, so that their collectives meet. The first rank that
+All ranks run the same passes at the same time, so that their collectives match. The first rank that
 fails ends the others.
 """
 
@@ -33,9 +33,9 @@ def probe_in_processes(
 ) -> dict[int, Buffers]:
     """Return the buffers that a loader returns on each device, like `probe`.
 
-    The loader runs in one process for each device, in a group of torch over gloo, whose ranks are
-    the positions of the devices. Raises InputError for a loader that no other process can import,
-    and with the first failure of one that fails.
+    The loader runs in one process per device, in a torch process group over gloo, whose ranks are
+    the positions of the devices. Raises InputError for a loader that another process cannot import,
+    and with the first failure of a loader that fails.
     """
     asked = _pickled(load, tensors, Codes.of(tensors, dtype))
     home = _home(load)
@@ -85,7 +85,7 @@ def _home(load: Load) -> str:
 
 
 def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
-    """Return each device's message; InputError with the first failure."""
+    """Return each device's message. Raise InputError with the first failure."""
     found: dict[int, Buffers] = {}
     left = dict(ranks)
     while left:
@@ -110,7 +110,7 @@ def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int,
 
 
 def _run_rank(pipe: Connection, place: tuple[int, int, int, str], home: str, asked: bytes) -> None:
-    """Run a rank, and send whether it failed, with its buffers or the failure."""
+    """Run a rank, and send its buffers or its failure."""
     rank, size, device, address = place
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
     try:
@@ -130,5 +130,5 @@ def _run_rank(pipe: Connection, place: tuple[int, int, int, str], home: str, ask
         last = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{Path(last.filename).name}, line {last.lineno}"
         pipe.send((True, f"{type(error).__name__}: {error} ({at})"))
-        with suppress(EOFError):  # exit only when told to, or the other ranks fail first
+        with suppress(EOFError):  # exit only when told to, so that other ranks do not fail first
             pipe.recv()

@@ -1,9 +1,10 @@
-"""Large buffers by a sample: all places along each dimension, at a few places of the others.
+"""Learn large buffers from a sample: all positions along each dimension, at a few positions of the
+others.
 
-A buffer's rows along a dimension come in runs: rows of one tensor whose elements follow one another
-alike. A first round of passes finds where runs begin, a second one reads whole lines there. So a
-sample has what a fit needs, and little more than one line for each run. `pieces.py` then checks
-what was fitted on every element.
+A buffer's rows along a dimension come in runs: rows of one tensor whose elements are consecutive in
+the same way. A first round of passes finds where runs begin, a second one reads whole lines there.
+So a sample has all that a fit needs, and little more than one line per run. `pieces.py` then checks
+the fitted layout on every element.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Places: TypeAlias = tuple[Integers, ...]
 
 @dataclass(frozen=True)
 class SampledBuffer:
-    """A sample of a large buffer. `lines`: for each dimension the places that were read, with all
+    """A sample of a large buffer. `lines`: for each dimension the sampled positions, with all
     elements along this dimension."""
 
     shape: tuple[int, ...]
@@ -59,23 +60,23 @@ class SampledBuffer:
 
     @property
     def size(self) -> int:
-        """The number of places."""
+        """The number of positions."""
         return math.prod(self.shape)
 
     @property
     def has_elements(self) -> bool:
-        """Whether any place that was read has an element of a tensor."""
+        """Whether any sampled position has an element of a tensor."""
         return any(held.has_elements for _, held in self.lines)
 
     @property
     def is_moved(self) -> bool:
-        """Whether every value that was read is an element as it is, or padding."""
+        """Whether every sampled value is an unchanged element, or padding."""
         return all(held.is_moved for _, held in self.lines)
 
     def split(self, dim: int, length: int) -> SampledBuffer:
-        """Return the buffer with a dimension in two, the second one of a length.
+        """Return the buffer with a dimension split in two; the second has extent `length`.
 
-        Of lines along other dimensions those in the first turn stay.
+        Of the lines along other dimensions, only those in the first turn are kept.
         """
         shape = (*self.shape[:dim], self.shape[dim] // length, length, *self.shape[dim + 1 :])
         found = []
@@ -135,8 +136,8 @@ class SampledBuffer:
         return HeldBlock(low, name, ints, whole, high - low, float(times), float(plus))
 
     def _line(self, along: int, dim: int, low: int, high: int) -> HeldBuffer | None:
-        """Return the line along a dimension through the first place of a run of rows; None if it
-        was not read."""
+        """Return the line along a dimension through the first position of a run of rows; None if it
+        was not sampled."""
         places, held = self.lines[along]
         at = []
         for each, read in enumerate(places):
@@ -173,7 +174,7 @@ AnyHeld: TypeAlias = HeldBuffer | SampledBuffer
 
 
 def is_large(shapes: Shapes) -> bool:
-    """Return whether buffers of tensors of these shapes are learned by a sample."""
+    """Return whether buffers of tensors of these shapes are learned from a sample."""
     return sum(map(math.prod, shapes.values())) > LARGE
 
 
@@ -187,7 +188,7 @@ def blocks_of(held: AnyHeld, shapes: Shapes, dim: int) -> list[HeldBlock]:
 def _expected(
     bound: BoundBuffer, position: int, at: Sequence[Integers], numbers: Mapping[str, int]
 ) -> tuple[Integers, Integers]:
-    """Return the tensor and the logical index that a layout has at some places of a buffer."""
+    """Return the tensor and the logical index that a layout has at some positions of a buffer."""
     tensors = np.full(len(at[0]), PADDED, dtype=np.int64)
     rank = 1 + max(axis.dim for part in bound.parts for group in part.axes for axis in group)
     index = np.zeros((len(at[0]), rank), dtype=np.int64)
@@ -212,8 +213,8 @@ def _taken(held: HeldBuffer, dim: int, places: Integers) -> HeldBuffer:
 
 
 def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
-    """Return the rows along a dimension that are not like the row before: of another tensor, or
-    with elements that follow one another otherwise."""
+    """Return the rows along a dimension that do not continue the row before: they belong to another
+    tensor, or their elements are consecutive in another way."""
     rows = {name: np.moveaxis(getattr(held, name), dim, 0) for name in _FIELDS[:4]}
     count = rows["tensors"].shape[0]
     kinds = [rows[name].reshape(count, -1) for name in ("tensors", "times", "plus")]
@@ -228,7 +229,7 @@ def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
 
 
 def _few(extent: int) -> Integers:
-    """Return some places along a dimension: the first and the last ones, and random ones."""
+    """Return some positions along a dimension: the first and the last ones, and random ones."""
     if extent <= 2 * _FEW:
         return np.arange(extent, dtype=np.int64)
     random = np.random.default_rng(extent).integers(0, extent, _FEW)
@@ -237,12 +238,13 @@ def _few(extent: int) -> Integers:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Which places are read of each buffer; `starts`: by buffer and dimension, where runs begin."""
+    """The positions to sample in each buffer. `starts`: by buffer and dimension, where runs
+    begin."""
 
     starts: Mapping[tuple[str, int], Sequence[int]]
 
     def places(self, name: str, shape: tuple[int, ...], along: int) -> Places:
-        """Return the places that are read for the lines along a dimension."""
+        """Return the positions to sample for the lines along a dimension."""
         found = tuple(
             np.arange(extent, dtype=np.int64)
             if dim == along
@@ -260,7 +262,7 @@ class _Sample:
         return found
 
     def taken(self, held: dict[str, Floats]) -> dict[str, Floats]:
-        """Return the sampled elements of a run's buffers, by buffer and dimension."""
+        """Return the sampled elements of the buffers of a pass, by buffer and dimension."""
         found = {}
         for name, each in held.items():
             if each.size <= SMALL or not each.ndim:

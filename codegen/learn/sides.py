@@ -1,4 +1,4 @@
-"""The two kinds of sides of a comparison: a stored layout, and a loader."""
+"""The two kinds of sides in a comparison: stored layouts, and loaders."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Extents: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayoutSide:
-    """The contents of a layout by device; `fitted`: matched to a loader, whose empty buffers have
-    any shape."""
+    """The contents of a layout by device. `fitted`: matched to a loader, whose empty buffers may
+    have any shape."""
 
     stored: Stored
     fitted: bool = False
@@ -42,7 +42,7 @@ class LayoutSide:
         return [*self.stored.bound]
 
     def dim(self, name: str) -> int | None:
-        """Return the dimension along which a buffer's parts stand."""
+        """Return the dimension along which a buffer's parts are stacked."""
         return self.stored.bound[name].dim
 
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:
@@ -60,7 +60,7 @@ class HeldSide:
 
     tensors: Mapping[str, tuple[int, ...]]
     held: Mapping[int, Mapping[str, AnyHeld]]
-    fitted: bool = False  # as of a layout
+    fitted: bool = False  # as for a layout
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -75,8 +75,8 @@ class HeldSide:
         return None
 
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:
-        """Return the shape of a buffer: that of the other side if only dimensions of extent 1, or
-        a dimension in several, are between them."""
+        """Return the shape of a buffer. Use that of the other side if the two differ only in
+        dimensions of extent 1, or in one dimension split into several."""
         shape = _shape_beside(self.held[device][name].shape, like, self.fitted)
         return like if like is not None and _reshapes(shape, like) else shape
 
@@ -85,7 +85,7 @@ class HeldSide:
         return of_held(self.whole(device, name).reshaped(shape), self.tensors, dim)
 
     def whole(self, device: int, name: str) -> HeldBuffer:
-        """Return a buffer of which every element is known: others are compared by their layouts."""
+        """Return a buffer whose every element is known; sampled ones are compared by layout."""
         held = self.held[device][name]
         assert isinstance(held, HeldBuffer)
         return held
@@ -95,12 +95,14 @@ Side: TypeAlias = LayoutSide | HeldSide
 
 
 def _shape_beside(shape: Extents, like: Extents | None, fitted: bool) -> Extents:
-    """Return the shape of a buffer; of an empty one that was fitted, that of the other side."""
+    """Return the shape of a buffer; for an empty buffer of a fitted side, that of the other
+    side."""
     return like if fitted and like is not None and 0 in shape and 0 in like else shape
 
 
 def walked(side: LayoutSide) -> HeldSide:
-    """Return the contents of a layout, element by element; InputError for too many elements."""
+    """Return the contents of a layout, element by element. Raise InputError if there are too many
+    elements."""
     stored = side.stored
     count = sum(map(math.prod, stored.tensors.values()))
     if count > MOST_WALKED:
@@ -138,7 +140,7 @@ def walked(side: LayoutSide) -> HeldSide:
 
 
 def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:
-    """Return whether `like` is `shape` with some dimensions split into several adjacent ones, which
-    leaves the order of elements unchanged."""
+    """Return whether splitting dimensions of `shape` into adjacent ones gives `like`, which keeps
+    the order of elements."""
     ends = [{math.prod(each[:n]) for n in range(len(each) + 1)} for each in (shape, like)]
     return len(like) > len(shape) and math.prod(shape) == math.prod(like) and ends[0] <= ends[1]

@@ -1,4 +1,4 @@
-"""A layout at any size: learned at some small sizes, and checked at one that was not used."""
+"""A layout at any size: learned at a few small sizes, and checked at another one."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _MULTIPLES = (8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class SizeFormula:
-    """A number of a layout, as a function of the size; `text`: Python's, of the parameters."""
+    """A number in a layout as a function of the size. `text`: a Python expression of the
+    parameters."""
 
     text: str
 
     def value(self, size: Size) -> Fraction:
-        """Return the number at a size, exactly."""
+        """Return the exact number at a size."""
         known = {name: Fraction(value) for name, value in size.items()}
         return Fraction(eval(self.text, {"min": min, "ceil": math.ceil, "__builtins__": {}}, known))
 
@@ -47,7 +48,7 @@ class SizeFormula:
 class LayoutForm:
     """The text of a buffer's layout, with a formula in place of each number."""
 
-    words: tuple[str, ...]  # one more than formulas
+    words: tuple[str, ...]  # one more than there are formulas
     formulas: tuple[SizeFormula, ...]
 
     def text(self, size: Size) -> str:
@@ -77,8 +78,7 @@ class LearnedSizes(Drawn):
     def at(self, *, extrapolate: bool = False, **size: int) -> Stored:
         """Return the stored layout at a size.
 
-        Raises InputError for a size at which no loader ran, unless `extrapolate` says that this is
-        wanted.
+        Raises InputError for a size at which no loader ran, unless `extrapolate` is set.
         """
         if not extrapolate and size not in (*self.learned, self.checked):
             raise InputError(
@@ -117,12 +117,12 @@ def learn_sizes(
 ) -> LearnedSizes:
     """Return the layouts of a loader at any size, learned at a few small sizes.
 
-    `sizes`: two or more, of the same parameters. `load(rank, tensors, **size)`, `logical(**size)`
-    and `ranks(**size)` are as for `learn`, of a size. `check`: one more size, at which the loader
-    runs only to check the result on every element. It may be large: what each rank stores is
-    compared in pieces, and then dropped.
-    Raises InputError if the buffers at some size have no layout, where no form of a layout holds
-    at all sizes, and where it does not hold at the size to check.
+    `sizes`: two or more, each with values of the same parameters. `load(rank, tensors, **size)`,
+    `logical(**size)` and `ranks(**size)` are as for `learn`, at a size. `check`: one more size, at
+    which the loader runs only to check the result on every element. It may be large, since each
+    rank's buffers are compared in pieces and then dropped. Raises InputError if a buffer has no
+    layout at some size, if no form of layout fits all sizes, or if it does not fit the size to
+    check.
     """
     if len(sizes) < 2 or any({*each} != {*check} for each in sizes) or check in sizes:
         raise InputError(
@@ -203,7 +203,7 @@ def _learned(
 
 
 def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutForm:
-    """Return the form of a buffer's layout that holds at all sizes."""
+    """Return the form of a buffer's layout that fits all sizes."""
     texts = [_expanded(str(each.layouts.get(name)), each.mesh) for each in every]
     kinds: dict[tuple[str, ...], list[int]] = {}
     for place, text in enumerate(texts):
@@ -238,14 +238,14 @@ def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
 
 
 def _expanded(text: str, mesh: Mesh) -> str:
-    """Return the text of a layout with the sizes of whole axes, as of sub-axes."""
+    """Return the text of a layout, with whole axes written like sub-axes, with their sizes."""
     sizes = {f'"{name}"': size for name, size in mesh.axes}
     return AXIS.sub(lambda found: found[1] + (found[2] or f":(1){sizes[found[1]]}"), text)
 
 
 def _formula(values: Sequence[int], sizes: Sequence[Size]) -> SizeFormula | None:
-    """Return the simplest formula that has a value at each size: a constant, else a function of
-    parameters, else a multiple or a part of one."""
+    """Return the simplest formula for a number, given its value at each size: a constant, else a
+    function of parameters, else a multiple or a fraction of one."""
     if len({*values}) == 1:
         return SizeFormula(str(values[0]))
     scaled = []
@@ -263,7 +263,7 @@ def _formula(values: Sequence[int], sizes: Sequence[Size]) -> SizeFormula | None
 
 
 def _bases(names: list[str]) -> Iterator[str]:
-    """Yield functions of parameters, simplest first, of which numbers of layouts are multiples."""
+    """Yield functions of parameters, simplest first; numbers in layouts are multiples of them."""
     pairs, ordered = (each(names, 2) for each in (itertools.combinations, itertools.permutations))
     triples = list(itertools.permutations(names, 3))
     yield from names

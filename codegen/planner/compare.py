@@ -23,7 +23,7 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 XLA_SECONDS = 300
-# Devices that XLA compiles for on this machine's CPU.
+# XLA compiles for up to this many devices on this machine's CPU.
 MOST_XLA_DEVICES = 512
 
 
@@ -81,10 +81,10 @@ def _bound(reshard: Reshard, model: str) -> Row:
     return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)
 
 
-@lru_cache(maxsize=8)  # each takes a JAX process; commands ask repeatedly
+@lru_cache(maxsize=8)  # each call takes a JAX process, and commands ask repeatedly
 def xla_plan(reshard: Reshard) -> XlaCollectives | str:
-    """Return XLA's compiled plan for the identity between the two shardings, or why it cannot
-    compile one."""
+    """Return XLA's compiled plan for the identity between the two shardings, or the reason why it
+    cannot compile it."""
     reason = why_not_xla(reshard)
     if reason:
         return reason
@@ -92,7 +92,7 @@ def xla_plan(reshard: Reshard) -> XlaCollectives | str:
     devices = 1 + max(reshard.source.mesh.device_ids)
     flag = f"--xla_force_host_platform_device_count={devices}"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
-    # The running package, not one in the current folder.
+    # Import the running package, not one in the current folder.
     worker = "from shardwright.codegen.planner.xla import main; main()"
     try:
         done = subprocess.run(

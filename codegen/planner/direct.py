@@ -1,7 +1,7 @@
-"""The direct plan: one exchange in which every device receives exactly what it lacks, once.
+"""The direct plan: one exchange in which every device receives exactly its missing elements, once.
 
-For values that is the minimum. For reduced terms it is the minimum if every value ends up on one
-device; replicas each reduce all terms.
+For values that is the minimum. For partial sums it is the minimum if every value ends up on one
+device; otherwise each replica reduces all partial sums.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def plan_direct(
     memory_limit: int | None = None,
 ) -> DirectPlan:
     """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
-    it. Each receiver of a sum gets all of its terms."""
+    it. Each receiver of a sum gets all its partial sums."""
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

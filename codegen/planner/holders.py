@@ -1,9 +1,9 @@
-"""The choice of the holder rule: the busiest sender of each candidate, without enumerating
+"""The choice of the holder rule by the busiest sender of each candidate, without enumerating
 transfers.
 
-Sums over the receivers of a source shard factor over dimensions, so the load of a device costs one
-table look-up per dimension, for 65,536 devices as for 8. A receiver that holds the tile itself is
-subtracted afterwards; there is at most one such tile per device.
+A sum over the receivers of a source shard is a product over dimensions, so the load of a device
+costs one table look-up per dimension, for 65,536 devices as for 8. Receivers that already hold
+their tile are subtracted afterwards; each device has at most one such tile.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shardwright.ir.mesh import Digit
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
-# Most pieces of a tile: further messages cost more than balance gains.
+# Most pieces of a tile: with more, the messages cost more than the balance gains.
 MAX_PIECES = 64
-# Cuts need no better alignment than this many elements: 128 lanes of a TPU's vector registers.
+# Cuts need not align to more than this many elements: 128 lanes of a TPU's vector registers.
 MAX_UNIT = 128
-# A rule within this factor of the least busy sender wins if it cuts tiles less.
+# A rule whose busiest sender is within this factor of the least wins if it cuts fewer tiles.
 TOLERANCE = 1 + 1 / 64
 
 
@@ -53,14 +53,14 @@ class Loads:
 
     @cached_property
     def members(self) -> tuple[Integers, Integers]:
-        """Target and source positions of devices in both meshes."""
+        """Target and source positions of the devices that are in both meshes."""
         receivers = np.arange(self.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
 
     @cached_property
     def held_widths(self) -> Integers:
-        """By device of both meshes and dimension, the width of its target that it holds: [m,
+        """By device of both meshes and dimension, the width of its target shard that it holds: [m,
         dims]."""
         receivers, holders = self.members
         own, wanted = self.source.boxes()[holders], self.target.boxes()[receivers]
@@ -80,7 +80,7 @@ class Loads:
     @cached_property
     def boxes(self) -> tuple[Integers, Integers]:
         """The useful boxes of source positions, and the available boxes of target positions: [n,
-        dimensions, 2]. They are whole except along hidden dimensions, where one side may have only
+        dimensions, 2]. Each is the whole shard, but along hidden dimensions one side may have only
         the first element."""
         ends = [min(dim.source.extent, dim.target.extent) for dim in self.exchange.dims]
         bound = np.array(ends, dtype=np.int64)[:, None]
@@ -106,7 +106,8 @@ class Loads:
         return int(np.max(-(-self.lacking // holders)))
 
     def received(self) -> Integers:
-        """Return the elements each target position lacks, which a direct plan receives exactly."""
+        """Return the elements that each target position lacks, which a direct plan receives
+        exactly."""
         lacking = _volumes(self.boxes[1])
         lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
         return lacking
@@ -123,7 +124,7 @@ class Loads:
         return load
 
     def leaving(self, rule: HolderRule) -> Integers:
-        """Return the elements of each source position that others receive under a rule, each
+        """Return the elements of each source position that other devices receive under a rule, each
         counted once."""
         if rule.kind == "own":
             return self._leaving_own()
@@ -134,20 +135,20 @@ class Loads:
         load = np.ones(self.positions.size, dtype=np.int64)
         for tiles in self.exchange.dims:
             load *= self._own_dimension(tiles)
-        if self._receivers_of_own() == 1:  # else it goes to others as well
+        if self._receivers_of_own() == 1:  # else other devices receive it too
             np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
         return load
 
     def _receivers_of_own(self) -> int:
-        """Return the number of replicas of a target shard that get a tile from a source
+        """Return the number of replicas of a target shard that receive a tile from one source
         position."""
         replicas = np.arange(self.target.replicas, dtype=np.int64)
         seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
         return replicas.size // np.unique(seen).size
 
     def _own_dimension(self, tiles: DimTiles) -> Integers:
-        """Return, for each source position, the width it would send along a dimension to its own
-        replicas."""
+        """Return, for each source position, the width that it would send along a dimension to its
+        own replicas."""
         pairs, replicas = tiles.pairs, self.source.replicas
 
         def free_part(target_index: Integers) -> Integers:
@@ -196,8 +197,8 @@ class Loads:
         return load
 
     def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
-        """Return, for each source position, the width along `cut` it sends over all receivers'
-        turns."""
+        """Return, for each source position, the width along `cut` that it sends in all turns of its
+        receivers."""
         pieces = rule.pieces
         if not self.source.dims:
             return rounds
@@ -290,8 +291,8 @@ def _refines(exchange: Exchange) -> bool:
 
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
-    """Return the outermost dimension whose tiles are long enough to cut, else the one with the
-    longest."""
+    """Return the outermost dimension whose tiles are long enough to cut, or the dimension with the
+    longest tiles."""
     lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
     lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
     if not lengths or max(lengths) < pieces:
@@ -301,7 +302,8 @@ def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
 
 
 def _unit(tiles: DimTiles, pieces: int) -> int:
-    """Return the largest power of two that divides every width and leaves 16 units a piece."""
+    """Return the largest power of two that divides every width and leaves at least 16 units per
+    piece."""
     unit, widths = 1, math.gcd(tiles.grain, tiles.source.extent)
     longest = min(tiles.source.size, tiles.target.size)
     while widths % (2 * unit) == 0 and longest >= 16 * pieces * 2 * unit and unit < MAX_UNIT:
@@ -310,7 +312,7 @@ def _unit(tiles: DimTiles, pieces: int) -> int:
 
 
 def choose_rule(loads: Loads) -> HolderRule:
-    """Return the rule with the least busy sender; among near-equals, the one with the fewest
+    """Return the rule with the least busy sender; of near-equal rules, the one with the fewest
     cuts."""
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:

@@ -10,7 +10,7 @@ from shardwright.ir.reshard import Reshard
 
 
 def shard_bytes(reshard: Reshard) -> tuple[int, int]:
-    """Return bytes of the largest source shard and of the largest target shard."""
+    """Return the bytes of the largest source shard and of the largest target shard."""
     source, target = (
         math.prod(side.local_shape(reshard.shape)) * reshard.itemsize
         for side in (reshard.source, reshard.target)
@@ -19,8 +19,8 @@ def shard_bytes(reshard: Reshard) -> tuple[int, int]:
 
 
 def terms_bytes(reshard: Reshard) -> int:
-    """Return the bytes of a target shard's terms that an exchange brings before they are reduced,
-    or 0."""
+    """Return the bytes of the partial sums of a target shard that an exchange brings before they
+    are reduced, or 0."""
     if not reshard.adds:
         return 0
     mesh = reshard.source.mesh
@@ -28,20 +28,21 @@ def terms_bytes(reshard: Reshard) -> int:
 
 
 def held_at_once(reshard: Reshard, terms: int = 0) -> int:
-    """Return the minimum bytes on a device: both shards, if any device has one of each. `terms`:
-    bytes that arrive beside the target shard."""
+    """Return the fewest bytes that a device can hold: both shards, if a device has both. `terms`:
+    bytes that arrive in addition to the target shard."""
     source, target = shard_bytes(reshard)
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
     return source + terms + target if shared else max(source, terms + target)
 
 
 def held_in_exchange(reshard: Reshard) -> int:
-    """Return the bytes on a device in one exchange: both shards, and arriving terms."""
+    """Return the bytes on a device in one exchange: both shards, and arriving partial sums."""
     return held_at_once(reshard, terms_bytes(reshard))
 
 
 def beyond_limit(memory_limit: int, least: int) -> InputError:
-    """Return the error for a limit too small to reduce terms; `least`: a sufficient one."""
+    """Return the error for a limit too small to reduce partial sums; `least`: a sufficient
+    limit."""
     return InputError(
         "an exchange that reduces terms holds those that arrive beside both shards",
         argument="memory_limit",
@@ -51,7 +52,7 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
 
 
 def check_limit(reshard: Reshard, memory_limit: int) -> None:
-    """Raise InputError for a limit below a device's shards before and after."""
+    """Raise InputError if a limit is below a device's source and target shards together."""
     source, target = shard_bytes(reshard)
     least = held_at_once(reshard)
     number = as_integer(memory_limit)

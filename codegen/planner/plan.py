@@ -14,8 +14,9 @@ from shardwright.ir.errors import InputError, check_type, unknown, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
-# `auto` is the cheapest strategy under a topology; without one, the one that moves least: an
-# exchange reaches the lower bound, and only a reshard that adds partial sums needs the basis.
+# `auto` is the cheapest strategy under a topology. Without one, it is the one that moves fewest
+# bytes: an exchange reaches the lower bound, and only a reshard that adds partial sums needs the
+# basis.
 STRATEGIES = ("auto", "direct", "basis")
 
 
@@ -31,11 +32,11 @@ def plan(
 ) -> Plan:
     """Return the plan of a reshard.
 
-    `topology` is a text such as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
+    `topology` is a string such as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
     file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
-    at once. `among`: the choices of `auto`; `price`: the seconds of an emitted plan by which it
-    chooses, by default those of its prediction. `in_two`: whether terms may be reduced in two
-    exchanges. Raises InputError for an unknown or unsuitable strategy, a topology that lacks
+    at once. `among`: the strategies from which `auto` chooses; `price` returns the seconds of an
+    emitted plan, by default its prediction. `in_two`: whether partial sums may be reduced in two
+    exchanges. Raises InputError for an unknown or unsuitable strategy, a topology with too few
     devices, and a limit below source plus target.
     """
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
@@ -71,7 +72,7 @@ def _cheapest(
     direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
     try:
         basis = plan_basis(reshard, network, memory_limit)
-    except InputError:  # an exchange can do what the basis cannot
+    except InputError:  # an exchange supports reshards that the basis does not
         return direct
     return basis if price(basis) < price(direct) else direct
 
@@ -87,7 +88,7 @@ def default_network(reshard: Reshard) -> Network:
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
     """Return the network of a topology with the devices of a reshard. Raises InputError if it has
-    too few."""
+    too few devices."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

@@ -1,9 +1,10 @@
-"""Terms reduced directly: in one exchange, or in two if values have replicas.
+"""Partial sums reduced directly: in one exchange, or in two if values have replicas.
 
-One exchange brings all terms to every replica of a value. Two exchanges reduce each value on one
-device, then copy it to its replicas: target shards are cut into parts along a dimension, one for
-each replica, or source shards, one for each device with a term of them, so that every device holds
-a term of its part. The price is a second launch, and a second barrier over all devices.
+One exchange brings all partial sums to every replica of a value. Two exchanges reduce each value on
+one device, then copy it to its replicas. For that, either target shards are cut along a dimension
+into one part per replica, or source shards into one part per device that holds partial sums of
+them, so that every device holds a partial sum of its part. The price is a second launch, and a
+second barrier over all devices.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def plan_reduced(
     is_priced: bool = True,
     in_two: bool = True,
 ) -> DirectPlan | SteppedPlan:
-    """Return the cheaper direct reduction of terms on a network; `is_priced`: whether the plan
-    states its cost there, rather than only using it for the choice. `in_two`: whether two exchanges
-    are allowed.
+    """Return the cheaper direct reduction of partial sums on a network. `is_priced`: whether the
+    plan states its cost there, or only uses it for the choice. `in_two`: whether two exchanges are
+    allowed.
 
-    Raises InputError for a limit below a device's shards before and after, plus arriving terms.
+    Raises InputError for a limit below a device's shards before and after, plus arriving partial
+    sums.
     """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
@@ -73,8 +75,8 @@ def reduced_like(plan: Plan, like: Plan) -> Plan:
 
 
 def halves_of(plan: SteppedPlan) -> tuple[DirectPlan, DirectPlan]:
-    """Return both exchanges of a two-exchange plan as separate plans: the first reduces terms to
-    parts of target shards, the second copies these."""
+    """Return the exchanges of a two-exchange plan as separate plans: the first reduces partial sums
+    to parts of target shards, the second copies the parts."""
     network = _network_of(plan.reshard, plan.prediction.topology)
     first, second = _halves(plan.reshard, plan.steps[0].ends.after)
     return plan_direct(first, network=network), plan_direct(second, network=network)
@@ -91,10 +93,10 @@ def _network_of(reshard: Reshard, topology: str) -> Network:
 
 
 def parts_of(reshard: Reshard) -> Iterator[Sharding]:
-    """Yield shardings of parts, one for each device, cut along one dimension: target shards, one
-    part for each replica; then, on one mesh, source shards, one part for each device with the shard
-    or a term of it. Nothing is yielded if a part would be empty, if target shards have no replicas,
-    or if terms without a value would be copied to replicas."""
+    """Yield shardings of parts, one part per device, cut along one dimension. First target shards
+    are cut into one part per replica; then, on one mesh, source shards into one part per device
+    with the shard or a partial sum of it. Yield nothing if a part would be empty, if target shards
+    have no replicas, or if replicas would receive partial sums without a value."""
     source, target = reshard.source, reshard.target
     if reshard.places:
         return
@@ -106,7 +108,7 @@ def parts_of(reshard: Reshard) -> Iterator[Sharding]:
 
 
 def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[Sharding]:
-    """Yield the shards of a side cut along each dimension over all other axes except those that
+    """Yield the shards of a side cut along each dimension, over all other axes except those that
     stay unreduced in the target."""
     used = (*(ref for dim in side.dims for ref in dim.axes), *target.unreduced)
     free = target.mesh.refs_free_of(used)
@@ -123,7 +125,7 @@ def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[S
 def _in_two(
     reshard: Reshard, parts: Sharding, network: Network, memory_limit: int | None
 ) -> SteppedPlan:
-    """Return the plan that reduces terms into parts and copies these."""
+    """Return the plan that reduces partial sums to parts and copies these."""
     split = reshard.target_split
     halves = _halves(reshard, parts)
     made = [plan_direct(half, network=network) for half in halves]

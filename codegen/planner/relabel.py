@@ -1,4 +1,4 @@
-"""Relabelling: the order of the target's devices that moves least.
+"""Relabelling: the order of the target's devices that moves the fewest bytes.
 
 The assignment of target shards to devices is often free. The overlap of every device with the
 target shard at every position is a matrix, and the order that keeps most data in place is a linear
@@ -18,7 +18,8 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The matrix is quadratic in this; at 4096 devices it takes 128 MB, and the assignment seconds.
+# The matrix grows with the square of this: for 4096 devices it takes 128 MB, and the assignment
+# seconds.
 MOST_DEVICES = 4096
 
 
@@ -32,7 +33,8 @@ class Relabelled:
 
 
 def relabel(reshard: Reshard) -> Relabelled:
-    """Return the order of the target's devices that moves least; the given one if none is better.
+    """Return the order of the target's devices that moves the fewest bytes; the given order if none
+    is better.
 
     Raises InputError if there are unreduced axes, whose partial sums name their devices, and
     for more than MOST_DEVICES devices.
@@ -61,7 +63,8 @@ def relabel(reshard: Reshard) -> Relabelled:
 
 
 def _assigned(reshard: Reshard) -> np.ndarray:
-    """Return the device id at every target position, by the assignment that keeps most elements."""
+    """Return the device id at every target position, by the assignment that keeps most elements in
+    place."""
     from scipy.optimize import linear_sum_assignment
 
     exchange = Exchange.of(reshard, HolderRule())
@@ -88,8 +91,8 @@ def _with_order(reshard: Reshard, ids: np.ndarray) -> Reshard:
 
 
 def _moved(reshard: Reshard) -> int:
-    """Return the bytes that devices lack of their target shards, in total; every device lacks a
-    sum."""
+    """Return the bytes that devices lack of their target shards, in total. Every device lacks a
+    pending sum."""
     if reshard.source.unreduced:
         reshard = replace(reshard, source=Sharding(reshard.source.mesh, reshard.source.dims))
     return int(Loads.of(reshard).received().sum()) * reshard.itemsize

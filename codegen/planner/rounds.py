@@ -1,4 +1,5 @@
-"""Schedules: transfers in rounds in which no device sends twice and none receives twice.
+"""Schedules: transfers in rounds, in each of which a device sends at most once and receives at most
+once.
 
     rotation   the round of a transfer is the number of the difference of its ends, coordinate by
                coordinate of the topology, modulo its size: on a switch device i receives from i +
@@ -24,7 +25,7 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.transfers import Transfers
 
-# Colouring takes one path per transfer; with more transfers, rotation is kept.
+# Colouring takes one path per transfer; for more transfers than this, rotation is kept.
 MOST_COLOURED = 1 << 16
 
 
@@ -86,7 +87,7 @@ def _differences(sender: Integers, receiver: Integers, network: Network) -> Inte
 
 
 def _repeats(sender: Integers, receiver: Integers) -> Integers:
-    """Return, for every transfer, the number of earlier ones with the same ends."""
+    """Return, for every transfer, the number of earlier transfers with the same ends."""
     order = np.lexsort((receiver, sender))
     new = np.ones(order.size, dtype=bool)
     new[1:] = (np.diff(sender[order]) != 0) | (np.diff(receiver[order]) != 0)
@@ -98,9 +99,9 @@ def _repeats(sender: Integers, receiver: Integers) -> Integers:
 
 
 def colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
-    """Return the round of every transfer such that no device sends or receives twice in one round.
+    """Return the round of every transfer such that no device sends or receives twice in a round.
 
-    `colours`, the most transfers of any sender or receiver, suffices; transfers with more
+    `colours`, the most transfers of any sender or receiver, always suffices; transfers with more
     `elements` come first.
     """
     ends = np.unique(sender, return_inverse=True)[1], np.unique(receiver, return_inverse=True)[1]

@@ -1,6 +1,6 @@
 """XLA's own reshard: the collectives in the HLO of the compiled identity.
 
-`main` runs in a separate process, on as many host devices as the mesh has.
+`main` runs in a separate process, with one host device per mesh position.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def collectives(hlo: str, devices: int) -> list[Collective]:
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return the names of collectives, equal ones once with a count."""
+    """Return the names of collectives; several equal ones become one with a count."""
     counts = Counter(names).items()
     return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts) or "none"
 
@@ -94,7 +94,7 @@ def _result_bytes(shape: str, op: str, started: bool) -> int:
 
 
 def compiled(described: dict[str, object]) -> XlaCollectives:
-    """Return XLA's plan for the reshard in a description, on this process's devices."""
+    """Return XLA's plan for the reshard in a description, compiled for this process's devices."""
     import jax
 
     from shardwright.codegen.spec.description import describe
@@ -102,7 +102,7 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
     reshard = describe(described).reshard()
     jax.config.update("jax_enable_x64", True)
-    # Use integers of the same width: on a CPU, XLA moves bfloat16 as float32, which accelerators do
+    # Use integers of the same width: on a CPU, XLA moves bfloat16 as float32, but accelerators do
     # not.
     dtype = f"uint{8 * reshard.itemsize}"
     source, target = map(to_named_sharding, (reshard.source, reshard.target))
@@ -112,7 +112,7 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
 def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
     """Return XLA's plan for the reshard of a `jax.ShapeDtypeStruct` with a NamedSharding to another
-    on the same devices, on this process's devices."""
+    on the same devices, compiled for this process's devices."""
     import jax
 
     from shardwright.codegen.hlo.copies import copied_bytes
@@ -138,7 +138,7 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
 
 
 def main() -> None:
-    """Read one or several descriptions from standard input, and print one answer a line."""
+    """Read one or several descriptions from standard input, and print one answer per line."""
     for line in sys.stdin:
         print(json.dumps(asdict(compiled(json.loads(line)))), flush=True)
 

@@ -58,7 +58,7 @@ def _seconds(move: Collective, prices: Prices) -> float:
 
 def digits_of(groups: list[list[int]], count: int) -> Digits | None:
     """Return the digits in which the members of every group differ, minor to major; None if the
-    groups of a mesh of `count` devices are not of that form."""
+    groups of a mesh of `count` devices do not have that form."""
     first = sorted(groups[0])
     offsets, found, block = [member - first[0] for member in first], [], 1
     while block < len(offsets):

@@ -1,8 +1,8 @@
 """XLA's own reshard as a TPU would run it, read from its HLO for host devices.
 
 On host devices an all-to-all takes and returns a tuple of parts. A fusion stacks them along a new
-dimension, which a transpose moves before the joined one. If another all-to-all follows, the parts
-are concatenated at once, and reordered by the fusions that cut the next ones.
+dimension, and a transpose moves it in front of the joined one. If another all-to-all follows, the
+parts are concatenated at once, and the fusions that cut the next parts reorder them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standin
 
 
 def laid_by(text: str) -> Iterator[Laid]:
-    """Yield the operations of a program in order; consecutive gathers are one on a TPU."""
+    """Yield the operations of a program in order; on a TPU, consecutive gathers are one."""
     module = HloModule(text)
     gathers: list[HloInstruction] = []
     for each in module.computations[module.entry].values():
@@ -56,16 +56,16 @@ def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
 
 
 def _cuts(module: HloModule, each: HloInstruction) -> set[int]:
-    """Return the elements of each part of an array that an instruction keeps, except look-ups in a
-    table of all devices, which have signed integers that `xla.py` never uses."""
+    """Return the elements of each part of an array that an instruction keeps. Ignore look-ups in a
+    table of all devices: they have signed integers, which `xla.py` never uses."""
     inside = (each, *module.computations.get(each.called.get("calls", ""), {}).values())
     cut = (one.arrays[0] for one in inside if one.op == "dynamic-slice")
     return {math.prod(array.shape) for array in cut if array.dtype != "s32"}
 
 
 def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
-    """Return an all-to-all; if its parts are not concatenated as expected, one with no pass before
-    it and one after."""
+    """Return an all-to-all; if its parts are not concatenated as expected, assume no pass before it
+    and one after."""
     parts = each.arrays[0].shape
     joined, turned = _joining(module, each)
     if joined is None:
@@ -82,7 +82,7 @@ def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
 
 
 def _place(shape: tuple[int, ...], axis: int) -> Standing:
-    """Return the place of the dimension after one of parts."""
+    """Return the position of the dimension after the dimension of parts."""
     return Standing.of((*shape[:axis], *shape[axis + 1 :]), axis)
 
 
@@ -103,7 +103,7 @@ def _joining(
 
 
 def _transpose(module: HloModule, given: Iterable[HloInstruction]) -> HloInstruction | None:
-    """Return a transpose of one of some instructions."""
+    """Return the first transpose among some instructions."""
     users = (user for one in given for user in _users(module, one))
     return next((user for user in users if user.op == "transpose"), None)
 

@@ -1,1 +1,2 @@
-"""The basis plan: collectives as a graph of shardings, and the cheapest path through it."""
+"""The basis plan: shardings form a graph whose edges are collectives, and the plan is the cheapest
+path through it."""

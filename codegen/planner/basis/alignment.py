@@ -5,8 +5,8 @@
     missing  the target's digits after these, which must arrive
 
 `Arrangements` are the shardings worth a permute: every dimension starts with digits of the target
-and ends with digits that other dimensions miss, so one all-to-all moves them there; in between are
-digits that the target lacks, to be gathered last.
+and ends with digits that other dimensions miss, so that one all-to-all moves them there. In between
+are digits that the target does not use, which are gathered last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardwright.codegen.planner.basis.digits import (
     primes,
 )
 
-# Most arrangements tried for one number of parts per dimension.
+# Most arrangements tried for each number of parts per dimension.
 MOST_ARRANGED = 96
 
 
@@ -79,7 +79,7 @@ def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
 
 @dataclass(frozen=True)
 class Vacancy:
-    """A dimension's open part: the number of parts still to fill after the target's digits."""
+    """The open part of a dimension: the number of parts still to fill after the target's digits."""
 
     head: Digits
     count: int
@@ -89,8 +89,9 @@ class Vacancy:
 class Arrangements:
     """Shardings with this many parts per dimension that start with digits of the target.
 
-    `runs`: ways for slots to take digits that other dimensions miss, by slot and missing dimension.
-    `filled`: the same, completed with unused digits, regardless of the previous sharding.
+    `runs`: ways for slots to take the digits that other dimensions miss, by slot and missing
+    dimension. `filled`: the same ways, completed with unused digits regardless of the previous
+    sharding.
     """
 
     slots: tuple[Vacancy, ...]
@@ -99,7 +100,8 @@ class Arrangements:
 
     @staticmethod
     def of(wanted: tuple[Digits, ...], parts: tuple[int, ...], free: Digits) -> Arrangements:
-        """Return those nearest to the target. `wanted`: its digits; `free`: the usable digits."""
+        """Return the arrangements nearest to the target. `wanted`: its digits; `free`: the usable
+        digits."""
         cut = [major_parts(digits, count) for digits, count in zip(wanted, parts, strict=True)]
         slots = tuple(Vacancy(head, count) for head, _, count in cut)
         every = _runs(slots, tuple(rest for _, rest, _ in cut))
@@ -109,7 +111,7 @@ class Arrangements:
 
     def dims(self, held: tuple[Digits, ...] | None, free: Digits) -> Iterator[tuple[Digits, ...]]:
         """Yield the digits of every dimension, each sharding once. `held`: the previous digits,
-        which move only where necessary; `free`: previously unused digits."""
+        which move only if necessary; `free`: previously unused digits."""
         found = dict.fromkeys(self.filled)
         for run in self.runs if held is not None else ():
             dims = _swapped(self.slots, run, (*(held or ()), free))
@@ -121,8 +123,7 @@ class Arrangements:
 def _runs(
     slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
-    """Yield for every slot the digits it takes from each dimension's missing ones, as many as
-    fit."""
+    """Yield, for every slot, as many missing digits of other dimensions as fit."""
 
     def fill(dim: int, lacking: tuple[Digits, ...]) -> Iterator[tuple[tuple[Digits, ...], ...]]:
         if dim == len(slots):
@@ -158,8 +159,8 @@ def _of_slot(
 def _filled(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
-    """Return the dimensions with slots completed by unused digits, low or high strides first; None
-    if these do not fit."""
+    """Return the dimensions with unused digits completing the slots, low or high strides first;
+    None if they do not fit."""
     for slot, own in zip(slots, runs, strict=True):
         left = minus(left, (*slot.head, *itertools.chain.from_iterable(own)))
     dims = []
@@ -181,9 +182,9 @@ def _filled(
 def _swapped(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
 ) -> tuple[Digits, ...] | None:
-    """Return the dimensions' previous digits, and then the free ones, after the fewest exchanges of
-    prime digits that bring the target's digits to the front and those that others miss to the end;
-    None if the digits belong to different dimensions and differ in size."""
+    """Exchange as few prime digits as possible, and return the dimensions' previous digits, then
+    the free ones, so that the target's digits come first and the digits that other dimensions miss
+    come last. None if the digits belong to different dimensions and differ in size."""
     before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
         head = primes_of(slot.head)

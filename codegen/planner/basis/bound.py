@@ -1,7 +1,7 @@
-"""Costs of basis steps, and lower bounds on the remaining cost: the terms of a search.
+"""Costs of basis steps, and lower bounds on the remaining cost, which guide a search.
 
-Lower bounds assume an ideal tensor that every digit divides evenly; prices use the largest shards,
-which are no smaller.
+Lower bounds assume an ideal tensor that every digit divides evenly. Prices use the largest shards,
+which are at least as large as the ideal ones.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Estimates:
         return self.price_of(move.op, state.layer, move.digits, nbytes)
 
     def padded_bytes(self, parts: Parts, after: Parts) -> float:
-        """Return the bytes of the largest shard with this many parts; dimensions to be cut further
-        are padded to the total length of the new parts."""
+        """Return the bytes of the largest shard with this many parts; a dimension that is cut
+        further is padded to the total length of its new parts."""
         key = parts, after
         if key not in self._padded:
             sizes = (
@@ -115,9 +115,9 @@ class Estimates:
         return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
-        """Return a cheap lower bound: a device must receive everything it lacks of its target
-        shard, in at least one message, and at most at the rate of all its links together; the same
-        holds for a host."""
+        """Return a cheap lower bound: a device must receive all that it lacks of its target shard,
+        in at least one message, and at most at the combined rate of its links. The same holds for a
+        host."""
         found = self._lacks.get(state)
         if found is None:
             self.foresee([state])
@@ -135,7 +135,7 @@ class Estimates:
     def _all_lacking(self, layer: int, states: list[State]) -> Iterator[float]:
         """Yield `lacking` of states of one layer."""
         for state, nbytes, seconds in zip(states, *self._received(layer, states), strict=True):
-            moves = nbytes >= 0.5  # below one byte is rounding
+            moves = nbytes >= 0.5  # less than a byte is a rounding error
             alone = self._latency + seconds if moves else 0.0
             hosts = self._hosts if moves and state.unreduced == self.basis.kept else None
             yield max(alone, hosts.seconds(state)) if hosts else alone
@@ -152,8 +152,8 @@ class Estimates:
 
     def with_permute(self, state: State, whole: bool) -> float:
         """Return a lower bound on the seconds from a state to the target if a permute comes next;
-        without `whole`, ignoring `relaxation`."""
-        if not whole and self.basis.layers > 1:  # it may move nothing
+        unless `whole`, ignore `relaxation`."""
+        if not whole and self.basis.layers > 1:  # a permute may then move nothing
             return self.lacking(state)
         is_told = whole and state.unreduced == self.basis.kept
         if is_told and self.remaining.stays(state):
@@ -161,8 +161,8 @@ class Estimates:
         return self.least_permute(state) + self._after_permute(product_of(state), is_told)
 
     def soon_with_permute(self, state: State) -> float:
-        """Return a lower bound like `with_permute`, with the permute using all links of a device at
-        once: this lets the guided search try permutes sooner, and find more."""
+        """Return a lower bound like `with_permute` for a permute that uses all links of a device at
+        once, so that the guided search tries permutes sooner and finds more."""
         if self.basis.layers > 1:
             return self.lacking(state)
         parts = product_of(state)
@@ -170,7 +170,7 @@ class Estimates:
 
     def _after_permute(self, parts: Parts, is_told: bool) -> float:
         """Return a lower bound on the seconds to the target from any state with this many parts;
-        `is_told`: with `relaxation`."""
+        `is_told` includes `relaxation`."""
         key = parts, is_told
         if key not in self._after:
             pairs = zip(parts, self._goal_parts, strict=True)
@@ -187,7 +187,7 @@ class Estimates:
 
     def at_least(self, nbytes: float) -> float:
         """Return a lower bound on the seconds in which a device receives this many bytes."""
-        if nbytes < 0.5:  # below one byte is rounding
+        if nbytes < 0.5:  # less than a byte is a rounding error
             return 0.0
         return self._latency + nbytes / self._ingest
 
@@ -221,9 +221,9 @@ class Estimates:
         return 1.0 / math.prod(self._goal_parts)
 
     def _received(self, layer: int, states: list[State]) -> tuple[list[float], list[float]]:
-        """Return the most bytes that a device lacks of its target shard in each state, and the time
-        of the device that takes longest to receive them. If sums are pending, no device has any of
-        it."""
+        """Return the most bytes that a device lacks of its target shard in each state, and the
+        longest time that any device takes to receive its missing bytes. If sums are pending, every
+        device lacks its whole shard."""
         held = np.ones((len(states), self.basis.size))
         for dim in range(self.basis.reshard.rank):
             held *= [self._overlap(layer, dim, state.dims[dim]) for state in states]

@@ -1,9 +1,9 @@
 """Steps whose shards do not nest, and their cost.
 
 A step is one collective on padded shards if small shards lie at multiples of their size in the
-larger ones: 10 elements are 5 and 5 in two parts, but 3, 3, 3 and 1 in four, so a gather of pairs
-is not one. Such a step moves boxes, in rounds of boxes of one shape: in a round no device sends or
-receives two, and boxes are ordered by the distance from sender to receiver.
+larger ones. Ten elements are 5 and 5 in two parts, but 3, 3, 3 and 1 in four, so a gather of pairs
+is not such a collective. Instead it moves boxes, in rounds of boxes of equal shape: in a round no
+device sends or receives two boxes. Boxes are ordered by the distance from sender to receiver.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Box = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class BoxRound:
-    """Boxes of one shape that move at once, local ones included: the receiver of each sender, both
-    as indices into the ids of `rounds_of`."""
+    """Boxes of equal shape that move at once, including local copies: the receiver of each sender,
+    both as indices into the ids of `rounds_of`."""
 
     shape: tuple[int, ...]
     sent: dict[int, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class BoxRound:
 
     @property
     def away(self) -> list[list[int]]:
-        """The senders to other devices, and their receivers."""
+        """The senders whose receiver is another device, and these receivers."""
         return [[sender, receiver] for sender, receiver in self.sent.items() if sender != receiver]
 
     @property
@@ -44,7 +44,7 @@ class BoxRound:
         return math.prod(self.shape)
 
     def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
-        """Add a box of this shape if there is room, and return whether there was."""
+        """Add a box of this shape if there is room; return whether there was."""
         if sender in self.sent or receiver in self.taken:
             return False
         self.sent[sender] = receiver
@@ -77,8 +77,8 @@ def dims_fit(before: DimLayout, after: DimLayout) -> bool:
 
 
 def sizes_fit(extent: int, few: int, many: int) -> bool:
-    """Return whether shards of `many` parts lie at multiples of their size in those of `few`, a
-    divisor; in a whole dimension they always do, after padding.
+    """Return whether shards of `many` parts start at multiples of their size within shards of `few`
+    parts, a divisor of `many`. In an unsplit dimension they always do, after padding.
 
     >>> sizes_fit(10, 2, 4), sizes_fit(9, 2, 4), sizes_fit(12, 2, 4), sizes_fit(10, 1, 4)
     (False, False, True, True)
@@ -87,7 +87,7 @@ def sizes_fit(extent: int, few: int, many: int) -> bool:
 
 
 def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
-    """Yield the rounds of each phase of a step; `ids`: the devices in rank order."""
+    """Yield the rounds of each phase of a step. `ids`: the devices in rank order."""
     place = {device: rank for rank, device in enumerate(ids.tolist())}
     for phase in step.phases():
         moved = phase.transfers
@@ -103,7 +103,7 @@ def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
 
 
 def seconds_of(step: Step, ids: Integers, network: Network, itemsize: int) -> float:
-    """Return the seconds of a step's rounds in sequence."""
+    """Return the seconds of a step's rounds, run in sequence."""
     phases = itertools.chain.from_iterable(rounds_of(step, ids))
     return sum(_seconds(each, ids, network, itemsize) for each in phases if each.away)
 

@@ -1,4 +1,4 @@
-"""Digits of a mesh position as pairs (stride, size), used by the search."""
+"""Digits of a mesh position as pairs (stride, size), as the search uses them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def primes(number: int) -> tuple[int, ...]:
 
 @functools.cache
 def minus(digits: Digits, taken: Digits) -> Digits:
-    """Return digits with parts of them removed."""
+    """Return digits without the parts `taken`."""
     left = []
     for stride, size in digits:
         at, top = stride, stride * size
@@ -88,7 +88,7 @@ def minus(digits: Digits, taken: Digits) -> Digits:
 
 
 def tail(digits: Digits, major: Digits) -> Digits | None:
-    """Return the digits after the major-most ones; None if `digits` does not start with those.
+    """Return the digits after `major`; None if `digits` does not start with it.
 
     >>> tail(((1, 6),), ((2, 3),))
     ((1, 2),)

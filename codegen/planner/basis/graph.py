@@ -1,7 +1,7 @@
 """The basis of reshardings as a graph: normalised shardings, and the collectives between them.
 
-A state is a sharding in digits of the mesh position, (stride, size), which expresses sub-axes of
-either mesh, and of two meshes over one device order. Contiguous neighbours are one digit:
+A state is a sharding in digits of the mesh position, (stride, size). Digits express sub-axes of
+either mesh, and of both if they share one device order. Contiguous neighbours are one digit:
 `"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of either mesh.
 
     slice           a dimension is split further over free digits; nothing moves
@@ -46,7 +46,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# Exact search is limited to meshes with this many prime factors, and this many shardings.
+# Exact search is limited to meshes with this many prime factors, and to this many shardings.
 EXACT_FACTORS = 4
 EXACT = 4000
 
@@ -81,8 +81,8 @@ def _product_of(dims: tuple[Digits, ...]) -> tuple[int, ...]:
 class Basis:
     """The states and moves of a reshard between meshes of the same devices.
 
-    `long_slices`: a slice over any digits is one move, as needed under a memory limit; otherwise
-    slices are over one atom, and the search joins them.
+    `long_slices`: a slice over any digits is one move, as a memory limit needs. Otherwise each
+    slice is over one atom, and the search joins them.
     """
 
     reshard: Reshard
@@ -145,7 +145,7 @@ class Basis:
         )
 
     def _cuts(self, layer: int) -> Iterator[Digits]:
-        """Yield the sides' digits in a layer."""
+        """Yield the digits of both sides in a layer."""
         for side in (self.start, self.goal):
             if side.layer == layer:
                 yield from (*side.dims, side.unreduced)
@@ -234,8 +234,8 @@ class Basis:
                     yield atom
 
     def fits(self, dim: int, parts: int, others: int) -> bool:
-        """Return whether shards of a dimension with this many parts and with this many others nest,
-        so that a step between them is a collective on padded shards."""
+        """Return whether shards of a dimension with `parts` and with `others` parts nest, so that a
+        step between them is a collective on padded shards."""
         return parts == others or self._fit(dim, min(parts, others), max(parts, others))
 
     def fit(self, state: State, after: State) -> bool:
@@ -245,7 +245,7 @@ class Basis:
 
     @cached_property
     def is_even(self) -> bool:
-        """Whether every extent divides for any cut of the mesh."""
+        """Whether every cut of the mesh divides every extent."""
         return all(extent % self.size == 0 for extent in self.reshard.shape)
 
     @cached_property
@@ -320,7 +320,8 @@ class Basis:
                     yield Move("all_to_all", moved, exchanged(state, dim, kept, other, moved))
 
     def tails(self, state: State, dim: int) -> tuple[tuple[Digits, Digits], ...]:
-        """Return the ways to cut a dimension's digits into kept and minor-most moved ones."""
+        """Return the ways to cut a dimension's digits into kept digits and minor-most moved
+        digits."""
         key = state.layer, state.dims[dim]
         if key not in self._tails:
             self._tails[key] = tuple(self._cut_in_two(*key))
@@ -339,7 +340,7 @@ class Basis:
                     yield (*digits[:i], *rest), ((stride, cut), *minor)
 
     def reductions(self, state: State) -> Iterator[Move]:
-        """Yield the steps that reduce terms absent from the target."""
+        """Yield the steps that reduce sums not pending in the target."""
         sums = self.outside_kept(state.unreduced)
         if not sums:
             return
@@ -375,7 +376,7 @@ def state_of(sharding: Sharding, layer: int) -> State:
 
 
 def with_dim(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with the digits of one dimension replaced."""
+    """Return a state with other digits for one dimension."""
     return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
 
 
@@ -385,14 +386,14 @@ def appended(state: State, dim: int, digits: Digits) -> State:
 
 
 def exchanged(state: State, dim: int, kept: Digits, other: int, moved: Digits) -> State:
-    """Return a state after an all-to-all: a dimension keeps some digits, the others become the
-    minor-most of another dimension."""
+    """Return a state after an all-to-all: a dimension keeps the digits `kept`, and `moved` become
+    the minor-most of another."""
     dims = list(state.dims)
     dims[dim], dims[other] = kept, merged(dims[other] + moved)
     return State(state.layer, tuple(dims), state.unreduced)
 
 
 def _orders(size: int) -> int:
-    """Return the number of orders in which an axis can be cut into prime factors."""
+    """Return in how many orders an axis can be cut into prime factors."""
     found = Counter(primes(size))
     return math.factorial(found.total()) // math.prod(map(math.factorial, found.values()))

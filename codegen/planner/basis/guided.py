@@ -10,9 +10,9 @@ It expands few shardings, each only by steps that approach the target (`alignmen
     permute      to the target's arrangement with as many parts
     all_reduce, reduce_scatter  all that the basis has
 
-Cheapest first by cost plus GREED times `Estimates.lacking`, a lower bound, up to a number of
-shardings (`Effort`). From the best of those reached in one step it continues straight to the
-target, so that a path exists early and costlier ones can be pruned.
+The sharding with the least cost plus GREED times `Estimates.lacking`, a lower bound, is expanded
+first, up to a number of shardings (`Effort`). From the best shardings reached in one step the
+search continues straight to the target, so that it has a path early and can prune costlier ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from shardwright.codegen.planner.basis.slicing import Place, next_slice, slices
 
 @dataclass(frozen=True)
 class Effort:
-    """Most shardings to expand, and how many without a better path end a search."""
+    """Limits of a search: the most shardings to expand, and after how many without a better path to
+    stop."""
 
     expansions: int
     patience: int
@@ -68,11 +69,11 @@ ALIKE = 1e-3
 
 
 class _Candidate(NamedTuple):
-    """A sharding reached at `cost`, or all permutes from there; no path through it costs less than
-    `least`. `is_told`: whether `least` is final."""
+    """A sharding reached at `cost`, or all permutes from there. No path through it costs less than
+    `least`, which is final if `is_told`."""
 
     key: float
-    number: int  # insertion order breaks ties, which makes a search deterministic
+    number: int  # insertion order breaks ties, so the search is deterministic
     cost: float
     least: float
     state: State
@@ -82,8 +83,8 @@ class _Candidate(NamedTuple):
 
 @dataclass
 class Guided:
-    """One guided search; `allowed` tells whether a step fits in memory. `must_find`: whether to
-    continue until there is a path, rather than stop where one would without a better path."""
+    """One guided search; `allowed` tells whether a step fits in memory. `must_find`: exceed
+    `Effort` until there is a path."""
 
     basis: Basis
     estimates: Estimates
@@ -97,7 +98,7 @@ class Guided:
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
     _found: float = math.inf  # the cost of the best path
-    _improved: int | None = None  # number of expansions when it was found
+    _improved: int | None = None  # the number of expansions when it was found
     _sliced: set[State] = field(default_factory=set)
 
     @cached_property
@@ -142,8 +143,8 @@ class Guided:
         return cost + self.estimates.lacking(state) < self._found
 
     def _is_done(self, entry: _Candidate) -> bool:
-        """Return whether an entry leads nowhere, or later than it says; in the latter case it is
-        queued again."""
+        """Return whether an entry leads nowhere, or later than it claims; in that case queue it
+        again."""
         state, cost = entry.state, entry.cost
         if state == self.basis.goal or entry.least >= self._found:
             return True
@@ -164,7 +165,7 @@ class Guided:
             heapq.heappush(self._queue, entry)
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
-        """Record a path to a state if it is cheaper than known ones, and than a path to the
+        """Record a path to a state if it is cheaper than known paths to the state and to the
         target."""
         if cost >= self._most(state):
             return False
@@ -216,8 +217,8 @@ class Guided:
         return reached
 
     def _complete(self, state: State) -> None:
-        """Continue straight to the target: slice free missing digits, exchange digits that others
-        miss, gather the rest."""
+        """Continue straight to the target: slice by missing digits that are free, move digits that
+        other dimensions miss, then gather the rest."""
         cost, layer = self._best[state], self.basis.goal.layer
         while state != self.basis.goal and state.layer == layer:
             if state.unreduced != self.basis.kept:
@@ -242,7 +243,7 @@ class Guided:
 
     def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
         """Return the all-gather of the excess digits of some dimensions, or of all digits of a
-        dimension whose remaining shards would not nest."""
+        dimension if the remaining shards would not nest."""
         dims, gone = list(state.dims), list[tuple[int, int]]()
         for dim in over:
             found = place.dims[dim]
@@ -298,7 +299,7 @@ class Guided:
                 yield Move("all_gather", moved, with_dim(state, dim, kept))
 
     def _tails(self, state: State, place: Place, dim: int) -> list[tuple[Digits, Digits]]:
-        """Return the ways to cut a dimension's digits in two within the excess ones."""
+        """Return the ways to cut a dimension's digits in two within its excess digits."""
         most = parts_of(place.dims[dim].excess)
         return [cut for cut in self.basis.tails(state, dim) if parts_of(cut[1]) <= most]
 
@@ -320,8 +321,8 @@ class Guided:
         lost: frozenset[int],
         gained: frozenset[int],
     ) -> Iterator[Move]:
-        """Yield all-to-alls that move digits to dimensions that miss them next: one, or several at
-        once."""
+        """Yield all-to-alls that move digits to the dimensions that miss them next: to one, or to
+        several at once."""
         for dim, found in enumerate(place.dims):
             if not found.excess or dim in gained or dim in lost:
                 continue
@@ -340,8 +341,8 @@ class Guided:
                     )
 
     def _choice(self, state: State) -> Choice | None:
-        """Return the targets of permutes; None while sums are pending, or if remaining terms are
-        tied to their device order."""
+        """Return the targets of permutes; None while sums are pending, or if the remaining partial
+        sums are tied to their device order."""
         layer, parts = self.basis.goal.layer, product_of(state)
         if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
             return None

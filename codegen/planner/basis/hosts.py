@@ -1,4 +1,4 @@
-"""Lower bounds from the data that the hosts of a hierarchical topology lack, all devices of a host
+"""Lower bounds on a hierarchical topology from the data that all devices of a host lack
 together."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of the devices; `ids`: by layer, the device at every position."""
+    """The hosts of the devices; `ids` has the device at every position, by layer."""
 
     basis: Basis
     topology: Hierarchical
@@ -28,7 +28,7 @@ class Hosts:
 
     def seconds(self, state: State) -> float:
         """Return a lower bound on the seconds from a state to the target: the part of its devices'
-        target shards that a host lacks must come over its one link, once.
+        target shards that a host lacks must pass its only link once.
 
         A step takes at least as long as that link is busy, so the bound is consistent.
         """
@@ -36,7 +36,7 @@ class Hosts:
         for dim, digits in enumerate(state.dims):
             shared *= self._overlap(state.layer, dim, digits)
         lacking = (self._needed - shared.sum(axis=(1, 2))).max() * self._nbytes
-        if lacking < 0.5:  # below one byte is rounding
+        if lacking < 0.5:  # less than a byte is a rounding error
             return 0.0
         return self.topology.between_latency + float(lacking) / self.topology.between_bandwidth
 
@@ -57,7 +57,8 @@ class Hosts:
 
     @cached_property
     def _places(self) -> tuple[tuple[Integers, Integers], ...]:
-        """By layer, the position of every device of every host, and whether it has one."""
+        """By layer, the position of every device of every host, and whether the layer has that
+        device."""
         found = []
         for ids in self.ids:
             position = np.full(self.topology.size, -1, dtype=np.int64)
@@ -67,8 +68,8 @@ class Hosts:
         return tuple(found)
 
     def _weight(self, state: State) -> Floats:
-        """Return the reciprocal of the number of devices in the host with the same shard as each
-        device, 0 without a device: [hosts, devices]."""
+        """Return, for each device, one over the number of devices in its host with the same shard;
+        0 without a device. [hosts, devices]."""
         key = state.layer, ordered(tuple(itertools.chain.from_iterable(state.dims)))
         if key not in self._weights:
             place, there = self._places[state.layer]

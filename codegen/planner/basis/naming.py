@@ -77,7 +77,7 @@ class Naming:
 
     @property
     def _operator(self) -> Operator:
-        """The operator that reduces the terms of the source, also in intermediate steps."""
+        """The operator that reduces the partial sums of the source, in intermediate steps too."""
         return self.basis.reshard.source.operator
 
     def _layout(self, named: Named) -> Layout:
@@ -104,7 +104,7 @@ class Naming:
         raise AssertionError("a mesh of one axis names every state")
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:
-        """Return a step's sub-axes, on its sharding's mesh if that can express them."""
+        """Return the sub-axes of a step, on its sharding's mesh if that can express them."""
         for candidate in (mesh, *self._meshes(layer)):
             refs = refs_of(candidate, digits)
             if refs is not None:

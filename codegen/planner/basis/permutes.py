@@ -1,6 +1,6 @@
 """Permutes: from a sharding to any other with as many parts in every dimension.
 
-Every shard moves whole: a device that needs the shard it holds keeps it; the remaining holders and
+Every shard moves undivided. A device that needs the shard it holds keeps it; the other holders and
 receivers of a shard are paired in rank order.
 """
 
@@ -25,7 +25,7 @@ from shardwright.ir.arrays import Integers
 @dataclass(frozen=True)
 class Choice:
     """States reachable by a permute, the layer of each, and the receivers of each shard: device ids
-    [states, devices], by the number of the shard and by position."""
+    [states, devices], ordered by the number of the shard, then by position."""
 
     states: tuple[State, ...]
     layers: Integers
@@ -58,7 +58,7 @@ class Permutes:
         held[senders] = have
         moving = held[receivers] != have
         senders = np.broadcast_to(senders, receivers.shape)
-        if math.prod(product_of(state)) < senders.shape[1]:  # replicas, some of which may keep it
+        if math.prod(product_of(state)) < senders.shape[1]:  # some replicas may keep their shard
             kept_last = np.argsort(2 * have + ~moving, axis=1, kind="stable")
             wanted = np.zeros((len(receivers), held.size), dtype=np.int64)
             np.put_along_axis(wanted, receivers, np.broadcast_to(have, receivers.shape), axis=1)
@@ -72,8 +72,8 @@ class Permutes:
         return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
     def least(self, state: State, choice: Choice) -> Floats:
-        """Return a lower bound on the cost of each permute: one to another device order may move
-        nothing."""
+        """Return a lower bound on the cost of each permute; a permute to another device order may
+        move nothing."""
         least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
         return least
 
@@ -90,7 +90,7 @@ class Permutes:
         return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
-        """Return states with as many parts, with their receivers; cached."""
+        """Return states with as many parts, and their receivers; cached."""
         found = tuple(states)
         layers = np.array([state.layer for state in found], dtype=np.int64)
         new = tuple(state for state in found if state not in self._receivers)
@@ -100,7 +100,7 @@ class Permutes:
         return Choice(found, layers, np.array(rows, np.int64).reshape(-1, self.basis.size))
 
     def _received(self, states: tuple[State, ...]) -> Integers:
-        """Return the receivers of each shard in each state, as in a choice."""
+        """Return the receivers of each shard in each state, as in `Choice`."""
         layers = np.array([state.layer for state in states], dtype=np.int64)
         numbers = np.stack([self._number(state) for state in states])
         rank = self._by_rank[layers]
@@ -125,7 +125,7 @@ class Permutes:
         )  # fmt: skip
 
     def _layers(self, state: State) -> range:
-        """Return the layers that permutes may lead to: pending sums stay in their device order."""
+        """Return the layers that permutes may lead to: pending sums keep their device order."""
         if state.unreduced:
             return range(state.layer, state.layer + 1)
         return range(self.basis.layers)
@@ -142,8 +142,8 @@ class Permutes:
         return sorted(State(layer, dims, unreduced) for dims, _ in found)
 
     def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
-        """Return all sequences of digits, in any order, made of atoms within free ones and with
-        this many parts."""
+        """Return all sequences of digits, in any order, that consist of atoms within `free` and
+        make `count` parts."""
         if count == 1:
             return ((),)
         key = (layer, free, count)
@@ -165,7 +165,7 @@ class Permutes:
         return number
 
     def _pieces(self, layer: int, digits: Digits) -> Digits:
-        """Return digits cut at every border, as far as one chain of borders goes."""
+        """Return digits cut at every border, as far as one chain of borders reaches."""
         found: list[tuple[int, int]] = []
         for stride, size in digits:
             top, at = stride * size, stride
@@ -180,8 +180,8 @@ class Permutes:
 
 
 def permuted(have: list[int], want: list[int]) -> list[list[int]]:
-    """Return the permute [sender, receiver] of ranks that hold and need shards of these numbers, as
-    modules make it.
+    """Return the permute [sender, receiver] between ranks that hold and ranks that need shards of
+    these numbers, as modules make it.
 
     >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
     [[1, 2], [0, 0], [2, 1], [3, 3]]

@@ -29,19 +29,19 @@ from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 from shardwright.ir.unreduced import Fate
 
 # Intermediate shards up to this many bytes are always allowed: their memory does not matter, and
-# one gather is fastest for a small tensor.
+# for a small tensor one gather is fastest.
 SMALL_BYTES = 1 << 20
-# Boxes of a step are listed on meshes of up to this many devices.
+# Boxes of a step are listed only on meshes of up to this many devices.
 MOST_LISTED = 512
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
-    With a limit, no step holds more than that before and after. By default, no intermediate shard
-    exceeds the larger of source, target and SMALL_BYTES; if that is impossible, the plan says why.
-    Raises InputError for meshes of different devices, sums of booleans, and a limit that no
-    sequence meets.
+    With a limit, no device holds more than that before and after any step. By default, no
+    intermediate shard exceeds the larger of source, target and SMALL_BYTES; if that is impossible,
+    the plan says why. Raises InputError for meshes of different devices, sums of booleans, and a
+    limit that no sequence meets.
     """
     _check_devices(reshard)
     if reshard.reads_one or not _keeps_terms(reshard):
@@ -55,7 +55,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
 
 
 def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> SteppedPlan:
-    """Return the plan of a reshard without new unreduced axes."""
+    """Return the plan of a reshard that adds no unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     allowed, why = within(estimates, memory_limit), None
@@ -94,8 +94,8 @@ class _Found:
 
     @staticmethod
     def of(path: Path, estimates: Estimates) -> _Found:
-        """Return a path with its steps; steps whose shards do not nest are priced with all
-        transfers at once."""
+        """Return a path with its steps; a step whose shards do not nest is priced as if all its
+        transfers ran at once."""
         steps = Naming(estimates.basis).steps(path.steps)
         known = path.costs or (0.0,) * len(steps)  # the same sharding, cut differently
         network, itemsize = estimates.network, estimates.basis.reshard.itemsize
@@ -108,7 +108,7 @@ class _Found:
         return _Found(path, steps, tuple(costs), all(map(fits, steps)))
 
     def by_boxes(self, estimates: Estimates) -> _Found:
-        """Return the same path with non-nesting steps priced as rounds of boxes."""
+        """Return the same path, pricing steps whose shards do not nest as rounds of boxes."""
         reshard = estimates.basis.reshard
         ids = ids_of(reshard.source.mesh)
         if not same_devices(reshard.source.mesh, reshard.target.mesh):
@@ -133,8 +133,8 @@ class _Found:
 
 
 def _cheaper(found: _Found, fitting: Path | None, estimates: Estimates) -> _Found:
-    """Return the cheaper of a path with steps by boxes and one without. On a mesh too large to list
-    boxes, these are priced as if all moved at once."""
+    """Return the cheaper of a path with steps by boxes and a path without. On a mesh too large to
+    list boxes, their transfers are priced as if all ran at once."""
     lists = estimates.basis.size <= MOST_LISTED
     other = None if fitting is None else _Found.of(fitting, estimates)
     if other is None or (other.fits and found.seconds < other.seconds):
@@ -158,7 +158,8 @@ def _of(
 
 
 def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> SteppedPlan:
-    """Return the plan with a final step: along new unreduced axes one holder keeps the value.
+    """Return the plan with a final step: along new unreduced axes, one holder keeps the value. It
+    comes last, since until then devices are replicas along these axes, and steps cost the same.
 
     It comes last: until then devices are replicas along these axes, which steps move at equal cost.
     """
@@ -186,9 +187,9 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
 def _search(
     basis: Basis, estimates: Estimates, allowed: Allowed, must_find: bool = True
 ) -> Path | None:
-    """Return the cheapest path found: the exact one if there are few shardings, unless the guided
-    search has an equally cheap one with fewer steps. `must_find`: whether a long search is
-    worthwhile."""
+    """Return the cheapest path found. An exact search finds it if there are few shardings, unless
+    the guided search has an equally cheap path with fewer steps. `must_find`: whether a long search
+    is worthwhile."""
     permutes = Permutes(basis, estimates)
     known = Guided(basis, estimates, permutes, allowed, must_find).run()
     if not basis.is_exact:
@@ -201,8 +202,8 @@ def _search(
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
-    """Return a filter for steps within a limit; without one, within the larger of the two sides'
-    shards and SMALL_BYTES."""
+    """Return a filter for steps within a limit. Without a limit, the larger shard of the two sides,
+    or SMALL_BYTES if more, is the limit."""
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)
     if memory_limit is None:

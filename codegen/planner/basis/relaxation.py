@@ -45,8 +45,8 @@ class Relaxed(NamedTuple):
 class Remaining:
     """Seconds from relaxed shardings to the relaxed target, nearest first.
 
-    `price`: seconds of a collective over digits of a layer, by the parts before it; `permute`:
-    least seconds to move a shard; `nbytes`: bytes of a shard, by its parts.
+    `price`: seconds of a collective over digits of a layer, given the parts before it; `permute`:
+    the least seconds to move a shard; `nbytes`: bytes of a shard, given its parts.
     """
 
     basis: Basis
@@ -80,10 +80,10 @@ class Remaining:
         return self._settled[wanted]
 
     def so_far(self, state: State) -> float:
-        """Return the known lower bound on `seconds` without searching further."""
+        """Return the lower bound on `seconds` known so far, without searching further."""
         if state.unreduced != self.basis.kept:
             return 0.0
-        nearest = self._queue[0][0] if self._queue else 0.0  # unsettled nodes are no nearer
+        nearest = self._queue[0][0] if self._queue else 0.0  # all other nodes are at least as far
         return self._settled.get(self.relaxed(state), nearest)
 
     def stays(self, state: State) -> bool:
@@ -134,14 +134,15 @@ class Remaining:
         yield from self._before_exchange(node)
 
     def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """Yield such nodes for all-to-alls, over the cheapest digits of each size."""
+        """Yield the nodes that precede a node by an all-to-all, over the cheapest digits of each
+        size."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
             for before in _exchanged_before(parts, size):
                 yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
-        """Return the minimum cost of an all-to-all over some of these digits."""
+        """Return the minimum cost of an all-to-all over one of these sets of digits."""
         key = layer, choice, self.nbytes(parts)
         if key not in self._exchanges:
             prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
@@ -150,8 +151,8 @@ class Remaining:
 
     @cached_property
     def _by_size(self) -> dict[Use, tuple[tuple[int, tuple[Digits, ...]], ...]]:
-        """By digits in use: the numbers of parts that subsets make, and all subsets that make as
-        many."""
+        """By digits in use: the numbers of parts that subsets make, and all subsets that make each
+        number."""
         found = {}
         for use, cuts in self._inside.items():
             sizes: dict[int, list[Digits]] = {}
@@ -182,7 +183,7 @@ class Remaining:
 
     @cached_property
     def _outside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
-        """By digits in use, each set of unused ones, and the union."""
+        """By digits in use, each set of unused digits, and its union with the used ones."""
         found: dict[Use, list[tuple[Digits, Digits]]] = {use: [] for use in self._inside}
         for (layer, joined), cuts in self._inside.items():
             for some, left in cuts:
@@ -210,7 +211,7 @@ class Remaining:
         }
 
     def _together(self, layer: int, used: Digits) -> tuple[int, ...]:
-        """Return, for each device, the first one with the same values of these digits."""
+        """Return, for each device, the first device with the same values of these digits."""
         devices = np.argsort(self.prices[layer].ids)
         _, first, number = np.unique(
             self.basis.index(used)[devices], return_index=True, return_inverse=True

@@ -1,18 +1,19 @@
 """The cheapest sequence of basis steps: a shortest path, found best first.
 
-Costs are seconds of the cost model. A step costs a TIE more, less than the model's resolution and
-more than rounding, so that among equally cheap paths one with the fewest steps wins. The estimate
-of the rest is a lower bound (`estimate`), so the first path that reaches the target is a cheapest
-one. The first EARLY expansions use a cheap part of the estimate, which suffices for many reshards.
-A state enters the queue by its quick estimate.
+Costs are seconds of the cost model. Each step costs an extra TIE, less than the model's resolution
+and more than rounding, so that of equally cheap paths the one with the fewest steps wins. The
+estimate of the rest is a lower bound (`estimate`), so the first path that reaches the target is a
+cheapest one. The first EARLY expansions use a cheap part of the estimate, which suffices for many
+reshards. A state enters the queue by its quick estimate.
 
-Permutes are many: all those of a state enter the queue as one entry, at the least that any permute
-costs, and are priced together when it comes first.
+A state has many permutes. They enter the queue as one entry, at the lowest cost of any permute, and
+are priced together when it comes first.
 
-It is for few shardings (`Basis.is_exact`); a path found by the guided search (`guided.py`) prunes
-costlier ones. It ends with the cheapest path or, after MOST_LOOKED expansions, with the best so
-far. `Path.bound` is a lower bound on any sequence of basis steps with unlimited memory: the minimum
-of the cost, of the bounds of steps that memory forbids, and of the open entries, minus the ties.
+It runs only if there are few shardings (`Basis.is_exact`); a path found by the guided search
+(`guided.py`) prunes costlier ones. It ends with the cheapest path or, after MOST_LOOKED expansions,
+with the best one so far. `Path.bound` is a lower bound on any sequence of basis steps with
+unlimited memory: the minimum of the cost, of the bounds of steps that memory forbids, and of the
+open entries, minus the ties.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ ROUNDING = 1e-9
 # Shardings expanded before the full estimate, which is slow, is computed.
 EARLY = 12
 
-# Whether a step from one state to another fits in memory.
+# Tells whether a step from one state to another fits in memory.
 Allowed = Callable[[State, State], bool]
 
 
 @dataclass(frozen=True)
 class Path:
-    """The steps of a path with their seconds, and a lower bound for any path."""
+    """The steps of a path, their seconds, and a lower bound for any path."""
 
     steps: tuple[Move, ...]
     costs: tuple[float, ...]
@@ -60,7 +61,7 @@ class _Entry(NamedTuple):
     """A queue entry: a state reached at `cost`, or all permutes from there."""
 
     key: float
-    number: int  # insertion order breaks ties, which makes a search deterministic
+    number: int  # insertion order breaks ties, so the search is deterministic
     cost: float
     state: State
     permutes: bool
@@ -68,9 +69,9 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Search:
-    """One search over the basis of a reshard; `known`: a path from another search. `expanded`: the
-    expanded shardings with their costs; `looked`: the number of expansions, where all permutes of a
-    sharding count as one."""
+    """One search over the basis of a reshard. `known`: a path from another search; `expanded`: the
+    expanded shardings with their costs; `looked`: the number of expansions, counting all permutes
+    of a sharding as one."""
 
     basis: Basis
     estimates: Estimates
@@ -116,7 +117,7 @@ class Search:
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
     def _is_too_soon(self, entry: _Entry) -> bool:
-        """Return whether the full estimate exceeds the entry's, which is then queued again."""
+        """Return whether the full estimate exceeds the entry's; if so, queue the entry again."""
         ahead = self._ahead(entry.state, entry.permutes)
         if entry.cost + ahead <= entry.key:
             return False
@@ -190,10 +191,10 @@ class Search:
         return max(0.0, (1 - ROUNDING) * min(seconds, proven))
 
     def _most_steps(self, seconds: float) -> float:
-        """Return an upper bound on the steps of a sequence that takes no longer and visits no
-        sharding twice.
+        """Return an upper bound on the steps of a sequence that takes at most this long and visits
+        no sharding twice.
 
-        Every step takes a latency except slices and permutes to another device order; between two
+        Every step takes a latency, except slices and permutes to another device order. Between two
         such steps there are at most as many slices as atoms.
         """
         latency = self.estimates.network.topology.least_latency
@@ -204,8 +205,8 @@ class Search:
 def way_to(
     state: State, came: Mapping[State, tuple[State, Move, float]], permutes: Permutes
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps that lead to a state, with their seconds; `came`: the predecessor and step
-    of each state but the first."""
+    """Return the steps that lead to a state, with their seconds. `came` has the predecessor and
+    step of each state but the first."""
     found: list[tuple[Move, float]] = []
     while state in came:
         state, move, seconds = came[state]

@@ -1,5 +1,5 @@
-"""Slices that a guided search tries: free digits that the target misses; and free digits in any
-dimension, which shrink the shards moved afterwards."""
+"""Slices that a guided search tries: over free digits that the target misses, or over free digits
+in any dimension, which make the shards smaller before they move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_FACTORED = 24
 
 @dataclass(frozen=True)
 class Place:
-    """A sharding compared with the target: by dimension, and the free digits."""
+    """A sharding compared with the target, dimension by dimension, and the free digits."""
 
     dims: tuple[Alignment, ...]
     free: Digits
@@ -72,7 +72,7 @@ def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
     """Yield slices over free digits, major ones first, that give each dimension the target's number
-    of parts or a multiple; and those with the target's total number."""
+    of parts or a multiple, and slices that give the target's total number."""
     held, wanted = product_of(state), product_of(basis.goal)
     pairs = zip(held, wanted, strict=True)
     ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]
@@ -87,7 +87,7 @@ def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
     """Return the slice that multiplies the parts of each dimension, over the major-most free
-    digits; None if these do not suffice."""
+    digits; None if there are too few."""
     dims, taken = list(state.dims), list[tuple[int, int]]()
     for dim, more in enumerate(factors):
         for stride, size in sorted(free, reverse=True):

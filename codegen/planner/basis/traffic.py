@@ -1,4 +1,4 @@
-"""Bytes that a plan's steps move, by device, beside the lower bounds of its reshard."""
+"""Bytes that the steps of a plan move, by device, next to the lower bounds of its reshard."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from shardwright.ir.steps import ReduceStep, Step
 def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
     """Return the bytes of all steps, and bounds that hold for any plan.
 
-    A sum of T terms for R devices takes at least T + R - 2 transfers: T - 1 until the first device
-    has it, one more for each other. The busiest receiver and sender have at least the average.
+    A sum of T partial sums for R devices takes at least T + R - 2 transfers: T - 1 until the first
+    device has it, and one for each other device. The busiest receiver and sender have at least the
+    average.
     """
     ids = np.union1d(ids_of(reshard.source.mesh), ids_of(reshard.target.mesh))
     received, sent = np.zeros(ids.size, dtype=np.int64), np.zeros(ids.size, dtype=np.int64)
@@ -36,7 +37,8 @@ def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
 
 
 def moved(step: Step) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
-    """Return device ids, the elements that each receives from others, and those that each sends."""
+    """Return the device ids, the elements that each device receives from others, and those that it
+    sends."""
     if isinstance(step, ReduceStep):
         return _reduced(step)
     exchange = step.exchange
@@ -60,7 +62,8 @@ def _reduced(step: ReduceStep) -> tuple[tuple[Integers, Integers], tuple[Integer
 
 
 def _bounds(reshard: Reshard) -> tuple[int, int, int]:
-    """Return elements received by the busiest device, in total, and sent by the busiest."""
+    """Return the least elements that the busiest device receives, that all devices receive, and
+    that the busiest device sends."""
     target = Layout.of(reshard.target, reshard.shape, reshard.target_split)
     if not reshard.adds:
         loads = Loads.of(reshard)

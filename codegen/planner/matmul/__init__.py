@@ -1,1 +1,1 @@
-"""Matmuls: where devices multiply, the moves before and after, and their cost."""
+"""Matmuls: how devices split the product, the moves before and after it, and their cost."""

@@ -1,8 +1,8 @@
 """All ways to split the factors of a matmul over a mesh during the product.
 
-Every axis splits one factor, or none, in which case devices repeat the product; an axis along which
-an operand is unreduced may stay so. The axes of a factor are ordered as in an operand or the
-result, with its missing axes minor-most, or as in the mesh.
+Every axis splits one factor or none; along an axis that splits none, devices repeat the product. An
+operand may stay unreduced along an axis. The axes of a factor are ordered as in an operand or the
+result, with missing axes minor-most, or as in the mesh.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _at(place: Place, axes: Refs, places: tuple[Place, ...]) -> Refs:
 
 
 def _places(matmul: Matmul, axes: Refs) -> list[tuple[Place, ...]]:
-    """Return the possible places of each axis."""
+    """Return the factors that each axis may split."""
     stays = [_terms(matmul, axis) for axis in axes]
     every = [factor for factor, extent in enumerate(matmul.extents) if extent > 1]
     wide = [(*every, *terms, None) for terms in stays]

@@ -6,7 +6,7 @@
     4  both split a dimension, but of different factors: each device would have a block of the
        result's diagonal only
 
-An axis along which an operand is unreduced is case 0: it stays so if the other operand is
+An axis along which an operand is unreduced is case 0: the operand stays unreduced if the other is
 replicated.
 """
 
@@ -27,8 +27,8 @@ def cases_of(matmul: Matmul) -> tuple[AxisCase, ...]:
 
 
 def axes_of(matmul: Matmul) -> tuple[AxisRef, ...]:
-    """Return the axes of the mesh, cut into the sub-axes used by operands and result; only by the
-    operands, or by lhs, if sub-axes of one axis cannot coexist."""
+    """Return the axes of the mesh, cut into the sub-axes that operands and result use. If sub-axes
+    of one axis cannot coexist, use only those of the operands, or of lhs."""
     sides = [matmul.lhs.sharding, matmul.rhs.sharding, matmul.out]
     for count in (3, 2):
         refs = [ref for side in sides[:count] for ref in (*side.used(), *side.unreduced)]
@@ -50,7 +50,7 @@ def _cases(matmul: Matmul) -> Iterator[AxisCase]:
 
 def _place(matmul: Matmul, side: Side, axis: AxisRef) -> str:
     """Return the factor that an axis splits in an operand, `terms` if the operand is unreduced
-    along it, "" for none."""
+    along it, or ""."""
     sharding, sizes = matmul.sharding(side), matmul.mesh.sizes
     for factor, dim in zip(matmul.factors(side), sharding.dims, strict=True):
         if any(algebra.overlaps(axis, ref, sizes) for ref in dim.axes if ref.name == axis.name):

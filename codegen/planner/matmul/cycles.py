@@ -1,9 +1,8 @@
-"""Orders of devices in a ring: a cycle through a torus in which each step is one link, if there is
-one.
+"""Orders of devices in a ring: if possible, a cycle through a torus in which each step is one link.
 
 A box of devices has such a cycle unless all its extents are odd: it traverses rows back and forth,
-skipping their first devices, and returns along those. In one dimension without a wrap-around link
-it goes up over even places and down over odd ones.
+skipping their first devices, and returns along these. In one dimension without a wrap-around link
+it goes up over even positions and down over odd ones.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Path = list[Cell]
 
 def orders(places: Integers) -> Iterator[tuple[int, ...]]:
     """Yield orders of a ring's devices: cycles through the box that they fill, if any. `places`:
-    the coordinates of each, [device, dimension]."""
+    their coordinates, [device, dimension]."""
     rows: list[list[int]] = places.tolist()
     spans = [sorted(set(along)) for along in zip(*rows, strict=True)]
     if math.prod(map(len, spans)) != len(rows):
@@ -33,7 +32,7 @@ def orders(places: Integers) -> Iterator[tuple[int, ...]]:
 
 
 def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
-    """Yield cycles through a box, each starting with another dimension."""
+    """Yield cycles through a box, each starting along a different dimension."""
     wide = [axis for axis, size in enumerate(sizes) if size > 1]
     for last in wide:
         rest = [axis for axis in wide if axis != last]

@@ -1,11 +1,11 @@
-"""Overlapped loops: the last gather of an operand, or the first scatter of the result, in parts
-that travel round a ring while devices multiply.
+"""Overlapped loops: devices multiply while the parts of an operand's last gather, or of the
+result's first scatter, travel round a ring.
 
-Parts must have one size: the step changes one dimension, which divides evenly. A turn takes the
+Parts must have equal sizes: the step changes one dimension, which divides evenly. A turn takes the
 longer of its product and the transfer of a part to the next device. A product takes the longer of
-its share of the arithmetic and its memory traffic: a share of the tensors that are cut into parts,
-and all of the others again, unless they stay in the device's cache. Partial sums of a result are
-read too. On a GPU each product is a kernel.
+its share of the arithmetic and its memory traffic. That traffic is a share of the tensors that are
+cut into parts, and all of the other tensors again unless they stay in the device's cache. Partial
+sums of a result are read too. On a GPU each product is a kernel.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | 
 
 
 def _ring(step: Step) -> tuple[int, Digits, int] | None:
-    """Return the one dimension that a step cuts differently, the digits of its parts, and their
-    size; None if there are several, or parts differ in size."""
+    """Return the only dimension that a step cuts differently, the digits of its parts, and their
+    size; None if there are several dimensions, or if parts differ in size."""
     before, after = layouts_of(step)
     pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
     changed = [(axis, *pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]
@@ -131,7 +131,7 @@ def _touched(candidate: MatmulCandidate, loop: Loop, cache: int) -> int:
 
 
 def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[Loop]:
-    """Yield a loop with each ring order: on a torus also along cycles through it."""
+    """Yield a loop with each ring order; on a torus these include cycles through it."""
     yield loop
     topology = network.topology
     if isinstance(topology, Torus):
@@ -142,7 +142,7 @@ def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[
 
 
 def _turn(loop: Loop, nbytes: int, network: Network, candidate: MatmulCandidate) -> float:
-    """Return the seconds in which every device sends a part to the next one in its ring."""
+    """Return the seconds in which every device sends a part to the next device in its ring."""
     mesh = candidate.multiplication.matmul.mesh
     rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)][:, loop.places]
     ways = [np.roll(rings, -1, axis=1)]

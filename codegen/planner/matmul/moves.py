@@ -1,4 +1,4 @@
-"""Movements of a matmul's operands and result: their plans, and cheap lower bounds."""
+"""The moves of a matmul's operands and result: their plans, and cheap lower bounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Key = Callable[[Movement], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Movements:
-    """Plans movements on a network, each once; `by_bytes`: minimise bytes rather than seconds."""
+    """Plans each movement on a network once; `by_bytes`: minimise bytes rather than seconds."""
 
     network: Network
     by_bytes: bool
@@ -46,7 +46,7 @@ class Movements:
     bounds: dict[Reshard, int] = field(default_factory=dict)
 
     def of(self, reshard: Reshard) -> Movement:
-        """Return the best plan of a reshard: collectives or, without reduced terms, one exchange of
+        """Return the best plan of a reshard: collectives or, if nothing is reduced, one exchange of
         boxes."""
         if reshard not in self.known:
             self.known[reshard] = self._planned(reshard)
@@ -108,8 +108,8 @@ def _turned(step: Step) -> int:
 def bound_of(reshard: Reshard) -> int:
     """Return a lower bound on the bytes that any plan of a reshard brings to the busiest device.
 
-    For values: the part of its target shard that it lacks. For reduced terms, as in `traffic_of`:
-    its whole target shard, and at least the average.
+    For values, it is the part of the device's target shard that it lacks. For partial sums, as in
+    `traffic_of`, it is the whole target shard, and at least the average.
     """
     moving = reshard.moving
     source = Layout.of(moving.source, moving.shape, moving.source_split)

@@ -1,8 +1,8 @@
-"""The choice of a matmul's plan: every candidate has a lower bound, promising ones are priced.
+"""The choice of a matmul's plan: every candidate has a lower bound, and only promising ones are
+priced.
 
-A candidate costs its movements plus its product. A movement has a lower bound that needs no plan
-(`moves.bound_of`), so candidates are planned in the order of their bounds until none of the rest
-can be better.
+A candidate costs its movements plus its product. `moves.bound_of` bounds a movement without
+planning it, so candidates are planned in the order of their bounds until no other can be better.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ def plan_matmul(
     like: MatmulCandidate | None = None,
     listed: int = LISTED,
 ) -> MatmulPlan:
-    """Return the matmul plan with the fewest seconds on a topology. Without one: the fewest bytes
-    into the busiest device, then the fewest flops.
+    """Return the matmul plan with the fewest seconds on a topology. Without a topology, minimise
+    the bytes into the busiest device, then the flops.
 
-    `loop`: whether parts move while devices multiply: "one" or "both" directions round a ring,
-    "never", or "auto", if that is faster on a given topology; "pulled" by a kernel. `like`: the
-    candidate of an equally split matmul to copy. `listed`: the number of other candidates listed,
-    besides the chosen one with or without a pulling kernel, if devices read each other's memory.
+    `loop`: whether parts move while devices multiply: in "one" or "both" directions round a ring,
+    "pulled" by a kernel, "never", or "auto" (if faster on a given topology). `like`: the candidate
+    of an equally split matmul to copy. `listed`: how many candidates to list in addition to the
+    chosen one and, if devices read each other's memory, its variant with or without a pulling
+    kernel.
 
-    Raises InputError for a topology that lacks devices, or whose devices cannot multiply such
-    elements, and if no candidate has such a loop, or no kernel can pull. Some candidate always
-    exists: every device gathers and multiplies both operands.
+    Raises InputError for a topology with too few devices, or whose devices cannot multiply such
+    elements, and if no candidate has the loop, or no kernel can pull. Some candidate always exists:
+    every device gathers and multiplies both operands.
     """
     check_type(matmul, Matmul, "Matmul(dtype, lhs, rhs, out)", "matmul")
     if loop not in LOOPS:
@@ -95,7 +96,7 @@ class _Bounded:
     rank: Rank
 
     def is_like(self, other: MatmulCandidate) -> bool:
-        """Return whether devices multiply at the same place as in another matmul's candidate."""
+        """Return whether devices split the product as in another matmul's candidate."""
         mine, its = self.multiplication, other.multiplication
         return (mine.axes, mine.terms) == (its.axes, its.terms)
 
@@ -118,7 +119,8 @@ class _Search:
 
     @staticmethod
     def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
-        """Return the search on a topology, or without one, by bytes with a switch for prices."""
+        """Return the search on a topology. Without one, rank by bytes, and use a switch for
+        prices."""
         found = topology if isinstance(topology, Topology) else topology_of(topology or BYTES)
         devices = 1 + max(matmul.mesh.device_ids)
         if matmul.mesh.size > MOST_DEVICES:
@@ -163,7 +165,7 @@ class _Search:
         for each in multiplications(self.matmul):
             try:
                 moves = tuple(each.movement(side) for side in SIDES)
-            except InputError:  # sub-axes that cannot coexist, terms under another operator
+            except InputError:  # sub-axes cannot coexist, or partial sums have another operator
                 continue
             lhs, rhs, out = moves
             received = [self.movements.at_least(move) for move in moves]
@@ -209,8 +211,8 @@ class _Search:
     def others(
         self, bounded: list[_Bounded], chosen: MatmulCandidate, count: int
     ) -> tuple[MatmulCandidate, ...]:
-        """Return the most promising candidates of other kinds, and the chosen one with or without a
-        pulling kernel if such are priced; best first."""
+        """Return the most promising candidates of other kinds, best first. If pulling kernels are
+        priced, include the chosen one with or without such a kernel."""
         taken = {each.kind for each in bounded if each.multiplication == chosen.multiplication}
         found: list[MatmulCandidate] = []
         if self.pulls and count:

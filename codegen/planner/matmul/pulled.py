@@ -1,11 +1,11 @@
 """Kernels that pull parts of operands, and push partial sums, while devices multiply.
 
-For devices that read each other's memory, on one switch or one host. Such a kernel replaces all
-movements of a candidate. A device copies its offers to memory that its peers read; some of its
-cores pull parts of both operands, its own first, while the others multiply available parts; a
-finished tile of a sum goes to its owner at once, and an owner with all terms adds them. Links carry
-parts, then sums; the product's share for the last arriving part, and for the first leaving sums, is
-not overlapped.
+They need devices that read each other's memory, on one switch or one host. Such a kernel replaces
+all movements of a candidate. A device copies its offers to memory that its peers read. Some of its
+cores pull parts of both operands, its own first, while the others multiply the parts that have
+arrived. A device sends each finished tile of a partial sum to the tile's owner at once, and an
+owner that has all partial sums adds them. Links carry parts, then sums. The product of the last
+part to arrive, and of the first sums to leave, is not overlapped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def reads_peers(network: Network, mesh: Mesh) -> bool:
 
 
 def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
-    """Return a candidate whose movements are done by such a kernel, priced on a network."""
+    """Return a candidate in which such a kernel makes all movements, priced on a network."""
     product, cost = candidate.multiplication, candidate.cost
     flows = {side: flows_of(product, side) for side in SIDES}
     received = [_received(flows[side], product) for side in SIDES]
@@ -60,7 +60,7 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
     meanwhile = max(share, sum(seconds), *behind)
     copies = [_copied(product, side, bool(flows[side].weight.size), network) for side in SIDES]
     moving = [sent + copied for sent, copied in zip(seconds, copies, strict=True)]
-    # One multiplies, one copies offers, one adds received sums.
+    # One kernel multiplies, one copies offers, one adds received sums.
     topology, kernels = network.topology, 1 + pulls + bool(flows["out"].weight.size)
     announcing = ANNOUNCING if topology.kernel else 0.0
     made = replace(
@@ -84,7 +84,8 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
     positions = np.arange(len(own), dtype=np.int64)
     term, low, high = np.stack(terms_at(product, side, positions))
     works = _volume(whole) > 0
-    # For the result the holders are the multiplying devices, for an operand its holders.
+    # For the result the holders are the devices that multiply; for an operand, the devices that
+    # hold it.
     wanted, held = (own, used) if side == "out" else (used, own)
     takes, gives = (works | True, works) if side == "out" else (works, works | True)
     shards = np.unique(np.column_stack([held.reshape(len(held), -1), term]), axis=0,
@@ -109,7 +110,7 @@ def _received(flows: Flows, product: Multiplication) -> int:
 
 
 def _parts(flows: Flows) -> int:
-    """Return the smallest number of parts, the own one included, of a product."""
+    """Return the smallest number of parts of a product, a device's own part included."""
     return int(np.unique(flows.receiver, return_counts=True)[1].min()) + 1
 
 

@@ -1,1 +1,1 @@
-"""Prices: the load of links, and the cost of collectives and exchanges on a topology."""
+"""Prices on a topology: the load of links, and the cost of collectives and exchanges."""

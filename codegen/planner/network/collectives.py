@@ -1,15 +1,15 @@
 """The cost of the basis collectives on a topology.
 
 A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
-that differ in some digits of the mesh position gathers as rings: first along one axis of the
-topology, then along the next, each device forwarding what it received (both ways at once, along a
-chain where an axis does not wrap); or in equal parts that use the axes in turn; or one prime factor
-of the group after the other (recursive doubling: fewer messages), whichever is cheapest. The
-platform library's fixed seconds (`Network.protocols`) are added once per collective. A
-reduce-scatter is the same in reverse, an all-reduce is both, and in an all-to-all every device
-sends to every other directly. On a torus whose axes wrap, with n devices an axis, this gives the
-table of the fourth source document for an array of B bytes and a bidirectional bandwidth W of every
-axis:
+that differ in some digits of the mesh position gathers in the cheapest of three ways. It uses
+rings, first along one axis of the topology, then along the next, and each device forwards received
+shards both ways at once (along a chain if the axis does not wrap). Or it splits shards into equal
+parts that use the axes in turn. Or it gathers over one prime factor of the group after the other
+(recursive doubling: fewer messages). The fixed seconds of the platform's library
+(`Network.protocols`) are added once per collective. A reduce-scatter is the same in reverse, an
+all-reduce is both, and in an all-to-all every device sends to every other directly. On a torus
+whose axes wrap, with n devices per axis, this gives the table of the fourth source document for an
+array of B bytes and a bidirectional bandwidth W of every axis:
 
     all-gather       B (n^k - 1)/n^k / (W k)       k axes of the torus; the source says B / (W k)
     reduce-scatter   the same
@@ -65,13 +65,13 @@ class PhaseCost:
 
 @dataclass(frozen=True)
 class Price:
-    """The cheapest way to do a collective: fixed seconds, and a sequence of phases."""
+    """The cheapest way to run a collective: fixed seconds, and a sequence of phases."""
 
     ways: tuple[tuple[float, tuple[PhaseCost, ...]], ...]
 
     @staticmethod
     def of(ways: Iterable[tuple[PhaseCost, ...]], network: Network) -> Price:
-        """Return the price of the cheapest sequence of phases, under any protocol of the platform's
+        """Return the price of the cheapest sequence of phases under any protocol of the platform's
         library."""
         return Price(
             tuple(
@@ -104,19 +104,22 @@ class Prices:
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return seconds in which every device of a group gets the shards (bytes) of all others."""
+        """Return the seconds in which every device of a group gets the shards (of `shard` bytes) of
+        all others."""
         return self._gather(ordered(digits)).seconds(shard)
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return seconds in which partial sums of `shard` bytes become sums of a part each."""
+        """Return the seconds in which partial sums of `shard` bytes become one part of the sum on
+        each device."""
         return self.all_gather(digits, shard / parts_of(digits))
 
     def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return seconds in which partial sums of `shard` bytes become sums everywhere."""
+        """Return the seconds in which partial sums of `shard` bytes become sums everywhere."""
         return self._gather(ordered(digits)).seconds(shard / parts_of(digits), times=2)
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return seconds in which every device sends each of a group its part of `shard` bytes."""
+        """Return the seconds in which every device sends each device of its group a part of `shard`
+        bytes."""
         key = ordered(digits)
         if key not in self._exchanges:
             phase = _phase(self.network, self._all_pairs(key))
@@ -139,7 +142,7 @@ class Prices:
         return Price.of(_cheapest(ways), self.network)
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
-        """Return gathers over one set of digits after another, with growing shards."""
+        """Return gathers over each set of digits in turn, with growing shards."""
         sizes = [parts_of(part) for part in parts]
         before = itertools.accumulate(sizes, operator.mul, initial=1)
         return tuple(
@@ -173,7 +176,8 @@ class Prices:
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
         """Return the prime factors of digits, grouping those that move devices along the same
-        topology axes; cut small or large first, whichever leaves more classes."""
+        topology axes. Digits are cut small or large factors first, whichever leaves more
+        classes."""
         cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
         classes = max((self._joined(cut) for cut in cuts), key=len)
         if len(classes) > MOST_CLASSES:
@@ -233,8 +237,8 @@ class Prices:
         return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
 
     def _load_of(self, flows: Iterable[tuple[Any, ...]]) -> Load:
-        """Return the load of flows given as (sender, receiver, weight, count of messages), one row
-        a group."""
+        """Return the load of flows given as (sender, receiver, weight, number of messages); each
+        row is a group."""
         each = (np.broadcast_arrays(*arrays) for arrays in flows)
         columns = zip(*([array.ravel() for array in arrays] for arrays in each), strict=True)
         sender, receiver, weight, count = map(np.concatenate, columns)
@@ -250,8 +254,9 @@ class Prices:
     def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
         """Return the load of one byte from every device of a group to every other.
 
-        Routes go axis by axis, so the load along the axes of one class of digits is as if every
-        device sent to each of its neighbours there once for every value of the other digits.
+        Routes follow one axis after another, so along the axes of one class of digits the load is
+        as if every device sent to each of its neighbours there once for every value of the other
+        digits.
         """
         topology = self.network.topology
         if not isinstance(topology, Torus):
@@ -268,7 +273,7 @@ class Prices:
         return total
 
     def _pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """Return `_all_pairs` routed transfer by transfer."""
+        """Return the load of `_all_pairs`, routing each transfer."""
         groups = self._groups(digits)
         size, load = groups.shape[1], self.network.nothing()
         rows = max(1, CHUNK // size**2)
@@ -296,12 +301,12 @@ def _prices(network: Network, ids: bytes) -> Prices:
 
 
 def forget_prices() -> None:
-    """Clear cached routes, for measurements."""
+    """Clear cached routes, so that measurements include routing."""
     _prices.cache_clear()
 
 
 def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
-    """Return the positions of a mesh of `count` devices, one row per group that differs only in
+    """Return the positions of a mesh of `count` devices. Each row is a group that differs only in
     these digits: [groups, n]."""
     place = tuple(Digit(*pair) for pair in digits)
     positions = np.arange(count, dtype=np.int64)
@@ -320,7 +325,8 @@ def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
 
 
 def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
-    """Return how many shards each class forwards as one when classes are gathered in this order."""
+    """Return how many shards each class forwards together when classes are gathered in this
+    order."""
     found, product = {}, 1
     for c in order:
         found[c] = product
@@ -347,7 +353,8 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 
 def _phase(network: Network, load: Load) -> PhaseCost:
-    """Return the distinct cost lines of all links that are not below another everywhere."""
+    """Return the distinct cost lines of all links, without lines that lie below another
+    everywhere."""
     line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort like pairs
     line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []

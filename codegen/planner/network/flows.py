@@ -1,4 +1,4 @@
-"""Transfers of an exchange as bytes between devices, for routing, without ranges."""
+"""Transfers of an exchange as bytes between devices, without ranges, for routing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 
-# about a minute of routing
+# takes about a minute to route
 MOST_ROUTED = 1 << 28
 
 
-# The elements of a piece on the wire along a dimension, given its actual elements.
+# Maps the elements of a piece along a dimension to its elements on the wire.
 Taken = Callable[[int, Integers], Integers]
 
 
@@ -25,8 +25,8 @@ def _exactly(_axis: int, width: Integers) -> Integers:
 
 
 def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterator[Flows]:
-    """Yield the transfers between different devices, in pieces of bounded size; `taken`: their
-    extents on the wire, padding included, one function a dimension.
+    """Yield the transfers between different devices, in pieces of bounded size. `taken` has one
+    function per dimension, which returns extents on the wire, padding included.
 
     Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
     Raises InputError for more than MOST_ROUTED transfers.
@@ -61,7 +61,8 @@ def _sent(
     widths: list[Integers],
     taken: Taken,
 ) -> Iterator[Flows]:
-    """Yield the pieces of these tiles with their holders, unless the receiver is a holder."""
+    """Yield the pieces of these tiles with their holders, except pieces whose receiver is a
+    holder."""
     own = exchange.source_position_of(receiver)
     held = own >= 0
     for dim, index in zip(exchange.source.dims, shard, strict=True):

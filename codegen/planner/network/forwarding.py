@@ -1,8 +1,8 @@
-"""The time of forwarding devices, in rounds none of which waits for the previous one.
+"""The time of forwarding devices, in rounds that do not wait for each other.
 
-A device makes its steps in order. Before each it waits for the arrival of the data to forward, and
-for a signal that its destination is free; a link carries the sends of steps in order. So a round
-begins on idle links while the previous one still uses others.
+A device makes its steps in order. Before each step it waits for the data to forward, and for a
+signal that its destination is free. A link carries the sends of steps in order. So a round begins
+on idle links while the previous round still uses others.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from shardwright.codegen.planner.network.links import Flows, Network
 
 @dataclass(frozen=True)
 class Step:
-    """All devices' sends in one step. `come`: the steps, numbered over all rounds, that bring the
-    data; `left`: the steps that empty its destination; `share`: the fraction of each message, if
-    messages go in chunks, which share one start-up per link."""
+    """The sends of all devices in one step. `come`: the steps, numbered over all rounds, that bring
+    the data; `left`: the steps that empty its destination; `share`: the fraction of each message,
+    if messages are sent in chunks that share one start-up per link."""
 
     flows: Flows
     come: tuple[int, ...] = ()
@@ -30,8 +30,8 @@ class Step:
 
 @dataclass
 class Forwarding:
-    """Steps so far. `ready`: when devices reached the last; `done`: when each arrived at its
-    receivers; `idle`: when each link becomes idle; `copied`: bytes of HBM."""
+    """The steps so far. `ready`: when each device reached the last step; `done`: when each step
+    arrived at its receivers; `idle`: when each link becomes idle; `copied`: bytes of HBM."""
 
     network: Network
     ready: float = 0.0
@@ -43,7 +43,7 @@ class Forwarding:
         self.idle: Floats = np.zeros(self.network.per_byte.size)
 
     def round(self, steps: Iterable[Step], copied: float) -> float:
-        """Add the steps of a round, and return the delay of the end that it causes."""
+        """Add the steps of a round, and return by how much it delays the end."""
         for step in steps:
             self._make(step)
         self.copied += copied

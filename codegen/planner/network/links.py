@@ -14,13 +14,13 @@ from shardwright.codegen.hardware.presets import is_processor
 from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.arrays import Integers
 
-# Transfers routed at once: bounds memory, with negligible overhead per call.
+# Transfers routed at once: few enough to bound memory, many enough that calls cost little.
 CHUNK = 1 << 21
 # Topologies of up to this many devices have a table of routes (12 MB at most).
 TABLED = 64
-# Beyond this many link shares, routing anew is faster than summing table rows.
+# Beyond this many link shares, routing again is faster than summing table rows.
 LOOKED_UP = 1 << 18
-# Links of the topology copies on which several steps are routed at once.
+# Most links, over all copies of the topology on which several steps are routed at once.
 COPIED = 1 << 17
 
 
@@ -56,7 +56,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Network:
-    """A topology and how many device ids the meshes use (one above the largest)."""
+    """A topology, and the number of device ids that the meshes use (one above the largest)."""
 
     topology: Topology
     devices: int
@@ -103,7 +103,8 @@ class Network:
     def load(self, flows: Flows, messages: Floats | None = None) -> Load:
         """Return the load of transfers, all to other devices.
 
-        `messages` [n]: the number for each; by default one, or as many as the topology needs.
+        `messages` [n]: the number of messages per transfer; by default one, or as many as the
+        topology needs.
         """
         if messages is None:
             messages = self.messages(flows.sender, flows.receiver)
@@ -127,8 +128,8 @@ class Network:
     def seconds_each(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return seconds of each of k steps [k, n] whose transfers carry `nbytes` where `moving`
-        is 1."""
+        """Return the seconds of each of k steps [k, n], whose transfers carry `nbytes` where
+        `moving` is 1."""
         if self.routes is None:
             rows = max(1, COPIED // self.per_byte.size)
             parts = (slice(first, first + rows) for first in range(0, len(sender), rows))
@@ -143,8 +144,8 @@ class Network:
         )
 
     def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
-        """Return the seconds of each step under its fastest protocol, 0 if nothing moves;
-        `seconds`: the time of its links."""
+        """Return the seconds of each step under its fastest protocol, 0 if nothing moves. `seconds`
+        is the time of its links."""
         each = [way.collective + seconds(way) for way in self.protocols]
         least: Floats = np.min(each, axis=0) * moving.any(axis=1)
         return least
@@ -152,7 +153,7 @@ class Network:
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return `seconds_each` with each step routed on its own copy of the topology."""
+        """Return `seconds_each`, routing each step on its own copy of the topology."""
         size = self.topology.size or self.devices
         topology, copy_of = self.topology.copies(len(sender), self.devices)
         beside = Network(topology, size * len(sender))

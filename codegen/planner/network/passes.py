@@ -1,13 +1,12 @@
 """Passes over HBM that XLA makes around collectives on a TPU.
 
-A TPU keeps arrays in tiles of the last two dimensions, and an all-to-all takes and gives parts that
-lie one after another. So a shard is laid out anew before an all-to-all that splits another
-dimension than the first, and after one that joins another: once, or twice where the last dimension
-is joined, since tiles are then made anew. The second of these waits for a gather or a permute that
-follows, and is not made where the columns of a matrix are joined and then split again. A
-collective's result is copied once more where it leaves the program. Small floats that a module
-views as integers take a pass before and after, unless another pass does it as well. Sums take none,
-and slices one after another take one.
+A TPU keeps arrays in tiles of the last two dimensions, but the parts of an all-to-all lie one after
+another. So XLA relays out a shard before an all-to-all that splits a dimension other than the
+first, and after one that joins such a dimension: once, or twice if the last dimension is joined,
+since that rebuilds tiles. The second pass waits for a following gather or permute, and is not
+needed if the columns of a matrix are joined and then split again. A collective's result is copied
+once more if it leaves the program. Small floats that a module views as integers take a pass before
+and after, unless another pass includes it. Sums take none, and successive slices together take one.
 
 The rules come from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42). They match its bytes if the
 last dimension of all shards is a multiple of 128 and the one before it of 8; otherwise they are an
@@ -32,7 +31,7 @@ ROWS, LANES = 8, 128
 
 
 class Standing(IntEnum):
-    """The place of a dimension in memory: first, in the middle, or last."""
+    """The position of a dimension in memory: first, in the middle, or last."""
 
     FIRST = 0
     MIDDLE = 1
@@ -40,7 +39,7 @@ class Standing(IntEnum):
 
     @staticmethod
     def of(shape: Sequence[int], axis: int) -> Standing:
-        """Return the place of a dimension in a shape."""
+        """Return the position of a dimension in a shape."""
         if math.prod(shape[:axis]) == 1:
             return Standing.FIRST
         return Standing.LAST if axis == len(shape) - 1 else Standing.MIDDLE
@@ -48,7 +47,7 @@ class Standing(IntEnum):
 
 class Laid(NamedTuple):
     """An operation of a program on a TPU: its name, the elements of its result, and for an
-    all-to-all the dimensions that it splits and joins, and its form. `turned`: passes that reorder
+    all-to-all its form and the dimensions that it splits and joins. `turned`: passes that reorder
     data gathered along several dimensions or about to be added, or that rebuild tiles of fewer than
     ROWS rows. `keeps_floats`: whether XLA only moves floats here, without adding zeros or reducing
     over a dimension of extent 1."""
@@ -79,8 +78,8 @@ def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> La
 
 
 class Passes(NamedTuple):
-    """Bytes that a device reads and writes in passes; `leaving`: only if the result leaves the
-    program."""
+    """Bytes that a device reads and writes in passes. `leaving`: those needed only if the result
+    leaves the program."""
 
     staying: int = 0
     leaving: int = 0
@@ -99,9 +98,9 @@ def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bo
 @dataclass
 class _Walk:
     """Passes so far over an array of this many bytes, read and written. `late`: passes that wait
-    for the end; `given`: whether the array is a collective's; `fuses`: whether the last pass may
-    view the array as floats again; `by_columns`: whether columns of a matrix were joined, whose
-    parts still lie one after another."""
+    for the end; `given`: whether the array is a collective's result; `fuses`: whether the last pass
+    may view the array as floats again; `by_columns`: whether columns of a matrix were joined but
+    their parts still lie one after another."""
 
     program: Sequence[Laid]
     nbytes: int
@@ -141,7 +140,7 @@ class _Walk:
         if each.form == "whole" and each.split == Standing.LAST and self.late:
             before = 0  # the passes that join this dimension lay it out for the split
         if self.by_columns and each.form == "tiled" and each.split == Standing.LAST:
-            before, self.late = before - 1, 0  # they have the layout that the split needs
+            before, self.late = before - 1, 0  # they produce the layout that the split needs
         if not (each.form == "tiled" and each.split == Standing.MIDDLE):
             self._view()
         self.is_viewed = True

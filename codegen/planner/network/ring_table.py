@@ -1,4 +1,4 @@
-"""The cost of whole-array collectives along the axes of a torus: by the table, and by the model.
+"""The cost of whole-array collectives along the axes of a torus, by the table and by the model.
 
 The table is the fourth source document's, for an array of B bytes and axes of bidirectional
 bandwidth W:
@@ -8,9 +8,9 @@ bandwidth W:
     all_reduce       twice
     all_to_all       B / (4 W)       along one axis
 
-It holds if bandwidth is the bottleneck, on rings of many devices: by the model a gather over N
-devices takes (N - 1)/N of it, and on a chain twice that. Small arrays are bound by latency: a
-collective then takes as long as for zero bytes, which grows with the number of devices.
+The table holds if bandwidth is the bottleneck, on rings of many devices: by the model a gather over
+N devices takes (N - 1)/N of that time, and on a chain twice as long. Small arrays are bound by
+latency: a collective then takes as long as for zero bytes, and longer on more devices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwright.codegen.planner.basis.digits import Pair, parts_of
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
 
-# Larger tori take long to route.
+# Routing a larger torus takes long.
 MOST_DEVICES = 1024
 
 
@@ -46,7 +46,7 @@ class RingCost:
 
 
 def ring_costs(topology: Torus, nbytes: float) -> tuple[RingCost, ...]:
-    """Return the cost of an array's collectives along the first torus axis with several devices,
+    """Return the costs of an array's collectives along the first torus axis with several devices,
     and along all of them; empty for a torus too large to route."""
     if topology.size > MOST_DEVICES:
         return ()

@@ -1,7 +1,8 @@
-"""Terms travelling round rings, step by step: the data that each device forwards to each neighbour.
+"""Partial sums that travel round rings, step by step: the data that each device forwards to each
+neighbour.
 
-A part of a shard is named after the device that finally keeps it. Upwards, its terms are combined
-starting at the next device; downwards, at the previous; each for half of the part.
+A part of a shard is named after the device that finally keeps it. Half of its partial sums are
+combined upwards, starting at the next device, and half downwards, starting at the previous one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class RingDigit(Protocol):
 @dataclass(frozen=True)
 class Passed:
     """The data that a device forwards in a step: a half (the upper one if upwards) of the partial
-    results of some parts, each combining this many terms."""
+    sums of some parts, each combining this many devices."""
 
     sender: int
     receiver: int
@@ -42,7 +43,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class RingStep:
-    """A step of a ring along an axis, in words, and all devices' sends in it."""
+    """A step of a ring along an axis, in words, and the sends of all devices in it."""
 
     what: str
     passed: tuple[Passed, ...]
@@ -50,8 +51,8 @@ class RingStep:
 
 @dataclass(frozen=True)
 class Rings:
-    """The steps of successive rings. `along`: the axes, in words; `nbytes`: of half a part; `ids`:
-    all devices."""
+    """The steps of successive rings. `along`: the axes, in words; `nbytes`: the bytes of half a
+    part; `ids`: all devices."""
 
     along: tuple[str, ...]
     steps: tuple[RingStep, ...]
@@ -62,7 +63,7 @@ class Rings:
     def of(
         turns: tuple[RingDigit, ...], along: tuple[str, ...], nbytes: int, ids: Integers
     ) -> Rings:
-        """Return the steps of rings of devices, which have ids by position."""
+        """Return the steps of rings of devices, whose ids are given by position."""
         steps = []
         for number, (turn, axis) in enumerate(zip(turns, along, strict=True)):
             size = turn.digit.size
@@ -76,7 +77,7 @@ class Rings:
 def _passed(
     turn: RingDigit, rest: tuple[RingDigit, ...], step: int, terms: int, ids: Integers
 ) -> Iterator[Passed]:
-    """Yield all devices' sends in a step; `rest`: the later rings."""
+    """Yield the sends of all devices in a step; `rest`: the later rings."""
     stride, size = turn.digit.stride, turn.digit.size
     order = turn.coordinate(np.arange(size))
     places = np.empty(size, np.int64)

@@ -33,10 +33,11 @@ from shardwright.ir.arrays import Integers
 @dataclass(frozen=True)
 class Sends:
     """Concurrent transfers by device id; each call of `flows` yields them in pieces of bounded
-    size. `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: of a round in
-    which devices forward arrivals of this round and those right before it; `starts`: seconds of
-    starting them, in addition to links and HBM. `by`: "loads" of a kernel are in flight from all
-    peers at once, so a link has one latency; a "collective" belongs to the platform's library."""
+    size. `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: those of a round
+    in which devices forward data received in it or in the rounds right before it; `starts`: seconds
+    for starting the transfers, in addition to links and HBM. `by`: "loads" of a kernel are in
+    flight from all peers at once, so a link has one latency; a "collective" belongs to the
+    platform's library."""
 
     what: str
     flows: Callable[[], Iterable[Flows]]
@@ -48,9 +49,8 @@ class Sends:
 
 @dataclass(frozen=True)
 class Copies:
-    """Bytes of HBM that a device reads and writes; `leaving`: only if the result leaves the program
-    rather than being used in it; `on_processor`: only for JAX's CPU devices; `on_tpu`: only on a
-    TPU, by `passes.py`."""
+    """Bytes of HBM that a device reads and writes. `leaving`: only if the result leaves the
+    program; `on_processor`: only on JAX's CPU devices; `on_tpu`: only on a TPU, by `passes.py`."""
 
     what: str
     nbytes: float
@@ -88,12 +88,12 @@ class Timeline:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes on the wire."""
+        """The most bytes that a device receives from others."""
         return round(float(self.received().max()))
 
 
 def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
-    """Return totals by device id, increased for some devices."""
+    """Return totals by device id, with `weight` added for some devices."""
     size = max(total.size, 1 + int(devices.max(initial=0)))
     found: Floats = np.pad(total, (0, size - total.size))
     found += np.bincount(devices, weight, size)
@@ -130,7 +130,7 @@ class TimelineCost:
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call whose result leaves the program, which choices compare."""
+        """The seconds of a call whose result leaves the program; choices compare these."""
         return self.launch + self.moving
 
     @property
@@ -140,7 +140,7 @@ class TimelineCost:
 
     @property
     def said(self) -> str:
-        """Both as text, once if they are equal."""
+        """Both times as a string, or one if they are equal."""
         leaves, used = f"{self.seconds:.3g}", f"{self.used:.3g}"
         return leaves if used == leaves else f"{leaves} (used: {used})"
 
