@@ -80,6 +80,7 @@ class Value:
     sharding: Sharding | None = None  # one entry per dimension; None: nothing is known
     line: Line | None = None
     scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
+    backward: bool = field(default=False, compare=False)  # whether a backward pass makes it
 
     @property
     def size(self) -> int:

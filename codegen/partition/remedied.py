@@ -12,18 +12,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.partition.local.remedies import (
+    argument_layout,
+    arguments_of,
+    left_whole,
+    outside_functions,
+    results_of,
+    scattered,
+)
 from shardwright.codegen.partition.local.steps import (
-    CallFunction,
-    LayoutChange,
-    LocalBody,
     LocalProgram,
     MoveValue,
     moves_of,
 )
-from shardwright.codegen.propagate.parts import merged, ref_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Body, Op, Program, Value
-from shardwright.ir.sharding import DimSharding, Sharding
+from shardwright.ir.sharding import Sharding
 
 
 @dataclass(frozen=True)
@@ -64,18 +68,13 @@ class _Remedies:
         """Yield all remedies."""
         if self.step.change.own or self.step.change.kind == "reduce_scatter":
             return
-        arguments = tuple(self._arguments())
+        arguments = arguments_of(self.local, self.step)
         if arguments:
             yield from self._of_arguments(arguments)
-        elif any(step is self.step for step, _ in self._outside()):
+        elif any(step is self.step for step, _ in outside_functions(self.local)):
             yield from self._of_result()
             yield from self._of_constraints()
             yield from self._of_value()
-
-    def _outside(self) -> Iterator[tuple[MoveValue, int]]:
-        """Yield the moves outside functions of equal layers."""
-        nothing = (LocalBody((), (), ()),) * len(self.local.functions)
-        return moves_of(replace(self.local, functions=nothing))
 
     @property
     def _before(self) -> LocalLayout:
@@ -85,84 +84,50 @@ class _Remedies:
     def _value(self) -> int:
         return self.local.values[self.step.operand].value
 
-    def _scattered(self) -> Iterator[LocalLayout]:
-        """Yield layouts that split a sum over its axes."""
-        change = self.step.change
-        shape, sizes = self.local.of(self.step.operand).shape, self.local.axes
-        for dim, (extent, names) in enumerate(zip(shape, change.layout.dims, strict=True)):
-            split = (*names, *change.axes)
-            if extent and extent % sizes.parts_of(split) == 0:
-                yield change.layout.with_dim(dim, split)
-
     def _wanted(self) -> tuple[LocalLayout, ...]:
         """Return layouts in which the value may be made so that the move is unnecessary."""
         change = self.step.change
         if change.inside:
-            return (_left_whole(self._before, change),)
+            return (left_whole(self._before, change),)
         if change.kind == "all_reduce":
-            return tuple(self._scattered())
+            return tuple(scattered(self.local, self.step))
         return () if change.layout.partial else (change.layout,)
 
     def _kept(self) -> tuple[LocalLayout, ...]:
         """Return the layouts that the requester of another layout may accept instead."""
         if self.step.change.kind == "all_reduce":
-            return tuple(self._scattered())
+            return tuple(scattered(self.local, self.step))
         return () if self._before.partial else (self._before,)
 
     def _of_arguments(self, arguments: tuple[int, ...]) -> Iterator[Remedied]:
-        change = self.step.change
         homes = {
             self.local.values[v].value: self.local.values[v].layout
             for v in self.local.body.arguments
         }
         new = list(self.given.values)
         for value in arguments:
-            is_gathered = change.kind == "all_gather" or change.inside
-            layout = _left_whole(homes[value], change) if is_gathered else change.layout
+            layout = argument_layout(self.local, self.step.change, value)
             if layout == homes[value]:
                 return
-            new[value] = replace(new[value], sharding=self._sharding(layout))
+            new[value] = replace(new[value], sharding=self.local.axes.sharding(layout))
         first = new[arguments[0]]
         others = f" and {len(arguments) - 1} like it" if len(arguments) > 1 else ""
         said = f"{first.name}{others} as {first.sharding}"
         yield Remedied(replace(self.given, values=tuple(new)), said)
 
-    def _arguments(self) -> Iterator[int]:
-        """Yield the program's arguments that are moved; in a function, those of every call."""
-        local = self.local
-        arguments = {local.values[v].value for v in local.body.arguments}
-        for number, body in enumerate(local.functions):
-            if any(step is self.step for step, _ in moves_of(replace(local, body=body))):
-                slots = [
-                    n for n, v in enumerate(body.arguments) if local.values[v].value == self._value
-                ]
-                calls = (s for s in local.body.steps if isinstance(s, CallFunction))
-                for call in (each for each in calls if each.function == number):
-                    own = {local.values[call.operands[slot]].value for slot in slots}
-                    yield from own & arguments
-                return
-        if self._value in arguments:
-            yield self._value
-
     def _of_result(self) -> Iterator[Remedied]:
         """Yield programs that return a result in its layout before the move."""
-        made_by = {s.result: s for s in self.local.body.steps if isinstance(s, MoveValue)}
-        for place, result in enumerate(self.local.body.results):
-            at: int | None = result
-            while at in made_by and made_by[at] is not self.step:
-                at = made_by[at].operand
-            if at != self.step.result:
-                continue
+        for place in results_of(self.local, self.step):
             for layout in self._kept():
                 results = list(self.given.results)
-                results[place] = self._sharding(layout)
+                results[place] = self.local.axes.sharding(layout)
                 said = f"{self.given.result_names[place]} as {results[place]}"
                 yield Remedied(replace(self.given, results=tuple(results)), said)
 
     def _of_constraints(self) -> Iterator[Remedied]:
         """Yield programs in which a constraint of the value requests the layout before the move."""
         for layout in self._kept():
-            sharding = self._sharding(layout)
+            sharding = self.local.axes.sharding(layout)
             made = self._asking(sharding)
             if made.body != self.given.body:
                 yield Remedied(made, f"the constraint of {self._name} as {sharding}")
@@ -184,7 +149,7 @@ class _Remedies:
     def _of_value(self) -> Iterator[Remedied]:
         """Yield programs that constrain the value where it is made."""
         for layout in self._wanted() if self._value < len(self.given.values) else ():
-            sharding = self._sharding(layout)
+            sharding = self.local.axes.sharding(layout)
             new = len(self.given.values)
             old = self.given.values[self._value]
             body = _constrained(self.given.body, self._value, new, sharding)
@@ -198,20 +163,6 @@ class _Remedies:
     @property
     def _name(self) -> str:
         return self.local.of(self.step.operand).name
-
-    def _sharding(self, layout: LocalLayout) -> Sharding:
-        """Return a layout as a sharding with closed dimensions."""
-        mesh, axes = self.local.axes.mesh, self.local.axes
-        known = {name: part for (name, _), part in zip(axes.pieces, axes.parts, strict=True)}
-        parts = (merged(known[name] for name in names) for names in layout.dims)
-        made = (DimSharding(tuple(ref_of(each, mesh.sizes) for each in own)) for own in parts)
-        return Sharding(mesh, tuple(made))
-
-
-def _left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
-    """Return a layout without a change's axes along its dimension."""
-    (dim,) = change.dims
-    return layout.with_dim(dim, (name for name in layout.dims[dim] if name not in change.axes))
 
 
 def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:

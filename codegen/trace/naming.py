@@ -52,7 +52,8 @@ def named(program: Program, noted: Mapping[str, Noted]) -> Program:
         own, dot, copy = value.name.partition(".")
         if own not in names:
             names[own] = _free(name, taken)
-        values.append(replace(value, name=f"{names[own]}{dot}{copy}"))
+        full = f"{names[own]}{dot}{copy}"
+        values.append(replace(value, name=full, backward=noted[own].backward))
     return replace(program, values=tuple(values))
 
 

@@ -19,7 +19,7 @@ C1 = (
     'p_w2, split over "t"\n'
 )
 REMEDY = (
-    '    to remove it, ask for out split over "t": a reduce-scatter takes half (saves 64 '
+    '    to remove it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves 64 '
     "B of it alone)\n"
 )
 

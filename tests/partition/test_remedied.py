@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -171,3 +172,31 @@ def test_what_cannot_be_split_has_none() -> None:
     assert each.remedy == "nothing: a maximum is made on every device"
     alone = sw.partition(lambda x: x * 2, x, mesh=MESH, in_shardings=sides["in_shardings"])
     assert remedies_text(alone) == "no device receives anything\n"
+
+
+def test_remedies_are_changes_that_a_user_can_make() -> None:
+    """At an argument, a result, a line or a named scope; nothing inside a backward pass."""
+
+    def loss(w: Any, x: Any) -> Any:
+        with jax.named_scope("block"):
+            with jax.named_scope("rows"):
+                h = jnp.tanh(x @ w)
+            k = jnp.cumsum(h[::-1], 0)
+            y = jnp.sort(k * jnp.exp(-k), 0)
+        return (y * y).sum()
+
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 16), (16, 64)))
+    given = ('[{"d"}, {}]', '[{"d"}, {}]')
+    made = sw.partition(jax.grad(loss), w, x, mesh=MESH, mode="as_shardy", in_shardings=given)
+    remedies = [each.remedy for each in made.communications]
+    assert remedies[0] == "shard the argument w as [{}, {}]"
+    assert re.fullmatch(
+        r"constrain h to \[{}, {}\] at .*:\d+, in the scope block/rows", remedies[1]
+    )
+    ends = ("which also constrains its gradient", "the backward pass at ")
+    assert sum(ends[0] in each for each in remedies) >= 2
+    assert sum(ends[1] in each for each in remedies) == 1
+    assert remedies[-1] == 'return result split over "d": a reduce-scatter takes half'
+    for each, said in zip(made.communications, remedies, strict=True):
+        assert bool(each.saving) is not said.startswith("nothing")
+        assert f" {each.value} to" not in said or not each.value.startswith("d_")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, fitting
 from shardwright.codegen.partition.local.rates import DEFAULT, Rates, rates_of
-from shardwright.codegen.propagate.parts import AxisPart, part_of
+from shardwright.codegen.propagate.parts import AxisPart, merged, part_of, ref_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Param, Program
-from shardwright.ir.sharding import Sharding
+from shardwright.ir.sharding import DimSharding, Sharding
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,14 @@ class CutAxes:
             for dim, extent in zip(sharding.dims, shape, strict=True)
         )
         return LocalLayout(dims)
+
+    def sharding(self, layout: LocalLayout) -> Sharding:
+        """Return a layout without terms as a sharding with closed dimensions."""
+        known = {name: part for (name, _), part in zip(self.pieces, self.parts, strict=True)}
+        parts = (merged(known[name] for name in names) for names in layout.dims)
+        sizes = self.mesh.sizes
+        dims = (DimSharding(tuple(ref_of(each, sizes) for each in own)) for own in parts)
+        return Sharding(self.mesh, tuple(dims))
 
     def whole_axes(self, names: Param) -> tuple[str, ...]:
         """Return the pieces of uncut axes, given by name, without those of size 1."""

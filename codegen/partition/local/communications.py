@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.partition.local.reasons import remedy
+from shardwright.codegen.partition.local.remedies import forward_values, remedy
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (
     LocalProgram,
-    MoveValue,
     moves_of,
     where_taken,
 )
@@ -67,15 +66,14 @@ def communications(program: LocalProgram) -> dict[int, Communication]:
 
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
-    number, where = 0, where_taken(program)
+    number, where, forward = 0, where_taken(program), forward_values(program.program)
     for step, times in moves_of(program):
         change = step.change
         if not step.is_sent:
             continue
         number += 1
         value = program.of(step.operand)
-        before, divides = program.values[step.operand].layout, _divides(program, step)
-        mended = remedy(change, value.name, before, divides)
+        mended = remedy(program, step, forward)
         yield (
             step.result,
             Communication(
@@ -93,14 +91,6 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 where.get(step.result, ""),
             ),
         )
-
-
-def _divides(program: LocalProgram, step: MoveValue) -> bool:
-    """Return whether the axes of a move can also split a dimension of its result."""
-    layout, shape = step.change.layout, program.of(step.operand).shape
-    parts = program.axes.parts_of(step.change.axes)
-    local = layout.local(shape, program.axes.sizes)
-    return any(extent and extent % parts == 0 for extent in local)
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.forms.form import FormMove
@@ -45,7 +44,7 @@ class OpReasons:
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
                 what = WHOLES[self._operator(place)]
-                terms = f"which is {what} over {_said(change.axes)}"
+                terms = f"which is {what} over {quoted(change.axes)}"
                 return f"{self.kind} takes all of {self.names[place]}, {terms}"
             if change.kind not in ("permute", "exchange", "mask"):
                 return self._gathered(place, change)
@@ -69,7 +68,7 @@ class OpReasons:
         """Return why devices communicate inside the op."""
         if self.kind in COLLECTIVES:
             return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
-        split = f"dimension {move.dim} split over {_said(move.axes)}"
+        split = f"dimension {move.dim} split over {quoted(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
     def _summed(self) -> Iterator[str]:
@@ -80,7 +79,7 @@ class OpReasons:
             if over and places:
                 where = " and ".join(f"dimension {dim} of {name}" for name, dim in places)
                 does = REDUCING.get(self.kind, "sums over")
-                yield f"{self.kind} {does} {where}, split over {_said(over)}"
+                yield f"{self.kind} {does} {where}, split over {quoted(over)}"
 
     def _operator(self, place: int) -> str:
         """Return the operator that reduces a partial operand, or `sum`."""
@@ -96,18 +95,18 @@ class OpReasons:
                 if axis in own:
                     tensors = (*range(self.operands, len(self.names)), *range(self.operands))
                     other, at = next(iter(self._places(factor, tensors)), ("", 0))
-                    return f"{start}: {_said((axis,))} splits dimension {at} of {other} there"
+                    return f"{start}: {quoted((axis,))} splits dimension {at} of {other} there"
         factors = self.splits.rule.operands[place][dim]
         if all(factor not in self.splits.free for factor in factors):
             return start
         alike = next(self._alike(place, factors, change.axes), None)
         if alike is None:
-            return f"{start}: nothing else there is split over {_said(change.axes)} along it"
+            return f"{start}: nothing else there is split over {quoted(change.axes)} along it"
         if any(factor in self.splits.reducing for factor in factors):
-            instead = f"a sum over {_said(change.axes)} instead would cost more in all"
+            instead = f"a sum over {quoted(change.axes)} instead would cost more in all"
         else:
             instead = "keeping them split would cost more in all"
-        return f"{start}: {alike} is split over {_said(change.axes)} along it too, {instead}"
+        return f"{start}: {alike} is split over {quoted(change.axes)} along it too, {instead}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
         """Yield the other operands that the axes split along the same dimension."""
@@ -156,40 +155,6 @@ def after_loop(change: LayoutChange, turns: int | None) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Remedy:
-    """A change that would remove a communication or make it cheaper, and the bytes that it saves
-    each time."""
-
-    text: str
-    saved: int
-
-
-def remedy(change: LayoutChange, value: str, before: LocalLayout, divides: bool) -> Remedy:
-    """Return the remedy of a communication of a value with the layout `before`. `divides`: whether
-    the axes can also split one of its dimensions."""
-    over = _said(change.axes)
-    if change.own:
-        return Remedy("nothing of ours: it stays as you wrote it", 0)
-    if not change.layout.dims:
-        return Remedy("nothing: it is one number", 0)
-    whole = f"leave dimension {change.dims[0]} of {value} whole over {over}" if change.dims else ""
-    if change.inside:
-        return Remedy(whole, change.received)
-    match change.kind:
-        case "all_gather":
-            return Remedy(whole, change.received)
-        case "all_reduce" if before.operator != "sum":
-            return Remedy(f"nothing: {WHOLES[before.operator]} is made on every device", 0)
-        case "all_reduce" if divides:
-            text = f"ask for {value} split over {over}: a reduce-scatter takes half"
-            return Remedy(text, change.received // 2)
-        case "all_reduce":
-            return Remedy(f"nothing: no dimension of {value} can be split over {over} as well", 0)
-        case "reduce_scatter":
-            return Remedy("nothing: each device receives its own part of the sum alone", 0)
-    return Remedy(f"have {value} as {change.layout} from the start", change.received)
-
-
-def _said(names: Names) -> str:
+def quoted(names: Names) -> str:
+    """Return axes for a message: `"x", "y"`."""
     return ", ".join(f'"{name}"' for name in names)
