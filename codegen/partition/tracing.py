@@ -12,7 +12,7 @@ import jax
 
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.partition.trees import LEAVES, leaves_of
-from shardwright.codegen.trace.constants import split_constants
+from shardwright.codegen.trace.constants import split_constants, without_dead
 from shardwright.codegen.trace.jaxprs import Tracer
 from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.meshes import ProgramMeshes
@@ -65,7 +65,7 @@ def traced(
         body,
         outputs,
         groups,
-        tuple(tracer.warnings),
+        tracer.warnings_of(without_dead(body, frozenset().union(*groups))),
         out_paths,
     )
     return Partitioned(

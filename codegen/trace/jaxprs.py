@@ -35,9 +35,10 @@ from shardwright.codegen.trace.turned import REWRITTEN
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Body, Line, Op, Value
+from shardwright.ir.program import Body, Line, Op, Value, ops_of
 from shardwright.ir.sharding import Sharding
 
+NO_RULE = " has no rule: its operands are replicated"
 INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # the parameter that holds the jaxpr of a call
 CALLS = frozenset(
     {
@@ -52,7 +53,7 @@ class Tracer:
 
     def __init__(self, strict: bool, meshes: ProgramMeshes) -> None:
         self.values: list[Value] = []
-        self.warnings: dict[str, None] = {}
+        self.warnings: dict[str, set[int]] = {}  # and the values that they are about
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
         self.manual: frozenset[str] = frozenset()  # axes of the enclosing manual computations
@@ -114,17 +115,28 @@ class Tracer:
         """Return names for the arguments of a body: the user's of these operands, else ""."""
         return [self.named.get(operand, "") for operand in operands]
 
-    def warn(self, primitive: str, line: Line | None) -> None:
-        """Warn that a primitive stops propagation; raise InputError if `strict`."""
+    def warn(self, said: str, line: Line | None, results: Sequence[int] = ()) -> None:
+        """Warn of something at a line, if a result of the program needs one of `results`; always if
+        there are none."""
         where = f"{line}: " if line else ""
-        if self.strict:
-            raise InputError(
-                "with strict=True every primitive must have a rule",
-                argument="fn",
-                got=f"{where}{primitive}",
-                expected="a primitive of the table, or strict=False to have it replicated",
-            )
-        self.warnings[f"{where}{primitive} has no rule: its operands are replicated"] = None
+        self.warnings.setdefault(f"{where}{said}", set()).update(results)
+
+    def warnings_of(self, body: Body) -> tuple[str, ...]:
+        """Return the warnings about a body without dead ops.
+
+        Raises InputError for a primitive without a rule if `strict`.
+        """
+        live = {result for op in ops_of(body) for result in op.results} | {*body.arguments}
+        found = [text for text, about in self.warnings.items() if not about or about & live]
+        for text in found if self.strict else ():
+            if text.endswith(NO_RULE):
+                raise InputError(
+                    "with strict=True every primitive must have a rule",
+                    argument="fn",
+                    got=text.removesuffix(NO_RULE),
+                    expected="a primitive of the table, or strict=False to have it replicated",
+                )
+        return tuple(found)
 
 
 class _Block:
@@ -203,17 +215,16 @@ class _Block:
     def _plain(self, equation: Any) -> Sequence[int]:
         kind, line = equation.primitive.name, self.tracer.lines.of(equation)
         if not equation.outvars:
-            where = f"{line}: " if line else ""
-            self.tracer.warnings[f"{where}{kind} gives nothing and is left out"] = None
+            self.tracer.warn(f"{kind} gives nothing and is left out", line)
             return ()
         if not is_known(kind) and (found := implemented(equation)) is not None:
             return self._inlined(equation, found.jaxpr, found.consts, equation.invars)
-        if kind == "pure_callback" or not is_known(kind):
-            self.tracer.warn(kind, line)
         operands = [self.read(atom) for atom in equation.invars]
         if kind in ELEMENTWISE:
             operands = self._broadcasts(kind, operands, equation.outvars[0].aval, line)
         results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
+        if kind == "pure_callback" or not is_known(kind):
+            self.tracer.warn(f"{kind}{NO_RULE}", line, results)
         params = params_of(kind, equation.params)
         if kind in COLLECTIVES and len(results) > 1:  # several at once, each separately
             pairs = zip(operands, results, strict=True)
@@ -262,11 +273,6 @@ class _Block:
             return self._call(equation)
         policy = policy_text(params["policy"])
         line = self.tracer.lines.of(equation)
-        if policy is None:
-            where = f"{line}: " if line else ""
-            self.tracer.warnings[f"{where}the policy of jax.checkpoint has no name, left out"] = (
-                None
-            )
         pairs = zip(params["jaxpr"].invars, equation.invars, strict=True)
         literals = {v: atom for v, atom in pairs if isinstance(atom, core.Literal)}
         atoms = [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
@@ -274,6 +280,9 @@ class _Block:
         names = self.tracer.names_of(operands)
         body = self.tracer.body(params["jaxpr"], (), names, literals, "remat_arg")
         results = tuple(self.tracer.value("remat", v.aval, line) for v in equation.outvars)
+        if policy is None:
+            said = "the policy of jax.checkpoint has no name, left out"
+            self.tracer.warn(said, line, results)
         own: Params = (
             ("again", bool(params["differentiated"])),
             ("policy", policy or ""),
@@ -315,12 +324,12 @@ class _Block:
 
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
         """Return the results of the function under `custom_partitioning`, split by its own ops."""
-        line = self.tracer.lines.of(equation)
-        where = f"{line}: " if line else ""
-        said = "the function under custom_partitioning is split by its own operations"
-        self.tracer.warnings[f"{where}{said}, its partition function is not called"] = None
         call = equation.params["call"]
-        return self._inlined(equation, call.jaxpr, call.consts, equation.invars)
+        results = self._inlined(equation, call.jaxpr, call.consts, equation.invars)
+        said = "the function under custom_partitioning is split by its own operations"
+        line = self.tracer.lines.of(equation)
+        self.tracer.warn(f"{said}, its partition function is not called", line, results)
+        return results
 
     def _same(self, equation: Any) -> Sequence[int]:
         """Return the operand itself: a change of type only for shard_map keeps the value."""

@@ -253,6 +253,27 @@ def test_what_has_no_rule_is_said_and_replicated() -> None:
     assert said.startswith("fn: with strict=True every primitive must have a rule\n")
 
 
+def test_nothing_is_said_of_what_no_result_uses() -> None:
+    """Neither outside nor in a loop, nor is it an error with `strict`."""
+
+    def called(x: Any) -> Any:
+        return jax.pure_callback(lambda x: x, shaped(8, 8), x)
+
+    def body(x: Any, _: Any) -> Any:
+        called(x)
+        return x + 1, None
+
+    def unused(x: Any) -> Any:
+        called(x)
+        return jax.lax.scan(body, x, None, length=2)[0]
+
+    program = sw.partition(unused, shaped(8, 8), mesh=MESH, strict=True)
+    assert not program.warnings
+    used = sw.partition(lambda x: called(unused(x)), shaped(8, 8), mesh=MESH)
+    (said,) = used.warnings
+    assert said.endswith(" has no rule: its operands are replicated")
+
+
 def test_what_gives_nothing_is_left_out_and_said() -> None:
     def printed(x: jax.Array) -> jax.Array:
         jax.debug.print("{}", x)
