@@ -22,9 +22,9 @@ from collections.abc import Iterator
 
 import jax
 
-from shardwright.codegen.backends.jax_xla.verify.matmul import MatmulExecution, constants
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.jax_devices import to_bits
+from shardwright.codegen.checks.jax_matmul import MatmulExecution, constants
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.checks.oracle.products import products

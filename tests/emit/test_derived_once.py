@@ -41,9 +41,9 @@ DERIVED = (
 )
 STEPS = (
     ("basis/plan.py", "plan_basis"),
-    ("jax_xla/steps/axes.py", "of"),
-    ("jax_xla/steps/plan.py", "steps_of"),
-    ("jax_xla/steps/docstring.py", "step_facts"),
+    ("jax_steps/axes.py", "of"),
+    ("jax_steps/plan.py", "steps_of"),
+    ("jax_steps/docstring.py", "step_facts"),
     ("text/index_functions.py", "box_functions"),
 )
 

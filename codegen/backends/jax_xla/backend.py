@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.jax_xla import context
 from shardwright.codegen.backends.jax_xla.contract import CONTRACT
-from shardwright.codegen.backends.jax_xla.matmul.context import refuse_matmul, render_matmul
+from shardwright.codegen.backends.jax_xla.matmul import refuse_matmul, render_matmul
 from shardwright.codegen.backends.jax_xla.runtime import RUNTIME
 from shardwright.codegen.backends.jax_xla.timeline import relaid, timeline
 

@@ -28,24 +28,24 @@ from shardwright.codegen.backends.jax_host import (
     quoted_names,
     short_dims,
 )
-from shardwright.codegen.backends.jax_xla.boxes import (
-    MOST_PADDING,
-    MOST_PADDING_AT_ONCE,
-    Boxes,
-)
-from shardwright.codegen.backends.jax_xla.collectives import Collectives, Refs, collectives_of
-from shardwright.codegen.backends.jax_xla.fetches import Fetches, fetches_of
-from shardwright.codegen.backends.jax_xla.groups import Groups, groups_of
-from shardwright.codegen.backends.jax_xla.laid import SMALL, moves_floats
-from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
-from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
-from shardwright.codegen.backends.jax_xla.steps.blocks import WIDENED
-from shardwright.codegen.backends.jax_xla.steps.plan import (
+from shardwright.codegen.backends.jax_steps.blocks import WIDENED
+from shardwright.codegen.backends.jax_steps.collectives import Collectives, Refs, collectives_of
+from shardwright.codegen.backends.jax_steps.plan import (
     Steps,
     is_stepwise,
     refuse_steps,
     steps_text,
 )
+from shardwright.codegen.backends.jax_xla.boxes import (
+    MOST_PADDING,
+    MOST_PADDING_AT_ONCE,
+    Boxes,
+)
+from shardwright.codegen.backends.jax_xla.fetches import Fetches, fetches_of
+from shardwright.codegen.backends.jax_xla.groups import Groups, groups_of
+from shardwright.codegen.backends.jax_xla.laid import SMALL, moves_floats
+from shardwright.codegen.backends.jax_xla.ragged import Ragged, ragged_of
+from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
 from shardwright.codegen.backends.jax_xla.transport import (
     MOVES,
     Function,

@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from shardwright.codegen.backends.jax_host import short_dims
+from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.boxes import reached
-from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
-from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.transport import How
 from shardwright.codegen.planner.network.passes import Laid, gathered
 from shardwright.ir.dtypes import is_floating

@@ -24,16 +24,16 @@ from typing import assert_never
 
 import numpy as np
 
+from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.plan import Steps, is_stepwise, steps_of
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.jax_xla.boxes import Boxes
-from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.context import boxes_of, how_of
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.laid import is_small_float, laid_by, moves_floats
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, each_round
-from shardwright.codegen.backends.jax_xla.steps.plan import Steps, is_stepwise, steps_of
 from shardwright.codegen.backends.jax_xla.transport import How
 from shardwright.codegen.planner.basis.boxed import layouts_of, rounds_of
 from shardwright.codegen.planner.memory import shard_bytes

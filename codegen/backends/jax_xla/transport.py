@@ -7,13 +7,13 @@ from typing import assert_never
 
 import sympy
 
+from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.boxes import reached
-from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
-from shardwright.codegen.backends.jax_xla.steps.plan import Steps
 from shardwright.codegen.backends.lines import printed, pruned
 from shardwright.codegen.backends.peers import Peers
 from shardwright.codegen.text.context import constant_lines

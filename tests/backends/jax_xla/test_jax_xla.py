@@ -25,6 +25,7 @@ from running import reports_of, verified
 
 import shardwright as sw
 from shardwright.codegen.backends.base import Request
+from shardwright.codegen.backends.jax_steps.collectives import Collectives
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.boxes import (
     MOST_PADDING,
@@ -32,7 +33,6 @@ from shardwright.codegen.backends.jax_xla.boxes import (
     Boxes,
     ranks_by_shard,
 )
-from shardwright.codegen.backends.jax_xla.collectives import Collectives
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of

@@ -17,7 +17,7 @@ from sweeps import sampled
 from test_xla_steps import check, make, of_steps
 
 import shardwright as sw
-from shardwright.codegen.backends.jax_xla.steps.plan import steps_of
+from shardwright.codegen.backends.jax_steps.plan import steps_of
 from shardwright.codegen.checks.case import placement
 from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.emit.modules import backward_of, parts

@@ -13,7 +13,7 @@ from matmuls import random_matmul, write_module
 from sweeps import slow
 
 import shardwright as sw
-from shardwright.codegen.backends.jax_xla.matmul.context import layout_of
+from shardwright.codegen.backends.matmul_facts import layout_of
 from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText

@@ -15,7 +15,7 @@ from places import ROOT
 from sums import SHARED, in_two, placing, reduction, shared
 
 import shardwright as sw
-from shardwright.codegen.backends.jax_xla.matmul.context import layout_of
+from shardwright.codegen.backends.matmul_facts import layout_of
 from shardwright.codegen.backends.triton_gpu.kernel_text import Named, PullText, PushText
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText

@@ -10,7 +10,7 @@ from matmuls import random_matmul
 from sweeps import slow
 
 import shardwright as sw
-from shardwright.codegen.backends.jax_xla.matmul.context import layout_of
+from shardwright.codegen.backends.matmul_facts import layout_of
 from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of

@@ -8,8 +8,8 @@ from types import ModuleType
 import jax
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.verify import matmul, ragged
-from shardwright.codegen.checks import compare, jax_model, jax_relayout
+from shardwright.codegen.backends.jax_xla.verify import ragged
+from shardwright.codegen.checks import compare, jax_matmul, jax_model, jax_relayout
 from shardwright.codegen.checks.case import Case, GroupCase
 from shardwright.codegen.checks.jax_devices import Execution, to_bits, wide_types
 from shardwright.codegen.checks.jax_group import executed
@@ -69,4 +69,4 @@ def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
     """Multiply with a matmul's module; return the names of the checks passed."""
-    return matmul.run(module, case)
+    return jax_matmul.run(module, case)

@@ -6,20 +6,16 @@ Other movements are collectives, as in a plain JAX module. Without a loop, XLA c
 from __future__ import annotations
 
 from shardwright.codegen.backends.base import RingText
-from shardwright.codegen.backends.jax_xla.matmul.context import (
-    MatmulKind,
-    matmul_text,
-    refuse_dtype,
-    refuse_wide_matmul,
-)
-from shardwright.codegen.backends.jax_xla.matmul.product import (
+from shardwright.codegen.backends.jax_matmul.context import MatmulKind, matmul_text
+from shardwright.codegen.backends.jax_matmul.product import (
     ProductText,
     padding_lines,
     product_lines,
     product_said,
     used_by,
 )
-from shardwright.codegen.backends.jax_xla.matmul.steps import MatmulSteps, comment
+from shardwright.codegen.backends.jax_matmul.steps import MatmulSteps, comment
+from shardwright.codegen.backends.matmul_facts import refuse_dtype, refuse_wide_matmul
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
 from shardwright.codegen.backends.pallas_tpu.matmul.text import calls_of, kernel_lines

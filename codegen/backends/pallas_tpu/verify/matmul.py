@@ -12,16 +12,16 @@ from typing import Any
 
 import jax
 
-from shardwright.codegen.backends.jax_xla.verify.matmul import (
+from shardwright.codegen.backends.pallas_tpu.verify import poison
+from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
+from shardwright.codegen.backends.pallas_tpu.verify.products import check_products
+from shardwright.codegen.checks.compare import named
+from shardwright.codegen.checks.jax_matmul import (
     CHECKS,
     MatmulExecution,
     constants,
     multiplied,
 )
-from shardwright.codegen.backends.pallas_tpu.verify import poison
-from shardwright.codegen.backends.pallas_tpu.verify.interpreter import observed
-from shardwright.codegen.backends.pallas_tpu.verify.products import check_products
-from shardwright.codegen.checks.compare import named
 from shardwright.codegen.checks.matmul_case import MatmulCase
 
 KERNEL_CHECKS = ("races", "semaphores", "poison", "protocol")

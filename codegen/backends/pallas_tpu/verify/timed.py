@@ -6,9 +6,9 @@ from types import ModuleType
 
 import jax
 
-from shardwright.codegen.backends.jax_xla.verify import timed as by_jax
-from shardwright.codegen.backends.jax_xla.verify.timed import hardware
+from shardwright.codegen.checks import jax_timed as by_jax
 from shardwright.codegen.checks.case import Case
+from shardwright.codegen.checks.jax_timed import hardware
 from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.checks.timed import CannotTimeError
 

@@ -6,16 +6,14 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.jax_xla.matmul.context import (
-    layout_of,
-    refuse_dtype,
-    refuse_wide_matmul,
-)
-from shardwright.codegen.backends.jax_xla.matmul.docstring import (
+from shardwright.codegen.backends.matmul_facts import (
     case_lines,
     device_table,
     dims_said,
+    layout_of,
     matmul_title,
+    refuse_dtype,
+    refuse_wide_matmul,
 )
 from shardwright.codegen.backends.triton_gpu.context import NAME
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.jax_xla.steps.statements import Statement
+from shardwright.codegen.backends.jax_steps.statements import Statement
 from shardwright.codegen.planner.basis.digits import Digits
 
 Ask = Callable[[str, Digits, list[str]], Statement]

@@ -1,4 +1,4 @@
-"""The context of a plain JAX matmul module's template."""
+"""The context of a JAX matmul module's template, for any kind of product."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
 from shardwright.codegen.backends.jax_host import (
     LIBRARIES,
     axes_of,
@@ -16,20 +15,19 @@ from shardwright.codegen.backends.jax_host import (
     short_dims,
     spec_of,
 )
-from shardwright.codegen.backends.jax_terms import with_terms
-from shardwright.codegen.backends.jax_xla.matmul.docstring import matmul_facts, matmul_title
-from shardwright.codegen.backends.jax_xla.matmul.product import ProductText, product_lines
-from shardwright.codegen.backends.jax_xla.matmul.steps import (
+from shardwright.codegen.backends.jax_matmul.docstring import matmul_facts
+from shardwright.codegen.backends.jax_matmul.product import ProductText
+from shardwright.codegen.backends.jax_matmul.steps import (
     MatmulStep,
     MatmulSteps,
     axis_names,
     comment,
     matmul_steps,
 )
-from shardwright.codegen.backends.jax_xla.steps.statements import called_by_steps
+from shardwright.codegen.backends.jax_steps.statements import called_by_steps
+from shardwright.codegen.backends.matmul_facts import layout_of, matmul_title
 from shardwright.codegen.text.context import (
     FunctionText,
-    check_ascii_names,
     constant_lines,
     function_text,
     id_lines,
@@ -38,14 +36,10 @@ from shardwright.codegen.text.context import (
 from shardwright.codegen.text.index_functions import box_function
 from shardwright.codegen.text.python_text import WIDTH, called
 from shardwright.codegen.text.support import version
-from shardwright.codegen.text.templates import render
 from shardwright.ir.algebra.printers import PYTHON
-from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan
-
-NAME = "jax_xla"
 
 
 @dataclass(frozen=True)
@@ -59,9 +53,6 @@ class MatmulKind:
     given: str
     more: int
     product: Callable[[MatmulPlan, MatmulSteps], ProductText]
-
-
-PLAIN = MatmulKind(NAME, ("jax_matmul", "ArrayMatmul"), "a, b", 0, product_lines)
 
 
 @dataclass(frozen=True)
@@ -82,44 +73,6 @@ class MatmulText:
     given: str
     body: tuple[str, ...]
     host_lines: tuple[str, ...]
-
-
-def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for matmuls that this backend does not support."""
-    refuse_wide_matmul(matmul, NAME)
-
-
-def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
-    """Raise InputError for names and extents that matmul modules do not support."""
-    check_ascii_names(matmul.mesh, "mesh")
-    padded = max(dim.parts * dim.size for side in SIDES for dim in layout_of(matmul, side).dims)
-    if padded > MAX_INDEX - ROUNDING:
-        raise InputError(
-            f"{name} computes indices in 32 bits, and padded shards reach {padded}",
-            argument="lhs",
-            got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
-            expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
-        )
-
-
-def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
-    """Raise InputError for element types that a backend's kernels do not multiply."""
-    if matmul.dtype not in dtypes:
-        raise InputError(
-            f"{name} cannot multiply this dtype",
-            argument="dtype",
-            got=matmul.dtype,
-            expected=one_of(dtypes),
-        )
-
-
-def render_matmul(
-    plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
-) -> str:
-    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
-    rhs."""
-    del collective_id  # only kernels use it
-    return render("common/matmul.py.jinja", matmul_text(plan, command, backward, PLAIN))
 
 
 def matmul_text(
@@ -161,11 +114,6 @@ def matmul_text(
         body=(*_body(plan, steps, product.lines),),
         host_lines=_host_lines(host, short, is_padded, backward, product.settings),
     )
-
-
-def layout_of(matmul: Matmul, side: Side) -> Layout:
-    """Return the layout of a side's array, whose first dimension is the terms."""
-    return with_terms(Layout.of(matmul.sharding(side), matmul.shape(side), "flat"))
 
 
 def _padded(layout: Layout) -> tuple[int, ...]:

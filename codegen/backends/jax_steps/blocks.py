@@ -16,18 +16,18 @@ from functools import partial
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
-from shardwright.codegen.backends.jax_xla.collectives import among
-from shardwright.codegen.backends.jax_xla.steps.at_once import StepChange, exchanged, gathered
-from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
-from shardwright.codegen.backends.jax_xla.steps.boxes import (
+from shardwright.codegen.backends.jax_steps.at_once import StepChange, exchanged, gathered
+from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_steps.boxes import (
     StepBoxes,
     boxes_of,
     ids_name,
     ids_of_ends,
     pairs_of,
 )
-from shardwright.codegen.backends.jax_xla.steps.statements import (
+from shardwright.codegen.backends.jax_steps.changes import MatchedChanges
+from shardwright.codegen.backends.jax_steps.collectives import among
+from shardwright.codegen.backends.jax_steps.statements import (
     ZERO,
     OwnName,
     PythonValue,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shardwright.codegen.backends.jax_xla.changes import MatchedChanges
+from shardwright.codegen.backends.jax_steps.changes import MatchedChanges
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.planner.network.collectives import positions_of_groups
 from shardwright.codegen.planner.network.passes import Laid, exchanged, gathered

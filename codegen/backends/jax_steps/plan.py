@@ -15,21 +15,21 @@ import numpy as np
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
 from shardwright.codegen.backends.jax_host import LIBRARIES, HostText, host_text, short_dims
-from shardwright.codegen.backends.jax_terms import ends_of
-from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
-from shardwright.codegen.backends.jax_xla.steps.blocks import (
+from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_steps.blocks import (
     Block,
     Blocks,
     quoted,
 )
-from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
-from shardwright.codegen.backends.jax_xla.steps.docstring import step_facts
-from shardwright.codegen.backends.jax_xla.steps.statements import (
+from shardwright.codegen.backends.jax_steps.boxes import pairs_of
+from shardwright.codegen.backends.jax_steps.docstring import step_facts
+from shardwright.codegen.backends.jax_steps.statements import (
     ZERO,
     OwnName,
     PythonValue,
     called_by_steps,
 )
+from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
 from shardwright.codegen.text.context import (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.jax_xla.matmul.loop import Ring, loop_lines
-from shardwright.codegen.backends.jax_xla.matmul.steps import (
+from shardwright.codegen.backends.jax_matmul.loop import Ring, loop_lines
+from shardwright.codegen.backends.jax_matmul.steps import (
     MatmulSteps,
     axis_names,
     comment,
     digits_of,
 )
-from shardwright.codegen.backends.jax_xla.steps.blocks import quoted
-from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
+from shardwright.codegen.backends.jax_steps.blocks import quoted
+from shardwright.codegen.backends.jax_steps.statements import OwnName
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import Loop, MatmulPlan

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_xla.steps.axes import ProgramAxes
-from shardwright.codegen.backends.jax_xla.steps.blocks import Block, Blocks, quoted
-from shardwright.codegen.backends.jax_xla.steps.boxes import pairs_of
-from shardwright.codegen.backends.jax_xla.steps.plan import identity, said_of
-from shardwright.codegen.backends.jax_xla.steps.statements import OwnName
+from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_steps.blocks import Block, Blocks, quoted
+from shardwright.codegen.backends.jax_steps.boxes import pairs_of
+from shardwright.codegen.backends.jax_steps.plan import identity, said_of
+from shardwright.codegen.backends.jax_steps.statements import OwnName
 from shardwright.codegen.hardware.presets import is_processor, topology_of
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits

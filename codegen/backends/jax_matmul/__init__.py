@@ -1,0 +1,1 @@
+"""Modules of matmuls in JAX: their steps, products and loops; plain JAX and Pallas use them."""

@@ -1,1 +1,0 @@
-"""Modules of matmuls in plain JAX."""

@@ -1,1 +1,0 @@
-"""Plans of several steps as statements, in the order of the plan."""
