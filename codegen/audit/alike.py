@@ -1,7 +1,7 @@
 """Which devices hold the same value, computed forwards through a module.
 
-A value has a class for each device; devices of one class hold the same value. Values of unknown
-origin are assumed to differ on every device.
+A value has a class for each device; devices of one class hold the same value. Assume that values of
+unknown origin differ on every device.
 """
 
 from __future__ import annotations

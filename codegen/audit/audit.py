@@ -26,7 +26,7 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
 
     `text` is the HLO of a program after partitioning. `mesh` names groups of devices; its devices
     are the program's, in order. Raises InputError for a text that is not partitioned HLO, and for a
-    mesh of another size.
+    mesh of the wrong size.
     """
     module = HloModule(text)
     _check(module, text)

@@ -1,4 +1,4 @@
-"""Redundant communication: values that every device gathers, or sums, to keep a part.
+"""Redundant communication: values that every device gathers or sums to keep only a part.
 
 rematerialization  a value is gathered on every device, which then keeps a part
 computed whole     a value is gathered and used on every device, which keeps a part of the result
@@ -78,7 +78,8 @@ def findings(
 
 
 def _of_one_value(kept: tuple[HloFinding, ...]) -> HloFinding:
-    """Return the finding for a value of which devices keep several parts: they need all of them."""
+    """Return the finding for a value of which devices keep several parts: they need all these
+    parts."""
     if len(kept) == 1:
         return kept[0]
     needed = [each.suffices for each in kept if each.suffices is not None]
@@ -189,7 +190,7 @@ def _behind(values: HloValues, whole: HloInstruction) -> Iterator[HloInstruction
         each = waiting.pop(0)
         if each.op in _GATHERS:
             yield each
-        if each.op in (*_GATHERS, "all-reduce"):  # the summed value is not computed everywhere
+        if each.op in (*_GATHERS, "all-reduce"):  # not every device computes the summed value
             continue
         for number in range(len(each.operands)):
             made = values.operand(each, number)

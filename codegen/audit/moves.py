@@ -51,7 +51,7 @@ def trace(values: HloValues, each: HloInstruction, elements: Elements) -> Trace:
 def _back(
     values: HloValues, each: HloInstruction, before: HloInstruction, elements: Elements
 ) -> Elements | None:
-    """Return the corresponding elements of the operand; None for an operation that does not only
+    """Return the corresponding elements of the operand; None for an operation that does more than
     move them."""
     devices, at = elements
     if len(each.arrays) != 1 and each.op not in ("copy-start", *_GATHERS, *_PERMUTES):

@@ -14,8 +14,8 @@ class AuditRow:
 
     `over` has the axes of the mesh, or the number and size of groups. `received` are the bytes that
     the busiest device receives in one run of the program, `padded` the same with the padding of
-    arrays in memory, `redundant` those that a finding saves. `exact` is false if a loop's iteration
-    count is unknown; the loop then counts once. `fault` describes wrong groups.
+    arrays in memory, `redundant` the bytes that a finding saves. `exact` is false if a loop's
+    iteration count is unknown; the loop then counts once. `fault` describes wrong groups.
     """
 
     op: str
@@ -33,8 +33,8 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """Redundant communication in words: the bytes that the busiest device receives, and those that
-    suffice for the kept parts, None if unknown."""
+    """Redundant communication in words: the bytes that the busiest device receives, and the bytes
+    that suffice for the kept parts, None if unknown."""
 
     kind: str
     line: str
@@ -76,8 +76,8 @@ class AuditReport:
     """The findings of an audit of a program on this many devices.
 
     `received` and `padded` are the busiest device's over all collectives, and `redundant` is the
-    total saving of the findings on it. More may be redundant: there is no lower bound on the
-    program's needs.
+    total that the findings save on it. More may be redundant: no lower bound on the program's needs
+    is known.
     """
 
     module: str

@@ -69,7 +69,8 @@ def _within(before: HloTiling, after: HloTiling) -> list[int]:
 
 
 def _renamed(source: Sharding, target: Sharding) -> tuple[Sharding, Sharding]:
-    """Return shardings on a mesh whose axes are the used parts of their single axis."""
+    """Return the shardings on a mesh whose axes are the parts of their single axis that they
+    use."""
     mesh = source.mesh
     try:
         pieces = mesh.refine((*source.used(), *target.used()))
@@ -108,7 +109,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
     """Return the axes along which the members of every group differ, as `x, y`; None if groups are
     not a product of axes.
 
-    Devices in groups are numbered in program order, which is that of the mesh.
+    Groups number devices in program order, which is also the mesh's.
     """
     if any(len(group) == 1 for group in groups):
         return "" if all(len(group) == 1 for group in groups) else None
@@ -122,7 +123,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
 
 
 def faults_of(groups: list[list[int]], devices: int) -> str:
-    """Return the fault in groups of devices, or ""."""
+    """Return what is wrong with groups of devices, or ""."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"
@@ -148,7 +149,7 @@ def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
 
 
 def permute_faults_of(pairs: list[list[int]], devices: int) -> str:
-    """Return the fault in the pairs of a permute, or ""."""
+    """Return what is wrong with the pairs of a permute, or ""."""
     members = [device for pair in pairs for device in pair]
     if beyond := sorted({device for device in members if not 0 <= device < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"

@@ -1,6 +1,6 @@
 """The split of a value over devices, found by tracing its elements, and as a sharding.
 
-A tiling is a grid of equal tiles and the tile of each device, or of none.
+A tiling is a grid of equal tiles, and the tile, if any, of each device.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | No
 
 
 def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | None:
-    """Return the tile of its operand that each device keeps in a dynamic-slice; None unless the
-    device's number selects it."""
+    """Return the operand's tile that each device keeps in a dynamic-slice; None unless the device's
+    number selects the tile."""
     whole, sizes = values.operand(slicing), slicing.numbers("dynamic_slice_sizes")
     if whole is None or len(whole.arrays) != 1:
         return None
@@ -107,7 +107,7 @@ def _count(values: HloValues, gathered: HloInstruction, axis: int) -> int | None
 def _owners(
     values: HloValues, gathered: HloInstruction, counts: tuple[int, ...], *, last: bool
 ) -> Integers:
-    """Return the owner of the first element of every tile, or the last, as each device sees it."""
+    """Return the owner of the first (or last) element of every tile, as each device sees it."""
     shape, devices = gathered.arrays[0].shape, values.devices
     sizes = np.array([extent // count for extent, count in zip(shape, counts, strict=True)])
     corners = np.indices(counts).reshape(len(counts), -1).T * sizes + (sizes - 1) * last

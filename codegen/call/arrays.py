@@ -1,4 +1,4 @@
-"""`sw.reshard` of JAX arrays: concrete ones, and those traced by a jit."""
+"""`sw.reshard` of JAX arrays, concrete or traced by a jit."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
 
 
 def _needs_module(x: Any, target: Sharding) -> bool:
-    """Return whether an array has a sharding, and gets a NamedSharding."""
+    """Return whether an array has a sharding and the target is a NamedSharding."""
     return isinstance(x, jax.Array) and isinstance(target, NamedSharding)
 
 
 def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
     """Return a PartitionSpec on the mesh that is set, else on the array's; in a jit on the mesh of
-    `source`, else as it is where the array's type has a mesh."""
+    `source`, else unchanged if the array's type has a mesh."""
     if isinstance(source, NamedSharding):
         return NamedSharding(source.mesh, spec)
     if isinstance(x, jax.core.Tracer):
@@ -106,7 +106,7 @@ def _bare(sharding: Any) -> Any:
 def _mover(
     shape: Any, dtype: Any, weak: bool, source: Any, target: NamedSharding, traced: bool
 ) -> Move:
-    """Return a function that reshards arrays of this description: XLA's, or a module's."""
+    """Return a function that reshards arrays of this description: XLA's or a module's."""
     if traced:
         _check_order(source, target)
     if has_terms(source) or has_terms(target):
@@ -127,7 +127,7 @@ def _mover(
 
 
 def _check_order(source: NamedSharding, target: NamedSharding) -> None:
-    """Raise InputError for a target on other devices than a traced program's."""
+    """Raise InputError for a target on devices other than a traced program's."""
     before, after = ([device.id for device in each.mesh.devices.flat] for each in (source, target))
     if before != after:
         raise InputError(
@@ -157,12 +157,12 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
 
 
 def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
-    """Return XLA's own plan here for the same array."""
+    """Return XLA's own plan for the same array on this machine."""
     return xla_collectives(jax.ShapeDtypeStruct(shape, dtype, sharding=source), target)
 
 
 def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> Move:
-    """Return a module's reshard of unpadded arrays: uneven shards are padded and their results cut,
+    """Return a module's reshard of unpadded arrays: it pads uneven shards and cuts the results,
     which only a jit can do."""
 
     def padded(x: jax.Array) -> jax.Array:
@@ -216,7 +216,7 @@ def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
 
 
 def _axes(mesh: Any) -> str:
-    """Return the axes of a mesh of JAX, in words."""
+    """Return the axes of a JAX mesh in words."""
     kinds = {kind.name for kind in mesh.axis_types}
     named = ", ".join(f"{name}={size}" for name, size in mesh.shape.items())
     return f"{' and '.join(sorted(kinds))} axes {named}"
@@ -244,7 +244,7 @@ def _check_devices(target: NamedSharding) -> None:
 
 
 def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
-    """Return a source's sharding; that of a PartitionSpec is on the target's mesh."""
+    """Return a source's sharding; a PartitionSpec is on the target's mesh."""
     found = NamedSharding(target.mesh, source) if isinstance(source, PartitionSpec) else source
     if isinstance(found, NamedSharding) and isinstance(found.mesh, jax.sharding.AbstractMesh):
         found = NamedSharding(_mesh_like(found.mesh, target), found.spec)

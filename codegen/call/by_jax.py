@@ -1,5 +1,4 @@
-"""Reshards that JAX does itself: where it is as good as a module, and those that modules do not
-support."""
+"""Reshards that JAX does itself: it is as good as a module, or modules do not support them."""
 
 from __future__ import annotations
 
@@ -31,9 +30,9 @@ def by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
 
 
 def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
-    """Return whether `jax.device_put` is as good: nothing moves between shards, or to or from
-    another memory kind, or one device has everything, or all devices are CPU devices of one process
-    and share memory, where it is slower only at joining blocks of whole rows."""
+    """Return whether `jax.device_put` is as good: nothing moves between shards, or data changes its
+    memory kind, or one device has everything, or all devices are CPU devices of one process and
+    share memory, in which case it is slower only at joining blocks of whole rows."""
     sides = source, target
     default = {device.default_memory().kind for device in target.device_set}
     if isinstance(source, SingleDeviceSharding) or len(target.device_set) == 1:
@@ -67,7 +66,7 @@ def has_terms(sharding: Any) -> bool:
 
 
 def of_terms(source: Any, target: NamedSharding) -> Move:
-    """Return JAX's reshard from or to unreduced or reduced axes."""
+    """Return JAX's own reshard from or to unreduced or reduced axes."""
     if getattr(source, "mesh", None) != target.mesh:
         raise InputError(
             "unreduced and reduced axes can be resharded only within one mesh",
@@ -99,8 +98,8 @@ def default_kind(target: NamedSharding) -> str:
 
 
 def mapped_axes(mesh: Any) -> set[str]:
-    """Return the Explicit axes of a mesh mapped by a `jax.vmap` around this trace: a shard_map
-    there is manual over all others."""
+    """Return the Explicit axes of a mesh that a `jax.vmap` around this trace maps: a shard_map
+    inside it is manual over all other axes."""
     manual: list[str] = []
 
     def body() -> tuple[()]:

@@ -1,6 +1,6 @@
 """The cache of `sw.reshard`: one folder for each description, emitted once.
 
-The folder's name is a hash of the description and of the emitter, so nothing in it is ever out of
+The folder's name is a hash of the description and of the emitter, so its contents are never out of
 date; another version of Shardwright uses other folders.
 """
 
@@ -33,7 +33,7 @@ _PACKAGES = ("shardwright", "shardwright.ir", "shardwright.codegen", "shardwrigh
 
 
 def load(bundle: Bundle, backend: str) -> ModuleType:
-    """Return the module of a bundle, emitting it into the cache if it is not there yet.
+    """Return the module of a bundle, emitting it into the cache if necessary.
 
     An intact folder is only read. Otherwise one process replaces damaged files while concurrent
     ones wait for it. Raises InputError if the cache lacks the module and cannot be written.
@@ -66,7 +66,7 @@ def root_of(bundle: Bundle) -> Path:
 
 
 def folder() -> Path:
-    """Return the cache folder: `SHARDWRIGHT_CACHE`, else that of the user's caches."""
+    """Return the cache folder: `SHARDWRIGHT_CACHE`, else one among the user's caches."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(os.path.abspath(os.path.expanduser(given)))

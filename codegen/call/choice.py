@@ -1,4 +1,4 @@
-"""The choice of executor for a JAX array: a backend's module, or XLA itself if it is as good."""
+"""The choice of executor for a JAX array: a backend's module, or XLA itself if that is as good."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollective
     """Return the executor of a reshard on JAX devices; `ask`: returns XLA's own plan, None if it
     has none.
 
-    XLA's plan is considered if it consists of collectives that XLA finds itself: elsewhere it warns
-    of a rematerialization and moves more. The fewest predicted seconds on the platform decide; at a
-    tie XLA is used.
+    XLA's plan is considered only if XLA finds its collectives itself: otherwise XLA warns of a
+    rematerialization and moves more. The fewest predicted seconds on the platform decide; XLA wins
+    a tie.
     """
     found = None if ask is None or not _is_xlas(reshard) else ask()
     where = topology_on(devices)
@@ -86,7 +86,7 @@ def topology_on(devices: list[Any]) -> Topology:
     """Return the topology of JAX devices: a slice of TPUs of known form; GPUs of a preset, in one
     process; a CPU. Otherwise a switch.
 
-    `devices`: all of the slice, each with `device_kind`, and `coords` on a TPU.
+    `devices`: all devices of the slice, each with `device_kind`, and `coords` on a TPU.
     """
     first = devices[0]
     if first.platform == "cpu":

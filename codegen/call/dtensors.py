@@ -30,9 +30,10 @@ LOG = logging.getLogger("shardwright")
 
 
 def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
-    """Return a DTensor with placements, and perhaps on another mesh; see `sw.reshard`.
+    """Return a DTensor with new placements, possibly on another mesh; see `sw.reshard`.
 
-    Every process of both meshes calls it; others may. Under torch.compile the graph breaks here.
+    Every process of both meshes must call it; other processes may. Under torch.compile the graph
+    breaks here.
     """
     if torch.compiler.is_compiling():  # only then, because it loads the compiler
         resharded: DTensor = torch.compiler.disable(_resharded)(x, target)
@@ -51,7 +52,7 @@ def _resharded(x: DTensor, target: Any) -> DTensor:
 
 
 def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
-    """Return the mesh and placements that a target says."""
+    """Return the mesh and placements of a target."""
     pair = isinstance(target, tuple | list) and len(target) == 2
     there, placements = target if pair and isinstance(target[0], DeviceMesh) else (
         x.device_mesh, target,
@@ -77,7 +78,7 @@ def _counted(placement: Placement, rank: int) -> Placement:
 
 
 def _is_masked(placement: Placement) -> bool:
-    """Return whether a placement is the partial sum of an embedding, which has a one-time mask."""
+    """Return whether a placement is an embedding's partial sum, which has a one-time mask."""
     return type(placement).__name__ == "_MaskPartial"
 
 
@@ -165,7 +166,7 @@ def _relabelled(move: Move, target: Placements) -> Move:
 
 
 def unknown_to_modules(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements) -> str:
-    """Return the property of a description that only torch can redistribute, or ""."""
+    """Return why only torch can redistribute a tensor of this description, or ""."""
     for check, value in ((check_shape, shape), (dtype_of, dtype)):
         try:
             check(value)
@@ -176,7 +177,7 @@ def unknown_to_modules(shape: tuple[int, ...], dtype: torch.dtype, placements: P
 
 
 def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int, ...]) -> bool:
-    """Return whether strided shards are those of no split over axes."""
+    """Return whether no split over axes gives these strided shards."""
     own = mesh_of_torch(mesh)
     if all(each.factor == 1 for each in placed) or not all(ascends(own, n) for n in own.names):
         return False
@@ -189,8 +190,8 @@ def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int,
 
 def _one_collective(source: Placements, target: Placements, device: str) -> bool:
     """Return whether torch needs at most one collective, over one mesh dimension, with the minimum
-    bytes: the other dimensions stay, and do not split the same tensor dimension. On a CPU torch
-    gathers where an all-to-all would do."""
+    bytes: the other mesh dimensions stay, and do not split the same tensor dimension. On a CPU
+    torch uses an all-gather even if an all-to-all would do."""
     pairs = zip(source, target, strict=True)
     changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
     if len(changed) > 1:
@@ -214,7 +215,7 @@ def _by_torch(target: Placements) -> Move:
 
 def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[str, Move]:
     """Return a module's name and its function among the ranks of both meshes. Other ranks have no
-    shard before and after."""
+    shard before or after."""
     name = next(n for n in registry.NAMES if "torch" in registry.runtime(n).packages)
     lacking, _, install = missing(name).partition(": ")
     if lacking:
@@ -244,7 +245,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
 
 @functools.cache
 def group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
-    """Return the process group of some ranks, which alone make it."""
+    """Return the process group of some ranks; only these ranks make it."""
     world = dist.group.WORLD
     if world is not None and dist.get_process_group_ranks(world) == list(ranks):
         return world

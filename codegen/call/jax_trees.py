@@ -1,4 +1,4 @@
-"""`sw.reshard` of a tree of arrays of JAX."""
+"""`sw.reshard` of a tree of JAX arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = logging.getLogger("shardwright")
 
 
 class DescribedArray(NamedTuple):
-    """An array that goes in an exchange."""
+    """An array that moves in the common exchange."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -32,7 +32,7 @@ class DescribedArray(NamedTuple):
 
 
 def reshard_arrays(leaves: list[Leaf]) -> list[jax.Array]:
-    """Return arrays with other shardings. Arrays that move between devices share one exchange. All
+    """Return arrays with new shardings. Arrays that move between devices share one exchange; all
     others, and arrays traced by jit, are resharded one at a time."""
     every = [alone(leaf, _on_mesh) for leaf in leaves]
     return moved(every, _moves, _single, _exchanged)
@@ -52,7 +52,7 @@ def _exchanged(leaves: list[Leaf]) -> list[jax.Array]:
 
 
 def _on_mesh(leaf: Leaf) -> Leaf:
-    """Return an array's leaf, a PartitionSpec in it on a mesh."""
+    """Return an array's leaf, with any PartitionSpec in it placed on a mesh."""
     if not isinstance(leaf.value, jax.Array | np.ndarray | np.generic | int | float | complex):
         raise InputError(
             "every leaf of a tree of arrays must be one",
@@ -66,8 +66,8 @@ def _on_mesh(leaf: Leaf) -> Leaf:
 
 
 def _moves(leaf: Leaf) -> bool:
-    """Return whether an array goes in the exchange: it is there, moves from a NamedSharding to
-    another one, and has elements of a type that modules know."""
+    """Return whether an array moves in the common exchange: it is concrete, changes from one
+    NamedSharding to another, and has elements of a type that modules support."""
     x, target = leaf.value, leaf.target
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer) or leaf.source is not None:
         return False

@@ -25,7 +25,7 @@ JAX_OPTIONS = ("devices", "progress", "digest")
 class Sync:
     """The move of a model from one side to another: its plan, its proof and its runtime.
 
-    `print` says what moves, and what was proved of it.
+    `print` shows the moves and the facts proved about them.
     """
 
     plan: ModelPlan
@@ -39,13 +39,13 @@ class Sync:
     def __call__(self, state: Any, **options: Any) -> Any:
         """Return this process's target buffers, given its source buffers.
 
-        `state`: source buffers by name, perhaps in nested dicts, lists and tuples: tensors of
-        torch, where every process of a group calls, with None if it has none; or arrays of JAX,
-        sharded as `source_shardings` says. The result has the form of `state` if its buffers have
-        the same names; else it is a dict by name, nested where `state` is. `options`: with torch
-        `group`, `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and
-        `digest` (docs/models.md). Raises InputError for other states, and ValueError for other
-        names, shapes and dtypes.
+        `state`: source buffers by name, possibly in nested dicts, lists and tuples: torch tensors,
+        and every process of a group must call, with None if it has none; or JAX arrays, sharded as
+        in `source_shardings`. The result has the form of `state` if its buffers have the same
+        names; else it is a dict by name, nested where `state` is. `options`: with torch `group`,
+        `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and `digest`
+        (docs/models.md). Raises InputError for other states, and ValueError for other names, shapes
+        and dtypes.
         """
         flat = {} if state is None else flattened(state)
         first = next((each for each in flat.values() if each is not None), None)
@@ -69,10 +69,11 @@ class Sync:
         return nested(self._runtime("torch_model")(flat, **options), state)
 
     def source_shardings(self, devices: Any = None) -> dict[str, Any]:
-        """Return how a call takes each source buffer in JAX: by name its shape, dtype and sharding.
+        """Return the shape, dtype and sharding that a call expects of each source buffer in JAX, by
+        name.
 
-        Devices store what their layouts say, each padded to the largest. `devices`: those of the
-        ids of both sides, in ascending order; by default the first ones that JAX has.
+        Devices store the parts in their layouts, each padded to the largest. `devices`: the devices
+        with the ids of both sides, in ascending order; by default JAX's first devices.
         """
         return dict(self._runtime("jax_model").source_shardings(devices))
 
@@ -85,16 +86,15 @@ class Sync:
 
     @property
     def data(self) -> dict[str, Any]:
-        """All that a runtime needs, as JSON has it."""
+        """All data that a runtime needs, as JSON types."""
         return self.plan.data
 
     def local(self, shards: Arrays) -> dict[int, dict[str, Any]]:
         """Return the target buffers of all devices, by device id and name, from source buffers.
 
-        `shards`: by device id and name, arrays of numpy, with the dtype of the tensor, or as
-        integers that have its bits. It moves elements in this process as the plan says; padding of
-        the results is zero. Raises InputError for a buffer that is missing or has another shape or
-        dtype.
+        `shards`: by device id and name, numpy arrays of the tensor's dtype, or of integers with its
+        bits. Elements move within this process as planned; padding of the results is zero. Raises
+        InputError for a buffer that is missing or has a wrong shape or dtype.
         """
         return moved(self.plan.data, shards)
 
@@ -105,9 +105,10 @@ class Sync:
 def sync(model: Model, source: object, target: object, *, memory_limit: int = MEMORY_LIMIT) -> Sync:
     """Return an object that moves a model from a source to a target.
 
-    `source`, `target`: `sw.Rules`, or a `sw.Stored` of all its tensors, as learned. Both may be on
-    any devices. `memory_limit`: bytes of messages in flight on any device, 1 GiB by default. Raises
-    InputError for rules and layouts that do not fit the model, and a limit that is too small.
+    `source`, `target`: `sw.Rules`, or a `sw.Stored` of all the model's tensors, as learned. Both
+    may be on any devices. `memory_limit`: bytes of messages in flight on any device, 1 GiB by
+    default. Raises InputError for rules and layouts that do not fit the model, and a limit that is
+    too small.
     """
     check_type(model, Model, 'sw.Model({"wq": (64, 64)}, "bfloat16")', "model")
     return Sync(plan_model(model, source, target, memory_limit=memory_limit))
@@ -122,7 +123,7 @@ def exchange(
     """Return an object that moves several tensors at once, and the name it uses for each tensor:
     its own or, if names clash or have characters other than letters, digits and points, a number.
 
-    `tensors`: their shapes and dtypes. `source`, `target`: of each its sharding and its mesh.
+    `tensors`: their shapes and dtypes. `source`, `target`: the sharding and mesh of each.
     """
     plain = [
         name if re.fullmatch(r"\w[\w.]*", name) else f"leaf {n}" for n, name in enumerate(names)

@@ -31,7 +31,7 @@ LOG = logging.getLogger("shardwright")
 
 
 class DescribedDTensor(NamedTuple):
-    """A DTensor that goes in an exchange."""
+    """A DTensor that moves in the common exchange."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -42,8 +42,8 @@ class DescribedDTensor(NamedTuple):
 
 
 def reshard_dtensors(leaves: list[Leaf]) -> list[DTensor]:
-    """Return DTensors with other placements: those that move between devices in one exchange;
-    others, and those that take part in a gradient, by themselves."""
+    """Return DTensors with new placements. DTensors that move between devices share one exchange;
+    all others, and those that take part in a gradient, move by themselves."""
     every = [alone(leaf, _placed) for leaf in leaves]
     return moved(every, _moves, _single, _exchanged)
 
@@ -65,7 +65,7 @@ def _exchanged(leaves: list[Leaf]) -> list[DTensor]:
 
 
 def _placed(leaf: Leaf) -> Leaf:
-    """Return a leaf with a target that is a mesh and placements."""
+    """Return a leaf whose target is a mesh and placements."""
     if not isinstance(leaf.value, DTensor):
         raise InputError(
             "every leaf of a tree of DTensors must be one",
@@ -84,8 +84,8 @@ def _placed(leaf: Leaf) -> Leaf:
 
 
 def _moves(leaf: Leaf) -> bool:
-    """Return whether a DTensor goes in the exchange: it moves, is no part of a gradient, and has
-    elements of a type that modules know, which are no terms."""
+    """Return whether a DTensor moves in the common exchange: it changes, takes no part in a
+    gradient, and has elements of a type that modules support, and no terms."""
     x, (after, target) = leaf.value, leaf.target
     if x.requires_grad and torch.is_grad_enabled():
         return False

@@ -1,4 +1,5 @@
-"""`sw.reshard` of a tree: all arrays, or all DTensors, of dicts, lists, tuples in one exchange."""
+"""`sw.reshard` of a tree: all arrays, or all DTensors, in dicts, lists and tuples, in one
+exchange."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _KEYS = ("key", "idx", "name")
 
 
 class Leaf(NamedTuple):
-    """A leaf of a tree with its name, the keys on the way, and where it goes."""
+    """A leaf of a tree with its name, its path of keys, and its target."""
 
     name: str
     value: Any
@@ -71,8 +72,8 @@ def moved(
     single: Callable[[Leaf], Any],
     exchanged: Callable[[list[Leaf]], list[Any]],
 ) -> list[Any]:
-    """Return the moved leaves. Those for which `moves` is true go in one exchange if there are
-    several; `single` moves each of the others."""
+    """Return the moved leaves. If `moves` is true for several, one exchange moves those; `single`
+    moves each of the others."""
     together = [number for number, leaf in enumerate(leaves) if moves(leaf)]
     if len(together) < 2:
         together = []
@@ -84,7 +85,7 @@ def moved(
 
 
 def alone(leaf: Leaf, move: Callable[[Leaf], Any]) -> Any:
-    """Return a leaf moved by itself; an error says its name."""
+    """Return a leaf moved by itself; an error names the leaf."""
     try:
         return move(leaf)
     except InputError as error:
@@ -114,7 +115,7 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
 
 
 def _is_place(given: Any) -> bool:
-    """Return whether this is the target of one leaf, not a tree of targets."""
+    """Return whether this is the target of a single leaf, not a tree of targets."""
     if is_a(given, JAX_SHARDING, PARTITION_SPEC, PLACEMENT):
         return True
     if not isinstance(given, list | tuple) or not given:

@@ -29,11 +29,11 @@ class Case:
     """An emitted module and the reshard that it claims to perform.
 
     `texts` are the required values of its text constants; `transfers`, if given, are the required
-    moves of its index functions. Without `execute` nothing is moved, because the tensor is too
-    large. `derivative`: also check the module's derivative, which needs the backward module beside
-    it. `transposed`: the module moves cotangents back. Then every term is a copy along axes
-    unreduced only in the target, and along axes unreduced only in the source the term of coordinate
-    0 is read without a reduction.
+    moves of its index functions. Without `execute` the checks move no data, because the tensor is
+    too large. `derivative`: also check the module's derivative, which needs the backward module
+    beside it. `transposed`: the module moves cotangents back. Then every term is a copy along axes
+    unreduced only in the target; along axes unreduced only in the source, the term of coordinate 0
+    is read without a reduction.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Case:
 
     @property
     def source_array(self) -> Placement:
-        """The placement of the module's argument, with a dimension of terms if there are any."""
+        """The placement of the module's argument, with a dimension of terms if it has any."""
         return oracle_terms.array_of(self.source)
 
     @property
@@ -116,8 +116,8 @@ class Case:
 
 @dataclass(frozen=True)
 class GroupCase:
-    """The emitted module of a group, and the cases of its member bundles. Without `execute` nothing
-    is moved."""
+    """The emitted module of a group, and the cases of its member bundles. Without `execute` the
+    checks move no data."""
 
     name: str
     backend: str
@@ -126,7 +126,7 @@ class GroupCase:
     execute: bool = True
 
     def devices(self) -> tuple[int, ...]:
-        """Return all device ids, ascending, which are those of every member."""
+        """Return all device ids, ascending; every member has the same ones."""
         return self.members[0].devices()
 
     def to_json(self) -> str:

@@ -1,7 +1,7 @@
 """Order of events by vector clocks, and races on bytes.
 
 Each actor has a number, an increasing time, and a clock: for every other actor, the time up to
-which it knows all events to have happened. Two uses of a byte, at least one of them a write, are a
+which it knows all of that actor's events. Two uses of a byte, at least one of them a write, are a
 race unless one actor knows of the other's use.
 """
 
@@ -51,7 +51,7 @@ class Clock:
 
 
 def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
-    """Replay traces: call `step` with a place in `traces` and its next event, advancing each trace
+    """Replay traces: call `step` with the index of a trace and its next event, advancing each trace
     as far as possible in turn; `step` returns whether the event can happen yet. Return how many
     events each trace completed."""
     at, moved = [0] * len(traces), True
@@ -83,7 +83,7 @@ class Race(NamedTuple):
 
 
 class Watched:
-    """Watched memory: the last writer of each byte and its time, and the readers since."""
+    """Watched memory: the last writer of each byte and its time, and later readers."""
 
     def __init__(self, name: str, start: int, stop: int, *, written: bool = False) -> None:
         self.name, self.start, self.stop = name, start, stop
@@ -93,7 +93,7 @@ class Watched:
         self._reads: dict[int, Any] = {}
 
     def places(self, addresses: Any) -> Any:
-        """Return the offsets of addresses within its bytes."""
+        """Return the offsets of addresses within the watched bytes."""
         inside = (addresses >= self.start) & (addresses < self.stop)
         return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
 
@@ -120,7 +120,7 @@ class Watched:
 
 
 def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
-    """Return the race with other actors' uses that the actor does not know of."""
+    """Return the race, if any, with another actor's use that this actor does not know of."""
     unwritten = others < 0
     known = actor.clock.of(np.where(unwritten, 0, others))
     late = np.flatnonzero(unwritten | (others != actor.number) & (times > known))

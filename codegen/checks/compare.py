@@ -20,7 +20,7 @@ from shardwright.codegen.checks.oracle.definition import Bits, Placement
 
 
 class MismatchError(Exception):
-    """A wrong module; the text states the fault in one line.
+    """A wrong module; the message states the fault in one line.
 
     `fresh` asks for a new process, because this one's state is unknown.
     """
@@ -107,8 +107,8 @@ def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[i
 
 @dataclass(frozen=True)
 class Run:
-    """One execution: the tensor, the poison, the padding fill; and the module's input if that is
-    not the tensor but terms of it."""
+    """One execution: the tensor, the poison, the padding fill, and the module's input if that is
+    the tensor's terms."""
 
     tensor: Bits
     plane: int
@@ -123,8 +123,8 @@ class Run:
 
 
 def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
-    """Return the bit planes of a group's tensors. Planes of equally shaped tensors are each shifted
-    by one element, so that none can be mistaken for another."""
+    """Return the bit planes of a group's tensors. Each of several equally shaped tensors has its
+    planes shifted by one element more, so that none can be mistaken for another."""
     found: list[list[Run]] = []
     alike: Counter[tuple[tuple[int, ...], str]] = Counter()
     for case in cases:
@@ -135,8 +135,8 @@ def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Yield every bit plane once, the first one under both poisons and both fills; finally random
-    bits.
+    """Yield every bit plane once, but the first under both poisons and both fills; finally yield
+    random bits.
 
     Planes distinguish elements; random bits check that every pattern arrives unchanged.
     """
@@ -212,7 +212,7 @@ def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
 
 
 def named(module: ModuleType, name: str) -> Any:
-    """Return the module's attribute; MismatchError if it is missing."""
+    """Return the module's attribute. Raises MismatchError if it is missing."""
     try:
         return getattr(module, name)
     except AttributeError:

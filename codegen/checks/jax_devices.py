@@ -46,7 +46,8 @@ class Execution:
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Run the module inside, as `run` says, and turn its failures into MismatchError."""
+        """Return a context that runs the module as `run` says, and turns its failures into
+        MismatchError."""
         del run  # no difference on plain devices
         return nullcontext()
 
@@ -70,7 +71,8 @@ class Execution:
         return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
 
     def started(self, run: Run) -> tuple[str, ...]:
-        """Execute the module by its start and its end, if it has these; return the check's name."""
+        """Execute the module through its start and its end, if it has them; return the check's
+        name."""
         if "reshard_start" not in self.module.__all__:
             return ()
         module, options = self.module, self.options()
@@ -117,7 +119,7 @@ class Execution:
         return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def bounded(self) -> tuple[str, ...]:
-        """Check rounded sums, if any: their error, and that replicas are equal. XLA may round after
+        """Check the error of rounded sums, if any, and that replicas are equal. XLA may round after
         each addition, as it does for float16 on CPU."""
         case = self.case
         if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:

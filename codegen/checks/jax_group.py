@@ -33,10 +33,10 @@ def executed(
     module: ModuleType, group: GroupCase, watch: Watch = unwatched, **options: Any
 ) -> tuple[str, ...]:
     """Execute the module on every bit plane of every member; return the names of the checks passed.
-    `watch`: the context it runs in; `options`: arguments of `reshard` besides arrays and meshes."""
+    `watch`: the context to run in; `options`: arguments of `reshard` besides arrays and meshes."""
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     wide = {case.dtype for case in group.members} & {"int64", "float64"}
-    if not wide:  # a program of narrow types must also run where other arrays are wide
+    if not wide:  # a program of narrow types must also run if other arrays are wide
         with wide_types("int64"):
             _execute(module, group, watch, options, most=1)
     with wide_types(next(iter(wide), "float32")):
@@ -67,7 +67,7 @@ class _Member(Execution):
     """One tensor of a group, with its arrays before and after."""
 
     def _function(self) -> Any:
-        """Return nothing: the group moves it."""
+        """Return None: the group moves the tensor."""
 
     def given(self, run: Run) -> Any:
         """Return the padded source array as a numpy array."""

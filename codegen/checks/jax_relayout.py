@@ -27,7 +27,7 @@ def unwatched_run(number: int) -> AbstractContextManager[None]:
 def executed(
     module: ModuleType, case: RelayoutCase, watch: Watch = unwatched_run, **options: Any
 ) -> tuple[str, ...]:
-    """Execute the module; return the names of the checks passed. `watch`: the context it runs in;
+    """Execute the module; return the names of the checks passed. `watch`: the context to run in;
     `options`: arguments of `reshard` besides arrays and meshes."""
     ids = case.devices()
     meshes = [_mesh(side, ids) for side in (case.source, case.target)]

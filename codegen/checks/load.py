@@ -17,8 +17,8 @@ _numbers = count()
 class _Uncached(SourceFileLoader):
     """A loader that always compiles the current text.
 
-    Cached bytecode counts as current if a file's size and time agree to the second, which can
-    happen to a module that was just emitted again.
+    Python takes cached bytecode as current if a file's size and its time in seconds agree, as they
+    can for a module that was just emitted again.
     """
 
     def get_code(self, fullname: str) -> CodeType:

@@ -22,8 +22,8 @@ class MatmulCase:
     """An emitted module and the matmul that it claims to perform: shapes and placements of lhs, rhs
     and result.
 
-    `texts` are the required values of its text constants. Without `execute` nothing is multiplied.
-    `derivative`: also check the module's gradients.
+    `texts` are the required values of its text constants. Without `execute` the checks multiply
+    nothing. `derivative`: also check the module's gradients.
     """
 
     name: str

@@ -44,7 +44,7 @@ class StoredSaid:
 
     @staticmethod
     def of(stored: Stored) -> StoredSaid:
-        """Return the texts of a stored layout."""
+        """Return a stored layout in this form."""
         return StoredSaid(
             tuple(stored.mesh.axes),
             tuple(stored.mesh.device_ids),
@@ -61,8 +61,8 @@ class StoredSaid:
 
 @dataclass(frozen=True)
 class RelayoutCase:
-    """An emitted module and the relayout that it claims to be. `execute`: whether its code runs, or
-    its tables alone are followed."""
+    """An emitted module and the relayout that it claims to perform. `execute`: whether to run its
+    code, rather than only follow its tables."""
 
     name: str
     backend: str
@@ -127,7 +127,7 @@ class RelayoutCase:
         return max(lacked, default=0) * itemsize(self.dtype)
 
     def padding(self) -> dict[str, dict[int, np.ndarray]]:
-        """Return where target buffers have no element, by name and device."""
+        """Return masks of the target buffers' padding, by name and device."""
         numbers = self.target.numbers(dict(self.tensors))
         return {n: {d: held == PADDING for d, held in each.items()} for n, each in numbers.items()}
 
@@ -163,7 +163,7 @@ def filled_held(
 
 
 def compare_held(got: Held, expected: Held) -> None:
-    """Raise MismatchError if devices have other bits; values beyond a buffer must be zero."""
+    """Raise MismatchError if devices have different bits; values beyond a buffer must be zero."""
     for name, each in expected.items():
         for device, wanted in each.items():
             found = got[name][device]

@@ -14,8 +14,8 @@ class Report:
     """The verdict on one emitted module.
 
     `skipped` means that a package named in `detail` is not installed. For `failed`, `detail` states
-    the fault; for `ok`, what was run if not simply the module. `checks` are the names of the checks
-    that passed, in order.
+    the fault; for `ok`, how the run differed from simply running the module, if it did. `checks`
+    are the names of the checks that passed, in order.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The values to run a module on if there are terms: those whose results are known bit by bit."""
+"""The values to run a module on if there are terms: values with results known bit by bit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reduces(case: Case) -> bool:
 
 
 def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
-    """Return, for every target term, the source terms that form it, none if it is empty."""
+    """Return, for every target term, the source terms that form it; an empty term has none."""
     return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
 
 
@@ -48,7 +48,7 @@ def without_value(case: Case) -> frozenset[int]:
 
 
 def cotangent_back(case: Case, cotangent: Bits) -> Bits:
-    """Return the cotangent of the source: for each of its terms, that of the target term it
+    """Return the cotangent of the source: each term's is the cotangent of the target term it
     contributes to."""
     terms = oracle_terms.target_of_terms(case.source, case.target)
     back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
@@ -103,8 +103,8 @@ def random_terms(case: Case) -> Numbers:
 
 
 def added_in_order(case: Case, terms: Numbers) -> Numbers:
-    """Return the array of sums of terms as floats of a width, added in the order of their numbers;
-    `terms`: the array of terms."""
+    """Return the sums of an array of terms, added as floats of a width in the order of their
+    numbers."""
     stacked = terms.reshape(-1, *case.shape)
     sums = []
     for of in made_of(case):

@@ -23,15 +23,15 @@ LEAST, MOST, LIMIT = 7, 50, 1.0
 
 @dataclass(frozen=True)
 class Hardware:
-    """The devices for a backend's modules here: `kind` as named by their runtime, `cpu` of a
-    CPU's."""
+    """The devices for a backend's modules on this machine: `kind` as named by their runtime, `cpu`
+    if they are CPU devices."""
 
     kind: str
     count: int
 
 
 class CannotTimeError(Exception):
-    """A module cannot be timed here; the text gives the reason in one line."""
+    """A module cannot be timed here; the message gives the reason in one line."""
 
 
 def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:

@@ -1,4 +1,4 @@
-"""The command `shardwright`: its subcommands, and how a user's mistake ends it."""
+"""The command `shardwright`: its subcommands, and its exit after a user's mistake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardwright.codegen.cli.verify import VerifyCommand
 from shardwright.codegen.hardware.chips import unknown_slice
 from shardwright.ir.errors import InputError
 
-# Errors that mean the disk is full; bundles have a message of their own for them.
+# Errors that mean the disk is full; writes of bundles report them in their own words.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # The exit status that shells give a program ended by Ctrl-C.
 INTERRUPTED = 130

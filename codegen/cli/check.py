@@ -1,4 +1,4 @@
-"""`shardwright check`: do the files on disk equal a new emission?"""
+"""`shardwright check`: compare the files on disk with a new emission."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,8 +66,8 @@ class CheckCommand(FolderFlags):
             print(f"{', '.join(where)}: as it would be emitted now")
 
     def _learned(self, path: Path) -> bool:
-        """Run a file's loader again and print elements it stores elsewhere; return whether there
-        are none."""
+        """Run a file's loader again and print elements that it now stores elsewhere; return whether
+        there are none."""
         from shardwright.codegen.learn.again import learn_again
 
         again = learn_again(path, "" if path == self.file else str(path.parent))

@@ -1,5 +1,5 @@
-"""`shardwright compare` and `shardwright learn`: where do loaders store elements, and where do two
-of them differ?"""
+"""`shardwright compare` and `shardwright learn`: where loaders store elements, and where two
+loaders differ."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -153,7 +153,7 @@ def learn(
 
 
 def _check_given(tensors: list[str] | None, ranks: str | None) -> None:
-    """Raise InputError unless it is said on which tensors and ranks loaders are to run."""
+    """Raise InputError unless flags say on which tensors and ranks to run loaders."""
     for option, value in (("--tensor", tensors), ("--ranks", ranks)):
         if not value:
             expected = {"--tensor": "--tensor q=32x16", "--ranks": "--ranks tp=4"}[option]
@@ -178,7 +178,7 @@ def _side(given: str, argument: str) -> Any:
 
 
 def _with_findings(error: InputError, paths: Iterable[str]) -> InputError:
-    """Return an error that quotes what the files of learned layouts could not say."""
+    """Return an error that quotes the findings in the files of learned layouts."""
     from shardwright.codegen.learn.again import learned_table
 
     found = {path: learned_table(Path(path)).get("findings", ()) for path in paths}

@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Columns left out on a narrow terminal.
+# Columns that a narrow terminal drops.
 _TPU_LEFT_OUT, _XLA_LEFT_OUT, _GPU_LEFT_OUT = (1, 2), (0, 1), (0, 3, 4, 6)
 _FLAGS = {"targets": "--for", "save": "--save"}
 
@@ -131,7 +131,7 @@ def _row(report: CompileReport) -> tuple[str, str, str]:
 
 
 def _tpu(reports: list[CompileReport]) -> "Table":
-    """Return a module's resources per device beside those of XLA's own reshard; a narrow terminal
+    """Return a module's resources per device next to those of XLA's own reshard; a narrow terminal
     drops the least important columns."""
     table = _table(_roomy(("s", "code", "temp", "VMEM", "wire"), _TPU_LEFT_OUT))
     table.caption = (

@@ -76,7 +76,7 @@ class EmitCommand(Flags):
             return
         chosen = self.chosen
         root = self.output or chosen.out
-        # Equal reshards share the first one's bundle; each may still be selected alone.
+        # Equal reshards share the first one's bundle, but a user may select each alone.
         shared = {chosen.folder(each.name): each for each in chosen.operations}
         described = [replace(each, name=folder) for folder, each in shared.items()]
         with bar("emitting") as show:

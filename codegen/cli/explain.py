@@ -31,7 +31,7 @@ adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the d
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:
-    """Return the plan of XLA's own partitioner where XLA can be run."""
+    """Return the plan of XLA's own partitioner, if XLA can run here."""
     from shardwright.codegen.planner.compare import xla_plan
 
     if reshard.source.mesh.size > ASKED_DEVICES:
@@ -56,7 +56,7 @@ def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
 
 
 def _whose(one: Priced, made: Plan, plan: Plan) -> str:
-    """Return the name of the other plan that a line stands for, if any."""
+    """Return the name of the other plan that a line describes, if any."""
     if made is plan:
         return ""
     return f"with --backends {one.backend}, {made.strategy} ({made.ops or 'no steps'}), "

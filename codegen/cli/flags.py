@@ -69,7 +69,8 @@ def completed_names(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(ABC):
-    """A file and names in it, or the texts of flags; None means that a flag was not given."""
+    """A file and names in it, or the values of flags as strings; None means that a flag was not
+    given."""
 
     words: Annotated[
         list[str] | None,
@@ -195,7 +196,7 @@ class Flags(ABC):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Fields allowed beside a file or names, to change or select operations."""
+        """Fields allowed next to a file or names, to change or select operations."""
         return ("name", *_OVERRIDES)
 
     @cached_property
@@ -225,7 +226,7 @@ class Flags(ABC):
 
     @cached_property
     def config(self) -> Config:
-        """Return the config: the file given, or the config of this folder."""
+        """Return the config: the given file, or this folder's."""
         path = self.file or find_config()
         if path is None:
             raise InputError(
@@ -407,7 +408,7 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _check_named(self, name: str, what: str, *taken: str) -> None:
-        """Raise InputError for flags that an operation does not take, if they are meant for it."""
+        """Raise InputError for flags meant for an operation that does not take them."""
         if self._meant(name):
             self.check_keys(name, what, *taken)
 
@@ -430,15 +431,14 @@ class Flags(ABC):
         return self._located_flag(key, lambda: read(self.fields[key]))
 
     def _located_flag(self, key: str, do: Callable[[], Any]) -> Any:
-        """Call a function; an InputError of it names the flag of `key`."""
+        """Call a function; if it raises InputError, name the flag of `key` in the error."""
         try:
             return do()
         except InputError as error:
             raise error.named(flag(key)) from None
 
     def located(self, error: InputError, name: str) -> InputError:
-        """Return an error found after reading the description, with the flag or file that caused
-        it."""
+        """Return an error found after reading the description, with its flag or file added."""
         known = (
             *FIELDS,
             *MATMUL_FIELDS,

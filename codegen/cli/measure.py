@@ -65,8 +65,8 @@ class MeasureCommand(FolderFlags):
 
 
 def _check(path: Path) -> None:
-    """Raise InputError for a path that cannot be written, or whose name `--topology` would not
-    read."""
+    """Raise InputError for a path that cannot be written, or with a name that `--topology` would
+    not read."""
     if path.suffix != ".toml":
         raise InputError(
             "a topology must be saved as a TOML file",

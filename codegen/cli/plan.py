@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from shardwright.ir.matmul_plan import MatmulPlan
     from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan
 
-# The output for people lists tiles up to this many devices.
+# With more devices, the output for people lists no tiles.
 LISTED_DEVICES = 16
-# Transfers are enumerated and ordered into rounds up to this many devices.
+# With more devices, transfers are not enumerated and ordered into rounds.
 SCHEDULED_DEVICES = 512
 # A plan within this fraction of the lower bound is reported as optimal.
 PROVEN = 1e-4
@@ -138,7 +138,7 @@ class PlanCommand(Flags):
         print_matmul(planned)
 
     def _refuse_options(self, rule: str, got: str, expected: str = "") -> None:
-        """Raise InputError for an option that only the plan of a single reshard has."""
+        """Raise InputError for an option that only the plan of a single reshard takes."""
         options = {
             "--compare": self.compare,
             "--explain": self.explain,
@@ -246,7 +246,7 @@ def print_matmul(planned: "MatmulPlan") -> None:
 
 
 def planned_of(given: Flags, description: "Description") -> "DirectPlan":
-    """Return the direct plan of the described reshard; InputError if another strategy is
+    """Return the direct plan of the described reshard. Raises InputError if another strategy is
     selected."""
     from shardwright.codegen.planner import plan as plan_of
     from shardwright.codegen.planner.direct import plan_direct

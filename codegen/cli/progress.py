@@ -52,7 +52,7 @@ def bar(title: str) -> Iterator[Show]:
 
 
 def _watch(display: _Bar | _Lines, ended: threading.Event) -> None:
-    """Keep a display moving until the work has ended."""
+    """Keep a display moving until the work ends."""
     while not ended.wait(PATIENCE):
         display.wait()
 
@@ -95,7 +95,8 @@ class _Bar:
 
 
 class _Lines:
-    """Lines: at most one in PATIENCE seconds, and one every EVERY seconds without progress."""
+    """Lines of text: at most one in PATIENCE seconds, and one every EVERY seconds without
+    progress."""
 
     def __init__(self, title: str) -> None:
         self._title, self._begun = title, time.monotonic()

@@ -44,7 +44,7 @@ def notes(packages: Iterable[str]) -> Iterator[str]:
 
 
 def said(package: str) -> str:
-    """Return the tested range of a package's versions as text."""
+    """Return the tested range of a package's versions in words."""
     return " to ".join(dict.fromkeys(CHECKED[package]))
 
 

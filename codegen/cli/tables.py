@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# The width where none is known, as in a log.
+# The width if the terminal's is unknown, as in a log.
 LOG_WIDTH = 120
 WIDE = 120
 """Terminal width from which tables have more columns."""

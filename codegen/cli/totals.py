@@ -1,5 +1,4 @@
-"""`shardwright plan --compare` for a program: its bytes beside those of XLA's and Shardy's
-partitioners."""
+"""`shardwright plan --compare` for a program: its bytes next to XLA's and Shardy's."""
 
 from __future__ import annotations
 

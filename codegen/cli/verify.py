@@ -80,7 +80,7 @@ def _print(reports: "tuple[Report, ...]") -> None:
 
 def details(reports: "tuple[Report, ...]") -> list[str]:
     """Return details of the reports, one line per bundle whose modules agree; remarks common to all
-    correct modules come once, at the end."""
+    correct modules appear once, at the end."""
     said: dict[tuple[str, str], list[str]] = {}
     for report in reports:
         if report.detail:

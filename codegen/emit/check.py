@@ -169,8 +169,8 @@ def _problems(
 def _program_problems(
     root: Path, said: ProgramDescription, entry: Entry | GroupEntry
 ) -> Iterator[Problem]:
-    """Yield the problems of a program's bundle, starting with changes of its communication in
-    words. If it is over budget it could not be emitted, so its files stay as they are."""
+    """Yield the problems of a program's bundle, first a description of changes in its
+    communication. A program over budget cannot be emitted, so its files stay as they are."""
     try:
         bundle = emit_program(traced_described(said), said.topology)
         emitted = bundle.files(said.name)
@@ -270,7 +270,7 @@ def _text_diff(path: str, found: str, emitted: str) -> str:
 def _diff(name: str, before: Sequence[str], after: Sequence[str], sides: tuple[str, str]) -> str:
     old, new = (f"{name} ({side})" for side in sides)
     lines = difflib.unified_diff(before, after, old, new, n=2)
-    # the head lines end with a newline, the others do not
+    # the head lines end with a newline, the other lines do not
     return "\n".join(line.rstrip("\n") for line in lines)
 
 

@@ -50,13 +50,12 @@ def plan(
     minimum bytes of a relayout, which takes no other arguments.
 
     `auto` is the plan with the fastest modules on the topology, among the strategies that all
-    backends execute; without a topology, the one that moves least. `topology` is a text such as
-    `v5e:4x4` or
-    `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: bytes of
-    the tensor that a device may hold at once. `loop`, of a matmul: whether parts move while devices
-    multiply, "one" or "both" directions round a ring, "pulled" by a kernel, "never", or "auto".
-    Raises InputError for an unknown strategy or backend, an unsuitable strategy, a topology that
-    lacks devices, and a limit below source plus target.
+    backends execute; without a topology, the plan that moves least. `topology` is a string such as
+    `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a Topology.
+    `memory_limit`: bytes of the tensor that a device may hold at once. `loop`, of a matmul: whether
+    parts move while devices multiply, "one" or "both" directions round a ring, "pulled" by a
+    kernel, "never", or "auto". Raises InputError for an unknown strategy or backend, an unsuitable
+    strategy, a topology that lacks devices, and a limit below source plus target.
     """
     if isinstance(what, Relayout):
         given = {"strategy": strategy, "topology": topology, "loop": loop}
@@ -73,7 +72,7 @@ def plan(
 
 
 def takes_none(what: str, **given: object) -> None:
-    """Raise InputError if an argument that only reshards take is given for another operation."""
+    """Raise InputError if another operation is given an argument that only reshards take."""
     for argument, got in given.items():
         if got not in ("auto", None):
             raise InputError(
@@ -110,8 +109,7 @@ def _planned_reshard(
 
 
 def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
-    """Return whether all of the backends can also reduce the terms of a reshard in two
-    exchanges."""
+    """Return whether all the backends can also reduce a reshard's terms in two exchanges."""
     meshes = reshard.source.mesh, reshard.target.mesh
     one_order = meshes[0].device_ids == meshes[1].device_ids
     known = {"never": False, "in one order": one_order, "always": True}

@@ -147,7 +147,7 @@ class Bundle(Drawn):
                 )
 
     def _pictures(self) -> dict[str, str]:
-        """Return the picture of tiles, and of rings if a module reduces terms on any."""
+        """Return the picture of tiles, and of rings if a module reduces terms along rings."""
         found = {"reshard.svg": svg(self.plan)}
         for rings in rings_by(self.plan, self.backends).values():
             drawn = rings_svg(rings, title(self.plan))
@@ -179,7 +179,7 @@ class Bundle(Drawn):
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest beside that folder. Return the files that changed or were removed; on an error
+        the manifest next to that folder. Return the files that changed or were removed; on an error
         nothing is written."""
         folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
@@ -242,14 +242,14 @@ def emit(
 
     `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; those
     with modules of models for a model. All other options are for reshards and matmuls. `gradient`:
-    emit the reverse reshard beside each module for which it is optional; without it, such a module
+    emit the reverse reshard next to each module for which it is optional; without it, such a module
     raises for a tensor that requires a gradient. `single_file`: include support modules in each
     module, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple of four;
     no other kernel of a TPU program may use it or the three ids after it. `features`: optional
     parts of modules, including "gradient" (docs/config.md).
 
-    Raises InputError for an unknown backend and where a backend refuses the plan. `strategy` and
-    the options that decide it are for a reshard; only strategies that every backend executes are
+    Raises InputError for an unknown backend and if a backend refuses the plan. `strategy` and the
+    options that decide it are for a reshard; only strategies that every backend executes are
     considered. A plan already has a strategy, and its bundle says "auto" if auto makes the same
     plan.
     """
@@ -386,7 +386,7 @@ def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
 
 def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
     """Return the strategies that `auto` may choose from. Raise InputError for a strategy that a
-    backend does not execute, and if backends reduce terms by different ones."""
+    backend does not execute, and if backends reduce terms by different strategies."""
     known = executed_by(backends, reshard)
     if strategy in STRATEGIES[1:] and strategy not in known:
         lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))

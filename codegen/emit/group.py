@@ -1,4 +1,5 @@
-"""Groups: one module per backend for tensors that move together, each like its bundle's module."""
+"""Groups: one module per backend for tensors that move together, each as its bundle's module moves
+it."""
 
 from __future__ import annotations
 
@@ -47,13 +48,14 @@ class GroupText:
 
     @property
     def listing(self) -> list[str]:
-        """Their names, in as few lines as possible."""
+        """The names of the tensors, in as few lines as possible."""
         return textwrap.wrap(", ".join(self.names), WIDTH, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
 class GroupModule(GroupText):
-    """Further text for a module's template. `positions`: the number in the source mesh."""
+    """Further text for a module's template. `positions`: the number of positions in the source
+    mesh."""
 
     backend: str
     support: str
@@ -116,8 +118,8 @@ class GroupModule(GroupText):
 
 
 def backends_of(group: Group, members: Iterable[Description]) -> tuple[str, ...]:
-    """Return the backends of a group's modules: those of all its members, given their descriptions.
-    Raises InputError, argument "members", if there is none."""
+    """Return the backends of a group's modules: the backends common to its members, given their
+    descriptions. Raises InputError, argument "members", if there is none."""
     wanted = [description.backends for description in members if description.name in group.members]
     found = tuple(each for each in registry.NAMES if all(each in given for given in wanted))
     if not found:
@@ -137,10 +139,11 @@ def group_files(
     backends: Iterable[str],
     folders: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the text of every file in a group's folder, given its members' plans; `folders`: those
-    of members whose folder is not their own name.
+    """Return the text of every file in a group's folder, given its members' plans; `folders`: of
+    members whose folder has a different name.
 
-    Raises InputError, argument "members", unless all are on the same devices and move values.
+    Raises InputError, argument "members", unless all members are on the same devices and move
+    values.
     """
     check_devices({member: plans[member].reshard for member in group.members})
     backends = tuple(backends)
@@ -203,7 +206,7 @@ def _line(plan: Plan) -> str:
 
 
 def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
-    """Return the bytes that each device receives and sends of a member, by rank."""
+    """Return the bytes of a member that each device receives and sends, by rank."""
     direct = _directly(name, plan)
     moved, ranks = direct.transfers(), direct.exchange.ranks
     sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]
@@ -215,7 +218,7 @@ def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
 
 
 def _directly(name: str, plan: Plan) -> DirectPlan:
-    """Return a member's exchange in a group, which is direct whatever its own steps are."""
+    """Return a member's exchange in a group, which is direct whatever the steps of its own plan."""
     if plan.reshard.source.unreduced or plan.reshard.target.unreduced:
         raise InputError(
             "a group cannot reduce partial sums",

@@ -1,7 +1,7 @@
 """Changes between two `plan.json` of a program, in words: added and removed communications.
 
-Two communications match if collective, axes, type and bytes agree; value names and lines are
-ignored, because any edit above changes them.
+Two communications match if collective, axes, type and bytes agree. Value names and lines do not
+count, because any edit above changes them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ KEYS = ("op", "axes", "shape", "received", "times")
 
 
 def changes(before: str, after: str) -> tuple[str, ...]:
-    """Return the changes of communication from the first text to the second, one a line; none if
-    they communicate the same, or the first is not a program's `plan.json`."""
+    """Return the changes of communication from the first file to the second, one per line; none if
+    there are no changes, or if the first is not a program's `plan.json`."""
     old, new = _read(before), _read(after)
     if old is None or new is None:
         return ()
@@ -44,7 +44,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _apart(old: list[Row], new: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the removed rows and the added ones. A row that only moves is neither."""
+    """Return the removed rows and the added rows. A row that only moves is neither."""
     before, after = ([_key(row) for row in rows] for rows in (old, new))
     gone, more = list[Row](), list[Row]()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)

@@ -57,7 +57,7 @@ class MatmulBundle(Drawn):
 
     @cached_property
     def backward(self) -> tuple[MatmulPlan, ...]:
-        """The plans of the cotangents of lhs and rhs, if they are emitted."""
+        """The plans of the cotangents of lhs and rhs, if emitted."""
         return backward_plans(self.plan) if self.gradient else ()
 
     def files(self, name: str) -> dict[str, str]:
@@ -75,7 +75,8 @@ class MatmulBundle(Drawn):
         }
 
     def modules(self, command: str) -> dict[str, str]:
-        """Return the text of every module, by file name, those of cotangents after their own."""
+        """Return the text of every module, by file name, each followed by the modules of its
+        cotangents."""
         found: dict[str, str] = {}
         for name in self.backends:
             plans = self.backward
@@ -92,7 +93,7 @@ class MatmulBundle(Drawn):
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest beside that folder. Return the files that changed or were removed; on an error
+        the manifest next to that folder. Return the files that changed or were removed; on an error
         nothing is written."""
         folder = bundle_folder(path, "generated/mlp_up")
         return write_bundles(
@@ -104,8 +105,8 @@ def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
     """Return the matmuls that compute the cotangents of lhs and rhs from the result's: for C = A B
     these are C' B^T and A^T C', in the dtype of C.
 
-    Every term of an unreduced value has the cotangent of the sum. So devices that hold terms have
-    replicas of their cotangent.
+    Every term of an unreduced value has the cotangent of the sum, so devices that hold terms have
+    replicas of the cotangent.
     """
     lhs, rhs = ((matmul.shape(side), matmul.sharding(side)) for side in ("lhs", "rhs"))
     out = matmul.out_shape, _replicated(matmul.out)
@@ -169,8 +170,8 @@ def emit_matmul(
 ) -> MatmulBundle:
     """Return the bundle of a matmul, or of a plan of it.
 
-    Raises InputError for an unknown backend and where a backend refuses the matmul. A plan states
-    the options that decided it.
+    Raises InputError for an unknown backend and if a backend refuses the matmul. A plan states the
+    options that decided it.
     """
     names = checked(backends)
     matmul = what.matmul if isinstance(what, MatmulPlan) else what

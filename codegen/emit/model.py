@@ -1,5 +1,4 @@
-"""Modules that move a model, generated from its plan's data; names and places go into a data
-file."""
+"""Modules that move a model, generated from its plan's data; a data file has names and places."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class ModelBundle:
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest beside that folder. Return the files that changed or were removed; on an error
+        the manifest next to that folder. Return the files that changed or were removed; on an error
         nothing is written."""
         folder = bundle_folder(path, "generated/weights")
         given = ((self.description(folder.name), self.files(folder.name)),)

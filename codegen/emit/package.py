@@ -21,7 +21,7 @@ class RootPackage:
 @dataclass(frozen=True)
 class BundlePackage:
     """Text for a bundle's `__init__.py`; `what`: the kind of bundle; `support`: whether modules
-    need the support modules beside the folder; `backends`: those of its modules."""
+    need the support modules next to the folder; `backends`: of its modules."""
 
     what: str
     support: bool
@@ -45,5 +45,5 @@ def package_text(modules: Mapping[str, str]) -> str:
 
 
 def is_package(text: str) -> bool:
-    """Return whether a text is that of such a package, with any names."""
+    """Return whether this is the text of such a package, with any names."""
     return text.partition("\n")[0] == package_text({}).partition("\n")[0]

@@ -78,7 +78,7 @@ class ProgramBundle(Drawn):
         return tuple(changed)
 
     def _check_ours(self, folder: Path) -> None:
-        """Raise InputError for a folder with other contents than a program's bundle."""
+        """Raise InputError for a folder with contents other than a program's bundle."""
         if folder.is_dir() and any(folder.iterdir()) and not (folder / PROGRAM_FILE).is_file():
             raise InputError(
                 "refusing to overwrite a folder that is not the bundle of a program",
@@ -103,7 +103,7 @@ def partition_described(description: ProgramDescription) -> Partitioned:
 
 
 def traced_described(description: ProgramDescription) -> Partitioned:
-    """Return the partitioned function without the budget check; source lines are relative to the
+    """Return the partitioned function without a budget check; source lines are relative to the
     config's folder."""
     with contextlib.chdir(description.home):
         given = given_of(description)
@@ -175,7 +175,7 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
     """Return the result of a user's function."""
     try:
         return arguments()
-    except Exception as error:  # it may raise anything
+    except Exception as error:  # a user's function may raise anything
         raise InputError(
             "the function that returns the arguments must take none",
             argument="arguments",

@@ -68,7 +68,7 @@ class RelayoutBundle(Drawn):
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest beside that folder. Return the files that changed or were removed; on an error
+        the manifest next to that folder. Return the files that changed or were removed; on an error
         nothing is written."""
         folder = bundle_folder(path, "generated/packed_qkv")
         given = ((self.description(folder.name), self.files(folder.name)),)
@@ -88,7 +88,7 @@ def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription)
 def emit_relayout(
     what: Relayout | RelayoutPlan, backends: tuple[str, ...] = NAMES
 ) -> RelayoutBundle:
-    """Return the bundle of a relayout. Raises InputError for more than a module can list."""
+    """Return the bundle of a relayout. Raises InputError for more relays than a module can list."""
     backends = registry.listed(backends)
     plan = plan_relayout(what) if isinstance(what, Relayout) else what
     listing = [each for each in backends if plan_as_reshard(plan.relayout, each) is None]
@@ -131,7 +131,7 @@ class RelayoutPage:
 
     @property
     def reshards(self) -> str:
-        """The modules that are those of a reshard."""
+        """The modules that equal a reshard's."""
         given = [each for each in self.backends if plan_as_reshard(self.plan.relayout, each)]
         return " and ".join(f"`{each}.py`" for each in given)
 
@@ -190,7 +190,7 @@ class SideOfRelayout:
 
     @property
     def buffer_lines(self) -> list[str]:
-        """Return for each buffer its layout, its contents on devices, and its shapes."""
+        """The lines for each buffer: its layout, its contents on devices, and its shapes."""
         lines: list[str] = []
         rows = [*held_rows(self.stored)]
         for number, (name, layout) in enumerate(self.stored.buffers.items()):
@@ -229,7 +229,7 @@ class RelayoutText:
 
     @property
     def title(self) -> str:
-        """The purpose of the module, in a line or two."""
+        """The purpose of the module, in one or two lines."""
         relayout = self.plan.relayout
         listed = ", ".join(
             f"{name} {'x'.join(map(str, shape)) or '()'}"
@@ -290,7 +290,7 @@ class RelayoutText:
 
     @property
     def unformatted(self) -> str:
-        """A marker that keeps formatters away from tables with long lines."""
+        """A comment that keeps formatters away from tables with long lines."""
         lines = (*self.form_lines, *self.relay_lines)
         return "  # fmt: skip" if any(len(line) + 4 > WIDTH for line in lines) else ""
 
@@ -316,7 +316,7 @@ def _form(relay: Relay) -> tuple[object, ...]:
 
 
 def _said(relay: Relay, shape: tuple[int, ...]) -> str:
-    """Return the tensor and the ranges that a relay is of, along dimensions that are not whole."""
+    """Return a relay's tensor, and its ranges along dimensions that it does not span."""
     found = []
     for ranges, extent in zip(relay.box, shape, strict=True):
         listed = [f"{low}:{high}" for low, high in ranges[:MOST_RANGES]]

@@ -1,4 +1,4 @@
-"""Relayouts between shardings of one tensor: modules of padded arrays are those of the reshard."""
+"""Relayouts between shardings of one tensor: modules of padded arrays equal the reshard's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shardwright.ir.relayout import Relayout, as_reshard
 def plan_as_reshard(relayout: Relayout, backend: str) -> Plan | None:
     """Return the plan of the reshard whose module a backend emits for a relayout.
 
-    None, so that the module lists boxes, where the relayout is no reshard or keeps all data where
-    it is, the backend refuses it, and its module would receive more than the least bytes.
+    Return None, so that the module lists boxes, if the relayout is no reshard or moves nothing, if
+    the backend refuses it, or if its module would receive more than the minimum bytes.
     """
     reshard = as_reshard(relayout) if registry.contract(backend).pads else None
     if reshard is None:
@@ -35,8 +35,7 @@ def plan_as_reshard(relayout: Relayout, backend: str) -> Plan | None:
 def modules_as_reshard(
     plan: Plan, backend: str, relayout: Relayout, description: RelayoutDescription
 ) -> dict[str, str]:
-    """Return the text of the module of a relayout that is a reshard, and of its backward, by file
-    name."""
+    """Return the text of a reshard's module for a relayout, and of its backward, by file name."""
     (before,), (after,) = relayout.source.buffers, relayout.target.buffers
     found = parts(
         plan,

@@ -29,7 +29,8 @@ from shardwright.ir.reshard import Reshard
 
 # Plans within this fraction of each other are equally fast.
 AS_FAST = 0.05
-# Below this many bytes a ratio to the minimum is meaningless: it is padding of a small tensor.
+# Below this many bytes a ratio to the minimum is meaningless: the excess is a small tensor's
+# padding.
 TOLD_AS_BYTES = 1 << 16
 
 
@@ -59,7 +60,8 @@ def backends_on(topology: Topology, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, ...]:
-    """Return the cost of a plan's modules, for backends that run there and accept the plan."""
+    """Return the cost of a plan's modules, for backends that run on the network's topology and
+    accept the plan."""
     found = []
     for name in backends_on(network.topology, names):
         backend = registry.backend(name)
@@ -73,7 +75,7 @@ def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, 
 
 
 def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
-    """Return the price of plans under some backends: that of the slowest module."""
+    """Return a function that prices plans under some backends by the slowest module."""
 
     def price(plan: Plan) -> float:
         found = priced(plan, names, network)
@@ -142,7 +144,7 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
 
 
 def moved_text(wire_bytes: int, plan: Plan) -> str:
-    """Return bytes on the wire beside the minimum, and the part beyond the plan's own."""
+    """Return bytes on the wire next to the minimum, and the part beyond the plan's own."""
     least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
     more = wire_bytes - exact
     beyond = f", {more:,} of them padding or passed on" if more > 0 else ""
@@ -185,7 +187,7 @@ def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _stages(cost: TimelineCost) -> str:
-    """Return the stages with their seconds, equal neighbours once."""
+    """Return the stages with their seconds; equal neighbours appear once."""
     said = ((stage.what, f"{stage.seconds:.3g}") for stage in cost.stages)
     groups = ((each, len(list(same))) for each, same in itertools.groupby(said))
     return "; ".join(

@@ -35,7 +35,7 @@ from shardwright.ir.errors import InputError, wrong_type
 
 def bundle_folder(path: object, example: str) -> Path:
     """Return the folder that a user names for a bundle. Raises InputError for a bare name, unless
-    bundles are beside it already: shared files would go into the current folder."""
+    it is next to bundles already: shared files would go into the current folder."""
     if not isinstance(path, str | Path):
         raise wrong_type(path, Path, f'"{example}"', "path")
     folder = Path(os.path.abspath(path))
@@ -66,14 +66,14 @@ def write_bundles(
     `folders`: the folder of each reshard that shares a bundle; None keeps the current ones.
 
     Returns the files that changed, including those removed because their bundle no longer has them.
-    Texts are written under temporary names first and moved when all are on disk, the manifest last;
-    other bundles of `root` stay unchanged. `config`: the file that owns `root`; if all of it is
-    given, bundles that it does not describe are removed. Support modules are written beside the
-    bundles. Raises InputError, with nothing changed, for a folder that cannot be written, has
-    foreign contents or whose name is not a package's; for bundles that the folder's config,
-    possibly another one, does not describe; for names that differ only in case; and for support
-    modules of another version that other bundles use. A file that was edited by hand since its
-    emission is overwritten: a copy stays beside it, and a warning names both.
+    Files are written under temporary names first and renamed once all are on disk, the manifest
+    last; other bundles of `root` stay unchanged. `config`: the file that owns `root`; if all of it
+    is given, bundles that it does not describe are removed. Support modules go next to the bundles.
+    Raises InputError, with nothing changed, for a folder that cannot be written, has foreign
+    contents or is not named like a package; for bundles that the folder's own config does not
+    describe; for names that differ only in case; and for support modules of a different version
+    that other bundles use. A file that was edited by hand since its emission is overwritten: a copy
+    stays next to it, and a warning names both.
     """
     _check_package(Path(os.path.abspath(root)))
     try:
@@ -163,7 +163,7 @@ def _entry(
     shared: Mapping[str, str] | None,
     before: Manifest,
 ) -> Entry:
-    """Return the entry of a bundle with its other names, by default the previous ones."""
+    """Return the entry of a bundle with its other names, by default its previous ones."""
     if shared is not None:
         also = [name for name, folder in shared.items() if folder == description.name != name]
         return Entry.of(description, files, also)
@@ -173,7 +173,8 @@ def _entry(
 
 
 def _check_package_file(path: Path) -> None:
-    """Raise InputError if the folder's package file is foreign; an empty one is free to use."""
+    """Raise InputError if the folder's package file is foreign; an empty file may be
+    overwritten."""
     is_empty = path.is_file() and not path.read_bytes()
     if path.exists() and not is_empty and not _is_ours(path):
         raise _not_ours(path)
@@ -203,7 +204,8 @@ def _check_package(root: Path) -> None:
 
 
 def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
-    """Raise InputError if other bundles of the folder use support modules of another version."""
+    """Raise InputError if other bundles of the folder use a different version of the support
+    modules."""
     for backend, version in versions(after.supported()).items():
         found = dict(before.support.versions).get(backend, version)
         others = [
@@ -234,8 +236,8 @@ def _check_case(name: str, after: Manifest) -> None:
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
-    """Refuse to overwrite files of a folder that is not a bundle: a name to write may exist only
-    with the text to write, as after an interrupted run."""
+    """Refuse to overwrite files of a folder that is not a bundle: an existing file must already
+    have the text to write, as after an interrupted run."""
     if folder.name in before.folders():
         return
     for name, text in files.items():
@@ -253,7 +255,7 @@ def _not_ours(path: Path) -> InputError:
 
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
-    """Return the files of a bundle that it no longer has."""
+    """Return the listed files that bundles no longer have."""
     now = after.folders()
     return tuple(
         root / folder / name
@@ -278,12 +280,12 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _replace(texts: Mapping[Path, str]) -> None:
-    """Write these texts: all are on disk under temporary names before the first is moved."""
+    """Write these files: all are on disk under temporary names before the first is renamed."""
     ready: list[tuple[Path, Path]] = []
     made: list[Path] = []
     try:
         for path, text in texts.items():
-            if path.is_dir():  # otherwise detected only after other files were moved
+            if path.is_dir():  # otherwise detected only after other files were renamed
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             if not path.parent.is_dir():
                 path.parent.mkdir()

@@ -2,8 +2,8 @@
 
 Sources of the figures:
 
-[compiler]  the TPU compiler of libtpu 0.0.42, asked for too much: how much HBM it says there is,
-            and what it cuts `vmem_limit_bytes` down to. `test_compile_tpu.py` asks it again.
+[compiler]  the TPU compiler of libtpu 0.0.42, asked for too much: the HBM size that it reports, and
+            the limit to which it cuts `vmem_limit_bytes`. `test_compile_tpu.py` asks it again.
 [cloud]     docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}: tables of specifications;
             bandwidths in GB/s a chip, that of the interconnect over all links and both ways.
 [book]      jax-ml.github.io/scaling-book/tpus: bandwidth of a v4 link, and which links wrap
@@ -22,7 +22,7 @@ from shardwright.ir.errors import InputError, one_of
 
 GIB = 2**30
 _FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-# Excludes 4x4x8 and similar ones, whose tori Google Cloud twists.
+# Excludes slices such as 4x4x8, whose tori Google Cloud twists.
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8")
 
 
@@ -30,11 +30,11 @@ _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8")
 class Chip:
     """One generation. Bytes and bandwidths are per JAX device, which is a core on v4 and tpu7x.
 
-    `devices`: JAX devices a chip. `vmem_bytes`: what one kernel may take at most.
-    `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the
-    interconnect, one way: a device's share, where a chip has two. `core_bandwidth`: bytes a second
-    from one core of a chip to the other, 0 if the chip is one device. `layouts`: slices that the
-    compiler knows, as chips along the torus.
+    `devices`: JAX devices per chip. `vmem_bytes`: the most that one kernel may use.
+    `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the interconnect,
+    one way: a device's share, if a chip has two. `core_bandwidth`: bytes a second from one core of
+    a chip to the other, 0 if the chip is one device. `layouts`: slices that the compiler knows, as
+    chips along the torus.
     """
 
     generation: str
@@ -68,7 +68,8 @@ TOPOLOGIES = tuple(f"{chip.generation}:{layout}" for chip in CHIPS for layout in
 
 @dataclass(frozen=True)
 class SliceTorus:
-    """The chips of a slice along each dimension, and whether its ends are linked to each other."""
+    """The chips of a slice along each dimension, and whether that dimension's ends are linked to
+    each other."""
 
     sizes: tuple[int, ...]
     wraps: tuple[bool, ...]

@@ -1,4 +1,4 @@
-"""Topologies by name, by text and by TOML file; each one prints as a text that reads back.
+"""Topologies by name, by string and by TOML file; each prints as a string that reads back.
 
     v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; two devices a chip on v4, tpu7x
     h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
@@ -7,18 +7,18 @@
 
 A TOML file has `topology` (one of the texts without figures) and the figures as keys.
 
-Figures: TPUs as `chips.py` beside this file cites them, with about a microsecond a hop
-(jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs as `nccl.py` does; HBM:
+Figures: TPUs as cited in `chips.py` in this folder, with about a microsecond a hop
+(jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs as in `nccl.py`; HBM:
 nvidia.com/en-us/data-center/h100 and /h200, 3.35 and 4.8 TB/s a GPU. `switch` and `hierarchical`
 name no library: 900 GB/s a GPU, both ways, of the same pages; the eight ConnectX-7 of 400 Gb/s of a
 host in NVIDIA's DGX H100 data sheet; a microsecond a message, five between hosts. They are presets:
-state your own where you have them, or `shardwright measure` them. Devices of a processor share it,
-so that theirs are the times that it takes for a device's part, about those of
-`bench/matmul_time.py`: 8 GB/s through a collective along the first dimension of arrays, whose parts
-lie one after another.
+state your own if you have them, or `shardwright measure` them. Devices of a processor share it, so
+their times are the processor's for a device's part, about as in `bench/matmul_time.py`: 8 GB/s
+through a collective along the first dimension of arrays, whose parts are contiguous.
 
-`ragged`: see TPU_RAGGED; `h100,ragged=0` is without. On GPUs of one host XLA's has been reported at
-2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between hosts.
+`ragged`: see TPU_RAGGED; `h100,ragged=0` has no ragged all-to-all. On GPUs of one host XLA's has
+been reported at 2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between
+hosts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CPU_BANDWIDTH = 8e9
 CPU_LATENCY = 3e-5
 CPU_COPIES = 5e9  # bytes a second that a transpose copies
 # Rows of a ragged all-to-all take multiples of this many bytes. libtpu 0.0.42 pads them to tiles of
-# 128 words, as what it compiles for every generation says; XLA on GPUs keeps arrays dense.
+# # 128 words in its programs for every generation; XLA on GPUs keeps arrays dense.
 TPU_RAGGED = 512
 GPU_RAGGED = 1
 
@@ -76,7 +76,7 @@ MOST_DEVICES = 1 << 20
 
 
 def topology_of(text: str) -> Topology:
-    """Return the topology that a text, or the TOML file of that name, describes."""
+    """Return the topology that a string, or the TOML file of that name, describes."""
     if text.endswith(".toml"):
         return _from_file(Path(text))
     head, *pairs = text.split(",")
@@ -90,8 +90,8 @@ def topology_of(text: str) -> Topology:
 
 
 def name_of(topology: Topology) -> str:
-    """Return the text of a topology without figures where they are those of a preset: `v5e:4x4`;
-    else its kind and sizes."""
+    """Return the string of a topology without its figures: `v5e:4x4` if they are a preset's, else
+    its kind and sizes."""
     said = str(topology).partition(",")[0]
     match topology:
         case Torus(dims=dims, core_bandwidth=cores):
@@ -116,18 +116,18 @@ def file_text(topology: Topology) -> str:
 
 
 def device_of(topology: Topology) -> str:
-    """Return the preset whose devices a topology has, "" where its text names none."""
+    """Return the preset whose devices a topology has, "" if it names none."""
     name = topology.device or name_of(topology).partition(":")[0]
     return name if name in _DEVICES else ""
 
 
 def is_processor(topology: Topology) -> bool:
-    """Return whether devices share a processor, so that one waits while another works."""
+    """Return whether devices share a processor, so that one device waits while another works."""
     return device_of(topology) == _CPU
 
 
 def is_gpus(topology: Topology) -> bool:
-    """Return whether a topology is of GPUs of a preset."""
+    """Return whether a topology consists of a preset's GPUs."""
     return device_of(topology) in _GPUS
 
 
@@ -175,7 +175,7 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
 
 
 def _slice(name: str, dims: tuple[int, ...]) -> Torus:
-    """Return a slice of TPU chips, or of their cores where these are the devices."""
+    """Return a slice of TPU chips, or of their cores if these are the devices."""
     chip = _CHIPS[name]
     axes = len(chip.layouts[0].split("x"))
     if len(dims) != axes:
@@ -206,7 +206,7 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
 
 
 def _processor(dims: tuple[int, ...]) -> Switch:
-    """Return devices that JAX makes of one processor."""
+    """Return the devices that JAX makes of one processor."""
     if len(dims) != 1:
         _wrong("devices of a processor have one number", _said(_CPU, dims), f"{_CPU}:8")
     return Switch(dims[0], CPU_BANDWIDTH, CPU_LATENCY)
@@ -261,7 +261,7 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
 
 
 def with_figures(topology: Topology, figures: Mapping[str, object]) -> Topology:
-    """Return a topology with other, validated figures."""
+    """Return a topology with new figures, validated."""
     values: dict[str, Any] = {**vars(topology), **figures}
     return type(topology)(**values)
 

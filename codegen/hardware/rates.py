@@ -2,10 +2,10 @@
 
 Peak rates of dense products as the vendors state them: TPUs docs.cloud.google.com/tpu/docs/{v4,
 v5e, v5p, v6e, tpu7x}, a chip's over its devices; GPUs the data sheets of
-nvidia.com/en-us/data-center/h100 and /h200 (SXM, without sparsity). float32 on TPU is multiplied
-in one pass of bfloat16, JAX's default precision there. A processor's is that of its time, measured
-with XLA on two x86-64 cores. Of types that no data sheet names, and of topologies that name no
-device, the rate is an assumption: OTHER.
+nvidia.com/en-us/data-center/h100 and /h200 (SXM, without sparsity). float32 on TPU is multiplied in
+one pass of bfloat16, JAX's default precision there. A processor's rate was measured with XLA on two
+x86-64 cores. For types that no data sheet names, and for topologies that name no device, the rate
+is an assumption: OTHER.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def _peak(name: str, dtype: str) -> float:
 
 
 def cache_bytes(topology: Topology) -> int:
-    """Return the bytes that a device keeps close to its arithmetic between products: the VMEM of a
-    TPU, the L2 cache of a GPU, 0 for an unknown device."""
+    """Return the bytes that a device keeps close to its arithmetic units between products: the VMEM
+    of a TPU, the L2 cache of a GPU, 0 for an unknown device."""
     return _CACHES.get(device_of(topology), 0)
 
 
 def check_multiplies(topology: Topology, dtype: str) -> None:
     """Raise InputError for an element type that a topology's devices cannot multiply: the TPU
-    compiler lacks one, as `test_compile_matmul.py` checks."""
+    compiler lacks one such type, as `test_compile_matmul.py` checks."""
     if dtype == "int64" and device_of(topology) in _DEVICES:
         raise InputError(
             "TPUs cannot multiply 64-bit integers",

@@ -1,7 +1,7 @@
 """A torus: devices in a grid with links to their neighbours (routing: see `topology.py`).
 
-Devices are numbered along the first axis first, like JAX's TPU devices: of a 2x4 grid device
-1 is at (1, 0), device 2 at (0, 1).
+Devices are numbered along the first axis first, like JAX's TPU devices: in a 2x4 grid, device 1 is
+at (1, 0) and device 2 at (0, 1).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Torus:
-    """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap` holds for each
-    axis.
+    """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap`: whether each
+    axis wraps around.
 
     `powers_of_two`: a device sends directly only over 1, 2, 4, ... hops along an axis (v5e), so
     other distances are relayed, with as many messages as the distance has binary ones. `ragged`:
-    see `topology.py`. `core_bandwidth`: if above 0, the first axis is that of a chip's cores, whose
+    see `topology.py`. `core_bandwidth`: if above 0, the first axis numbers a chip's cores, whose
     links have this bandwidth; a core has its share of the links between chips.
     """
 
@@ -74,7 +74,7 @@ class Torus:
         return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes per second into each device: those at an end have fewer links."""
+        """Return the most bytes per second into each device; devices at an end have fewer links."""
         rates = np.zeros(device.shape)
         place = self.coordinates(device)
         for axis, size in enumerate(self.dims):
@@ -127,7 +127,7 @@ class Torus:
             stride = math.prod(self.dims[:axis])
             stop = grid[:, axis][receiver]
             at, to, carried = place, stop, weight
-            if place.size > self.size * size:  # many share a route: add them up first
+            if place.size > self.size * size:  # many transfers share a route: add them up first
                 key = place * size + stop
                 carried = np.stack([np.bincount(key, row, self.size * size) for row in weight])
                 at, to = np.divmod(np.arange(self.size * size), size)
@@ -152,7 +152,7 @@ class Torus:
             share = np.where(up > 0, 1.0, 0.0)
             if self.wrap[axis]:
                 share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
-            # Axes before this one are already traversed, those after it not yet.
+            # Transfers have traversed the axes before this one, but not the axes after it.
             line = sender // (stride * extent) * (stride * extent) + receiver % stride
             at = line + link * stride
             upwards = ((link - start) % extent < up) * share
@@ -236,12 +236,12 @@ class Torus:
 
 
 def figures(**values: float) -> str:
-    """Return the figures in a topology's text."""
+    """Return the figures in a topology's string."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
 def optional(**values: float) -> str:
-    """Return the figures in a topology's text only if nonzero."""
+    """Return the figures that a topology's string has only if nonzero."""
     return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
 
 
@@ -263,13 +263,13 @@ class Device(Protocol):
 
 
 def of_device(topology: Device) -> str:
-    """Return the device figures of a topology's text."""
+    """Return the device figures in a topology's string."""
     names = ("memory", "launch", "kernel", "collective", "multiplies")
     said = optional(**{name: getattr(topology, name) for name in names})
     return said + (f",device={topology.device}" if topology.device else "")
 
 
 def _number(value: float) -> str:
-    """Return the shortest text that parses to the same number."""
+    """Return the shortest string that parses to the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

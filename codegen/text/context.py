@@ -63,7 +63,7 @@ class ModuleText:
 
     @property
     def constant_lines(self) -> list[str]:
-        """The constants that describe the reshard, once if equal on both sides."""
+        """The constants that describe the reshard; those equal on both sides appear once."""
         sides = self.source, self.target
         return [
             f"SHAPE = {self.shape}",
@@ -85,7 +85,8 @@ class ModuleText:
 
     @property
     def calls(self) -> frozenset[str]:
-        """Functions called by index functions, under the printer's names without underscores."""
+        """The functions that index functions call, under the printer's names without
+        underscores."""
         every = frozenset[str]().union(*(function.calls for function in self.functions))
         return frozenset(name.lstrip("_") for name in every)
 
@@ -111,8 +112,8 @@ def text_of(
     said: Said,
     ends: Exchange,
 ) -> ModuleText:
-    """Return the common parts of a module with these index functions; `ends`: both sides'
-    layouts."""
+    """Return the common parts of a module with these index functions; `ends`: the layouts of both
+    sides."""
     reshard = plan.reshard
     return ModuleText(
         title="\n".join(wrapped('"""' + said.title))[3:],
@@ -146,7 +147,7 @@ def function_text(printer: Printer, function: IndexFunction) -> FunctionText:
 
 
 def plan_hash(plan: Plan) -> str:
-    """Return a text that is equal for two plans only if they move the same."""
+    """Return a hash that is equal for two plans only if they make the same moves."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     how = plan.exchange.rule if isinstance(plan, DirectPlan) else tuple(map(_moved, plan.steps))
@@ -166,14 +167,14 @@ def _moved(step: Step) -> tuple[object, ...]:
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange, with a scalar as a vector of one element, because kernels need at least
+    """Return the exchange with any scalar as a vector of one element, because kernels need at least
     one dimension."""
     has_dims = exchange.source.dims and exchange.target.dims
     return exchange if has_dims else exchange.once(_as_vector)
 
 
 def _as_vector(exchange: Exchange) -> Exchange:
-    """Return a scalar's exchange as that of a vector of one element."""
+    """Return a scalar's exchange as the exchange of a vector of one element."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -186,7 +187,7 @@ def _side_text(layout: Layout, sharding: str) -> SideText:
 
 
 def quoted(text: str) -> str:
-    """Return a Python string literal in the quotes a formatter would choose."""
+    """Return a Python string literal in the quotes that a formatter would choose."""
     single = repr(text)
     if single.startswith("'") and '"' not in text:
         return f'"{single[1:-1]}"'
@@ -203,8 +204,8 @@ def id_lines(name: str, mesh: Mesh) -> list[str]:
 
 
 def both_lines(pattern: str, values: list[str]) -> list[str]:
-    """Return a constant for each side, or one for both if equal; `pattern`: its name, with {} for
-    the side."""
+    """Return a constant for each side, or one constant for both if equal; `pattern`: the name, with
+    {} for the side."""
     source, target = (pattern.format(side) for side in SIDES)
     if values[0] == values[1]:
         return [f"{source} = {target} = {values[0]}"]

@@ -30,7 +30,7 @@ def title(plan: Plan) -> str:
 
 
 def what_moves(plan: Plan) -> str:
-    """Return the start of that line: the tensor and the number of devices."""
+    """Return the start of the title: the tensor and the number of devices."""
     shape = ", ".join(map(str, plan.reshard.shape))
     return f"Reshards {plan.reshard.dtype}[{shape}] over {plan.devices} devices"
 
@@ -106,7 +106,8 @@ def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
 
 
 def _shortest(layout: Layout) -> str:
-    """Return a device with the smallest non-empty shard, and its extents, if others are larger."""
+    """Return a device with the smallest non-empty shard, and its extents, if other shards are
+    larger."""
     boxes = layout.boxes()[:, layout.hidden :]
     extents = boxes[:, :, 1] - boxes[:, :, 0]
     elements = np.where(extents.min(axis=1) > 0, extents.prod(axis=1), extents.prod(axis=1).max())
@@ -124,8 +125,8 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
-    """Return the reduced terms, their order, and their accumulation dtype; and the terms with a
-    value, or that are read, if not all."""
+    """Return the reduced terms, their order, and their accumulation dtype; and, if not all, the
+    terms with a value or the terms that are read."""
     said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
     if exchange.operator is None:
         return said
@@ -141,7 +142,7 @@ def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
 
 
 def new_terms(reshard: Reshard) -> str:
-    """Return the terms with a value along new unreduced axes; "" without such axes."""
+    """Return in words the terms with a value along new unreduced axes; "" without such axes."""
     if not reshard.places:
         return ""
     new = ", ".join(map(str, reshard.fate.new))
@@ -151,7 +152,7 @@ def new_terms(reshard: Reshard) -> str:
 
 
 def read_terms(reshard: Reshard) -> str:
-    """Return the terms of cotangents that are read; "" for all."""
+    """Return in words the terms of cotangents that are read; "" for all terms."""
     if not reshard.reads_one:
         return ""
     axes = ", ".join(map(str, reshard.fate.reduced))
@@ -193,7 +194,7 @@ def senders(exchange: Exchange) -> list[str]:
 
 
 def traffic_lines(plan: Plan) -> list[str]:
-    """Return bytes received and sent beside the minimum, in words."""
+    """Return bytes received and sent, and the minimum, in words."""
     traffic = plan.traffic
     received, sent = traffic.received_max, traffic.sent_max
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
@@ -217,7 +218,7 @@ def box_text(box: list[list[int]]) -> str:
 
 
 def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
-    """Return device id, source range and target range of every device, as text, by id."""
+    """Return the id, source range and target range of every device, as strings, by id."""
     sides = []
     for layout in (exchange.source, exchange.target):
         boxes = layout.boxes()[:, layout.hidden :].tolist()

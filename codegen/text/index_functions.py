@@ -53,7 +53,7 @@ class FunctionBody:
     taken: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """Return a symbol for the value, with its bounds; plain values are returned unchanged."""
+        """Return a symbol for the value, with its bounds; return a plain value unchanged."""
         value = simplify(value)
         if not value.args:
             return value
@@ -72,7 +72,8 @@ class FunctionBody:
         return Index(name, sympy.oo if ends is None else ends[1] + 1)
 
     def named(self, axis: int, side: str = "") -> Let:
-        """Return a `let` whose names include the dimension, and the side if a function has both."""
+        """Return a `let` whose names include the dimension, and the side if a function handles
+        both."""
         return lambda name, value: self.let(f"{side}{name}{axis}", value)
 
 
@@ -113,7 +114,7 @@ def _function(
 
 
 def _needed(lines: list[Assignment], results: tuple[sympy.Expr, ...]) -> tuple[Assignment, ...]:
-    """Return the assignments that the results depend on."""
+    """Return the assignments on which the results depend."""
     used = {symbol.name for result in results for symbol in result.free_symbols}
     kept: list[Assignment] = []
     for line in reversed(lines):
@@ -132,7 +133,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """Return the symbols, with zero for those with only that value."""
+    """Return the symbols, with zero in place of symbols that have no other value."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 

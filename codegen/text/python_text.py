@@ -1,4 +1,4 @@
-"""Python statements as lines, broken like a formatter would if too long."""
+"""Python statements as lines, broken as a formatter would if too long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wrapped(line: str, width: int = WIDTH) -> list[str]:
 
 
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
-    """Return `prefix(a, b)suffix` on one line if it fits, else one item a line."""
+    """Return `prefix(a, b)suffix` on one line if it fits, else one item per line."""
     line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
     if len(line) <= WIDTH:
         return [line]
@@ -36,7 +36,7 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Return lines one level deeper; empty ones stay empty."""
+    """Return lines one level deeper; empty lines stay empty."""
     return [INDENT + line if line else "" for line in lines]
 
 
@@ -67,7 +67,7 @@ def formatted(text: str, first: int, indent: int) -> str:
         parts, head = node.elts, "("
     else:
         return text
-    if first + len(head) > WIDTH:  # what is called or indexed is long itself
+    if first + len(head) > WIDTH:  # the called or indexed expression is long itself
         own = len(head) - 1
         return formatted(text[:own], first, indent) + text[own:]
     items = [ast.get_source_segment(text, each) or "" for each in parts]
@@ -83,7 +83,7 @@ def formatted(text: str, first: int, indent: int) -> str:
 def fitted_call(
     function: str, arguments: list[str], suffix: str = "", indents: int = 0
 ) -> list[str]:
-    """Return a call like `called`, whose arguments are split into lines too if they are long."""
+    """Return a call as `called` does, but split long arguments into lines too."""
     lines = called(function, arguments, suffix, indents)
     return [part for line in lines for part in fitted(line, indents)]
 
@@ -138,7 +138,7 @@ def _fitted(made: str, head: int, indent: int) -> str:
 
 
 def unpacked(names: list[str], call: str) -> tuple[str, ...]:
-    """Return `a, b = call` at one indentation, with one name a line if it is too long."""
+    """Return `a, b = call` at one indentation, with one name per line if it is too long."""
     if len(names) == 1:
         return (f"({names[0]},) = {call}",)
     line = f"{', '.join(names)} = {call}"

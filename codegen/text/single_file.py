@@ -63,7 +63,7 @@ def _path(name: str) -> str:
 
 
 def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
-    """Add a support module to the pieces, after those that it imports."""
+    """Add a support module to the pieces, after the modules that it imports."""
     if name in pieces:
         return
     piece = _taken_apart(name, support(name))
@@ -96,7 +96,7 @@ def _taken_apart(name: str, text: str) -> _Piece:
         for node in ast.walk(statement)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
-    for node in inner:  # with the empty line below, if any
+    for node in inner:  # with the empty line below it, if any
         spaced = not lines[node.end_lineno or 0].strip()
         lines[node.lineno - 1 : (node.end_lineno or 0) + spaced] = [""] * (
             (node.end_lineno or 0) + spaced - node.lineno + 1
@@ -148,7 +148,7 @@ def _check_names(pieces: tuple[_Piece, ...]) -> None:
 
 
 def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
-    """Return the sorted import lines, of Python's own modules and of others."""
+    """Return the sorted import lines, of Python's own modules and of all others."""
     plain: set[str] = set()
     named: dict[str, set[str]] = {}
     for node in (node for piece in pieces for node in piece.imports):

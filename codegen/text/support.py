@@ -1,8 +1,8 @@
-"""Support modules: the shared code of a folder's emitted modules, written once a folder.
+"""Support modules: the shared code of a folder's emitted modules, written once per folder.
 
-Their texts are the Python files of `templates/support/`, unchanged. A backend names those that its
-modules import, directly or indirectly. A module states the version that it was emitted with; the
-package records the version present.
+They are the Python files of `templates/support/`, unchanged. A backend names the support modules
+that its modules import, directly or indirectly. A module states the version that it was emitted
+with; the package records the version present.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def names(
     backend: str, *, grouped: bool = False, multiplied: bool = False, modelled: bool = False
 ) -> tuple[str, ...]:
     """Return the support modules of a backend's modules; `grouped`, `multiplied`, `modelled`:
-    including those of groups, matmuls and models."""
+    include the support modules of groups, matmuls and models."""
     found = registry.backend(backend)
     used = {*found.support}
     used.update(found.grouping.support if grouped else ())
@@ -57,7 +57,7 @@ def names(
 
 @cache
 def version(backend: str) -> str:
-    """Return the version of a backend's support modules, including those of groups, matmuls and
+    """Return the version of a backend's support modules, which covers groups, matmuls and
     models."""
     said = "".join(
         f"{name}\n{text(name)}"

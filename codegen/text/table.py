@@ -53,7 +53,7 @@ def transfer_table(plan: DirectPlan) -> list[str]:
 
 def part_table(plan: SteppedPlan, ends: Exchange) -> list[str]:
     """Return a line for each device of a plan of two exchanges: its source shard, the part it
-    reduces, its target shard; none for more devices."""
+    reduces, its target shard. Return none for more devices."""
     if ends.ranks.size > TABLE_DEVICES:
         return []
     parts = next(step.exchange for step in plan.steps[1:] if isinstance(step, MoveStep))
@@ -77,8 +77,8 @@ def _fit(rows: list[str]) -> bool:
 
 
 def permutation(plan: DirectPlan) -> list[str]:
-    """Return lines that pair devices if each sends its whole shard to one and receives one; else
-    none, or for more devices."""
+    """Return lines that pair devices, if there are few and each sends its whole shard to one device
+    and receives one; else none."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -92,7 +92,7 @@ def along_text(dims: list[int]) -> str:
 
 
 def are_some(dims: list[int], exchange: Exchange) -> bool:
-    """Return whether these are a proper subset of the tensor's dimensions."""
+    """Return whether `dims` is a proper subset of the tensor's dimensions."""
     return 0 < len(dims) < len(exchange.dims) - exchange.source.hidden
 
 
@@ -146,8 +146,8 @@ def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
 
 
 def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]]:
-    """Return the boxes that every device receives, each with its sender, or with the senders of all
-    its terms."""
+    """Return the boxes that every device receives, each with its sender or, for reduced boxes, the
+    senders of all terms."""
     found: dict[int, dict[str, list[str]]] = defaultdict(dict)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
         if sender != receiver:
@@ -200,7 +200,7 @@ class _Table:
 
 
 def _broken(start: str, further: str, said: str) -> list[str]:
-    """Return a text as lines, the first after `start`, the others after `further`."""
+    """Break a string into lines, the first after `start`, the others after `further`."""
     lines = textwrap.wrap(
         said,
         max(WIDTH, len(start) + NARROWEST),

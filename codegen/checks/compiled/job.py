@@ -13,13 +13,12 @@ What = Literal["module", "x64", "xla", "group", "matmul", "x64_matmul", "xla_mat
 class Job:
     """Compile one program.
 
-    `what`: the emitted module; that module with `jax_enable_x64` on, where it is off otherwise;
-    XLA's own reshard of the same arrays; the module of a group; that of a matmul, that with
-    `jax_enable_x64` on, or jit's own matmul of the same arrays. `backend` has the compiler,
-    `emitted` is the module's backend. `module` is the file; `files` the path for the results,
-    without suffix, or None; `nested` whether a side has torch's split; `aside` whether the
-    topology's last device replaces the last of the first devices, on which the program runs
-    otherwise.
+    `what`: the emitted module, with `jax_enable_x64` off or on; XLA's own reshard of the same
+    arrays; the module of a group; the module of a matmul, with `jax_enable_x64` off or on; or jit's
+    own matmul of the same arrays. `backend` has the compiler, `emitted` is the module's backend.
+    `module` is the file; `files` the path for the results, without suffix, or None; `nested`
+    whether a side has torch's split; `aside` whether the topology's last device replaces the last
+    of the first devices, which normally run the program.
     """
 
     what: What

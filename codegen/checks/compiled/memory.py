@@ -1,4 +1,4 @@
-"""A check that a device's memory can hold a reshard, before compiling."""
+"""The check, before compiling, that a reshard fits a device's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.ir.errors import InputError
 
 
 def check(module: ModuleType, topology: str, staging: int) -> None:
-    """Raise InputError if both shards and `staging` bytes are more than a device's HBM.
+    """Raise InputError if both shards and `staging` bytes exceed a device's HBM.
 
     Padding is not included, so a reshard that passes may still be too large for the compiler.
     """

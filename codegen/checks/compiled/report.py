@@ -74,7 +74,7 @@ class CompileReport:
     `skipped` means that the bundle has no module for such a target. `detail` has the reason of a
     failure or skip in one line. `xla` is the outcome of XLA's own reshard, if requested; it does
     not affect the verdict. `bound_bytes`: lower bound for the busiest device of a TPU topology.
-    `best`: the faster of the two there, with its margin.
+    `best`: the faster of the two on that topology, with its margin.
     """
 
     name: str

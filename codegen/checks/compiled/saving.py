@@ -1,4 +1,4 @@
-"""Saves compiled programs. Runs in a worker process."""
+"""Saving of compiled programs, in a worker process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def save(files: str, contents: Mapping[str, bytes]) -> None:
 
 
 def lines_of(fields: Mapping[str, Any]) -> str:
-    """Return a JSON object with one field a line, and each object of a list on its own line."""
+    """Return a JSON object with one field per line, and each object of a list on its own line."""
     return (
         "{\n" + ",\n".join(f"  {json.dumps(k)}: {_value(v)}" for k, v in fields.items()) + "\n}\n"
     )

@@ -2,9 +2,8 @@
 kernel.
 
 Imports only numpy and takes plain data: it shares no formula with the planner, so the two can
-disagree. Nothing here multiplies strides or takes minima of bounds. Axes are reshaped into sub-axes
-as arrays, devices are looked up in those arrays, and a dimension is a list of indices that is
-chunked.
+disagree. Nothing here multiplies strides or takes minima of bounds: it reshapes axes, as arrays,
+into sub-axes, looks up devices in those arrays, and chunks a dimension as a list of indices.
 
 Values are bit patterns (unsigned integers of the dtype's width), so every comparison is bitwise and
 no floating-point rule can hide a difference.
@@ -56,7 +55,7 @@ class Placement:
 
 
 def chunk(indices: Sequence[int], pieces: int) -> list[Sequence[int]]:
-    """Cut a run of indices into `pieces` runs, each as long as the first; the last ones are short.
+    """Cut a run of indices into `pieces` runs of equal length, the last of them shorter or empty.
 
     >>> chunk(range(5), 4)
     [range(0, 2), range(2, 4), range(4, 5), range(5, 5)]
@@ -167,7 +166,7 @@ def padded(placement: Placement, tensor: Bits, fill: int) -> Bits:
 
 
 def unpadded(placement: Placement, shape: Sequence[int], array: Bits) -> Bits:
-    """Return the tensor inside a padded array; the padding is dropped."""
+    """Return the tensor inside a padded array, without the padding."""
     result = np.zeros(tuple(shape), dtype=array.dtype)
     slots, inside = _slots(placement, shape)
     result[_gather(inside)] = array[_gather(slots)]
@@ -191,7 +190,8 @@ def _padded_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return, for each dimension, the places in the padded array, and their tensor indices."""
+    """Return, for each dimension, the places of elements in the padded array, and their tensor
+    indices."""
     slots, inside = [], []
     for along, extent in zip(
         dimension_shards(placement, shape), largest(placement, shape), strict=True
@@ -207,7 +207,7 @@ def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]],
 
 
 def _gather(indices: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return an index for the product of one list of indices a dimension."""
+    """Return an index for the product of one list of indices per dimension."""
     return np.ix_(*(np.asarray(along, dtype=np.int64) for along in indices))
 
 
@@ -279,7 +279,7 @@ def _spread(dtype: str) -> int:
 
 
 def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
-    """Yield enough tensors of `shape` that no two elements agree in all of them.
+    """Yield tensors of `shape`, enough that no two elements agree in all of them.
 
     Element number e has digit p of e, in base `capacity(dtype)`, in plane p.
     """
@@ -298,8 +298,8 @@ def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
     """Return a tensor of random bit patterns of a dtype, in which rare kinds are frequent.
 
     Half of the elements have an exponent of all zeros or ones, if the dtype has one: zeros of
-    either sign, subnormals, infinities and NaNs with payloads; a quarter are signalling NaNs, which
-    arithmetic would make quiet, also at the end of a row. Both patterns for bool.
+    either sign, subnormals, infinities and NaNs with payloads. A quarter, also at the end of a row,
+    are signalling NaNs, which arithmetic would make quiet. For bool both patterns.
     """
     rng, count, wide = np.random.default_rng(seed), math.prod(shape), storage(dtype)
     if dtype == "bool":

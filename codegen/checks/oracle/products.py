@@ -1,8 +1,8 @@
 """The meaning of a matmul, by numpy: operands to multiply, and the expected result.
 
-Imports only numpy and the oracle. Integers are drawn from their whole range and wrap. Floats are
-drawn twice: as small integers, so that every sum of any of the products is exact in the dtype of
-the result, in any order; and from a normal distribution, compared within a rounding bound.
+Imports only numpy and the oracle. Integers come from their whole range and wrap. Floats are drawn
+twice: as small integers, so that every sum of products is exact in the dtype of the result, in any
+order; and from a normal distribution, compared within a rounding bound.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ EPSILON = {
 
 @dataclass(frozen=True)
 class Product:
-    """Two operands as arrays, terms first if there are any; the result, and the tolerance of its
-    elements, None for exact."""
+    """Two operands as arrays, terms first if there are any; the result; and the tolerance of its
+    elements, None if exact."""
 
     lhs: Numbers
     rhs: Numbers
@@ -72,7 +72,8 @@ def products(
 
 
 def value_of(array: Numbers, placement: Placement) -> Numbers:
-    """Return the tensor represented by an array of terms; one without terms unchanged."""
+    """Return the tensor represented by an array of terms; return an array without terms
+    unchanged."""
     if not placement.unreduced:
         return array
     if placement.operator == "sum":
@@ -82,7 +83,7 @@ def value_of(array: Numbers, placement: Placement) -> Numbers:
 
 
 def _whole(lhs: Numbers, rhs: Numbers, placements: Sequence[Placement], out_dtype: str) -> Product:
-    """Return integers and their product, which wrap, as do sums of terms."""
+    """Return integers and their product; it wraps, and so do sums of terms."""
     wide = "uint64" if out_dtype.startswith("u") else "int64"
     given = zip((lhs, rhs), placements, strict=True)
     values = [value_of(each, place).astype(wide) for each, place in given]
@@ -112,7 +113,7 @@ def _small(
 
 @dataclass(frozen=True)
 class Cotangents:
-    """The cotangent of a result; those of lhs and rhs, and their tolerances."""
+    """The cotangents of a result, of lhs and of rhs, and the tolerances of the last two."""
 
     result: Numbers
     operands: tuple[Numbers, Numbers]
@@ -122,8 +123,8 @@ class Cotangents:
 def cotangents(
     product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
 ) -> Cotangents:
-    """Return a cotangent of a result, and those of the operands, all as tensors, because every term
-    of a sum has the cotangent of the sum. `dtypes`: of the operands, and of the result.
+    """Return a cotangent of a result, and the operands' cotangents, all as tensors, because every
+    term of a sum has the cotangent of the sum. `dtypes`: of the operands, and of the result.
 
     Like the product, they are small integers and exact, or drawn from a normal distribution.
     """
@@ -149,9 +150,9 @@ def cotangents(
 def _cotangent_rounding(
     shape: Sequence[int], placements: Sequence[Placement], dtypes: tuple[str, str]
 ) -> tuple[float, float]:
-    """Return rounding bounds for the cotangents of lhs and rhs, relative to sums of magnitudes: for
-    a device's sums, partial sums, earlier additions of terms, and conversion to the operands'
-    dtype."""
+    """Return rounding bounds for the cotangents of lhs and rhs, relative to sums of magnitudes.
+    They cover a device's sums, partial sums, earlier additions of terms, and conversion to the
+    operands' dtype."""
     dtype, out_dtype = dtypes
     sums = EPSILON["float64" if out_dtype == "float64" else "float32"]
     devices = len(placements[0].device_ids)
@@ -167,7 +168,8 @@ def _size(array: Numbers, place: Placement) -> Numbers:
 
 
 def _rounded(numbers: Numbers, dtype: str) -> Numbers:
-    """Return nearby numbers, at most 4, that a dtype represents: multiples of twice its epsilon."""
+    """Round numbers, to at most 4, to numbers that a dtype represents: multiples of twice its
+    epsilon."""
     return np.round(np.clip(numbers, -4, 4) / EPSILON[dtype] / 2) * EPSILON[dtype] * 2
 
 

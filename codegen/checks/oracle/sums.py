@@ -22,7 +22,7 @@ import numpy.typing as npt
 from shardwright.codegen.checks.oracle.definition import Placement, Ref, shard_numbers
 
 Integers = npt.NDArray[np.int64]
-Numbers = npt.NDArray[Any]  # extremes of int64, or of float64 if those of a dtype are infinite
+Numbers = npt.NDArray[Any]  # holds the extremes of int64, or of float64 if a dtype's are infinite
 
 # The largest integer below which all integers are exact.
 _EXACT = {
@@ -60,9 +60,9 @@ def terms_of(placement: Placement) -> int:
 
 
 def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ...], ...]:
-    """Return, for every target term, the source terms that form it: those with the same coordinates
-    along axes (by name) that stay unreduced; none if it has a nonzero coordinate along axes
-    unreduced only in the target, where one holder has the value."""
+    """Return, for every target term, the source terms that form it: they have the same coordinates
+    along axes (by name) that stay unreduced. A target term with a nonzero coordinate along axes
+    unreduced only in the target has none, because only one holder has the value."""
     parts = [_parts(side, other) for side, other in ((source, target), (target, source))]
     kept = [part for part in parts[1] if part in parts[0]]
     new = [part for part in parts[1] if part not in parts[0]]
@@ -88,7 +88,7 @@ def made_of(
 
 
 def terms_held(placement: Placement) -> dict[int, int]:
-    """Return the number of each device's term; 0 if there are none."""
+    """Return the number of each device's term, 0 if there are no terms."""
     if not placement.unreduced:
         return dict.fromkeys(placement.device_ids, 0)
     return {device: numbers[0] for device, numbers in shard_numbers(array_of(placement)).items()}
@@ -105,8 +105,8 @@ Part = tuple[str, int, int, int]
 
 
 def _parts(side: Placement, other: Placement) -> list[Part]:
-    """Return the unreduced axes of a side, cut at the borders of the other side's on axes of the
-    same name and size."""
+    """Return the unreduced axes of a side, cut at the borders of the other side's axes of the same
+    name and size."""
     sizes = dict(side.axes)
     own = [_borders(ref, sizes) for ref in side.unreduced]
     others = [_borders(ref, dict(other.axes)) for ref in other.unreduced]
@@ -136,10 +136,10 @@ def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
 def reductions(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Return (terms, values) for values of `shape`, [values, ...]; term i contributes to value
+    """Yield (terms, values) for values of `shape`, [values, ...]; term i contributes to value
     `parts[i]`.
 
-    There are enough of them that no two elements agree in all, and every term matters in some.
+    There are enough pairs that no two elements agree in all, and that every term matters in some.
     """
     if operator == "sum":
         yield from sums(shape, dtype, parts)
@@ -156,8 +156,8 @@ def _groups(parts: Sequence[int]) -> list[list[int]]:
 def _extrema(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Yield planes in which every term is the largest for some elements; in every other plane all
-    are negative."""
+    """Yield planes in which every term is the largest for some elements; in every second plane all
+    terms are negative."""
     groups = _groups(parts)
     top = min(_EXACT.get(dtype, _WIDE), _WIDE)
     signed = dtype != "bool" and not dtype.startswith("uint")
@@ -186,7 +186,7 @@ def _extrema(
 def _ends(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> tuple[Numbers, Numbers]:
-    """Return the lowest and the highest value of the dtype: all terms one, all the other, or
+    """Return terms that are the dtype's lowest and highest values: all lowest, all highest, or
     mixed."""
     ends = identity(dtype, "max"), identity(dtype, "min")
     kind = np.arange(math.prod(shape)).reshape(shape) % 3
@@ -224,11 +224,10 @@ def identity(dtype: str, operator: str) -> float | int:
 def sums(
     shape: Sequence[int], dtype: str, parts: Sequence[int]
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Return (terms, sums) for sums of `shape`, [sums, ...]; term i is added to sum `parts[i]`.
+    """Yield (terms, sums) for sums of `shape`, [sums, ...]; term i is added to sum `parts[i]`.
 
-    There are enough of them that no two elements agree in all, and no term is zero in all.
-
-    In each, an element has two nonzero terms, one of them negative.
+    There are enough pairs that no two elements agree in all, and no term is zero in all. In each
+    pair, an element has two nonzero terms, one of them negative.
     """
     count = max(parts) + 1
     groups = _groups(parts)
@@ -248,7 +247,7 @@ def sums(
 def _add(
     terms: Integers, group: Sequence[int], turn: Integers, total: Integers, extra: Integers
 ) -> None:
-    """Distribute a sum over a group's terms: the sum and more in one, minus the excess in the
+    """Distribute a sum over a group's terms: the sum plus an excess in one, minus the excess in the
     next."""
     if len(group) == 1:
         terms[group[0]] = total
@@ -267,9 +266,9 @@ def bound(terms: Numbers, dtype: str, *, rounds_each: bool = False) -> Numbers:
     """Return the largest error of a sum of terms [terms, ...], for any order. `rounds_each`:
     whether narrow floats may be rounded after each addition.
 
-    n terms are added in n - 1 additions, each with a relative error of half a unit in the last
-    place; floats of fewer than 32 bits are added as float32, and rounded once at the end. That
-    rounding may be a whole unit: Triton's interpreter cuts bfloat16 off.
+    n terms take n - 1 additions, each with a relative error of half a unit in the last place;
+    floats of fewer than 32 bits are added as float32, and rounded once at the end. That rounding
+    may err by a whole unit: Triton's interpreter truncates to bfloat16.
     """
     smallest = {"float16": 2.0**-24, "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16}
     size, times = np.abs(terms).sum(axis=0), len(terms) - 1
