@@ -30,10 +30,9 @@ from shardwright.codegen.spec.manifest import (
     GroupEntry,
     Manifest,
     listing,
-    modelled,
-    multiplied,
     read_manifest,
     sha256,
+    support_kinds,
     supported,
 )
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
@@ -102,8 +101,7 @@ def check_config(
     grouped = bool(config.groups or (names is not None and listed.groups))
     operations = (*kept, *config.operations)
     backends = supported(operations, grouped=grouped)
-    extra = {"multiplied": multiplied(operations), "modelled": modelled(operations)}
-    support = support_files(backends, grouped=grouped, **extra)
+    support = support_files(backends, **support_kinds(operations, grouped=grouped))
     problems += _folder_problems(root, SUPPORT, support, listed.support.hashes)
     if names is None:
         text, recorded = package_text(config.modules()), dict(listed.package)

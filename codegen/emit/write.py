@@ -125,8 +125,7 @@ def _write(
         _check_case(name, after)
     _check_versions(before, after, set(folders))
     used = after.supported()
-    extra = {"multiplied": after.multiplied(), "modelled": after.modelled()}
-    support = support_files(used, grouped=bool(after.groups), **extra)
+    support = support_files(used, **after.support_kinds())
     package = package_text(after.modules())
     support_entry = SupportEntry.of(versions(used), support)
     after = replace(after, support=support_entry, package=((PACKAGE_FILE, sha256(package)),))

@@ -113,13 +113,10 @@ class Manifest:
         descriptions = (entry.description for entry in self.entries)
         return supported(descriptions, grouped=bool(self.groups))
 
-    def multiplied(self) -> bool:
-        """Return whether any bundle is a matmul."""
-        return multiplied(entry.description for entry in self.entries)
-
-    def modelled(self) -> bool:
-        """Return whether any bundle is a model."""
-        return modelled(entry.description for entry in self.entries)
+    def support_kinds(self) -> dict[str, bool]:
+        """Return which kinds of bundles need support modules."""
+        descriptions = (entry.description for entry in self.entries)
+        return support_kinds(descriptions, grouped=bool(self.groups))
 
     def hashes(self) -> dict[str, dict[str, str]]:
         """Return the hash of every file by folder: bundles, groups and support modules."""
@@ -269,14 +266,16 @@ def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str,
     return tuple(sorted({backend for backends in listed for backend in backends}))
 
 
-def multiplied(descriptions: Iterable[Operation]) -> bool:
-    """Return whether any bundle is a matmul."""
-    return any(isinstance(each, MatmulDescription) for each in descriptions)
-
-
-def modelled(descriptions: Iterable[Operation]) -> bool:
-    """Return whether any bundle is a model."""
-    return any(isinstance(each, ModelDescription) for each in descriptions)
+def support_kinds(descriptions: Iterable[Operation], *, grouped: bool) -> dict[str, bool]:
+    """Return which kinds of bundles need support modules. Modules of models import none of those
+    of reshards; all other modules do."""
+    every = [each for each in descriptions if grouped or each.supported]
+    return {
+        "resharded": not all(isinstance(each, ModelDescription) for each in every),
+        "grouped": grouped,
+        "multiplied": any(isinstance(each, MatmulDescription) for each in every),
+        "modelled": any(isinstance(each, ModelDescription) for each in every),
+    }
 
 
 def _read(path: Path) -> Manifest:

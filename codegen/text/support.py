@@ -43,12 +43,17 @@ def support_text(backends: Iterable[str], name: str) -> str:
 
 
 def names(
-    backend: str, *, grouped: bool = False, multiplied: bool = False, modelled: bool = False
+    backend: str,
+    *,
+    resharded: bool = True,
+    grouped: bool = False,
+    multiplied: bool = False,
+    modelled: bool = False,
 ) -> tuple[str, ...]:
-    """Return the support modules of a backend's modules; `grouped`, `multiplied`, `modelled`:
-    include the support modules of groups, matmuls and models."""
+    """Return the support modules of a backend's modules: those of reshards unless `resharded` is
+    false; `grouped`, `multiplied`, `modelled`: include those of groups, matmuls and models."""
     found = registry.backend(backend)
-    used = {*found.support}
+    used = {*(found.support if resharded else ())}
     used.update(found.grouping.support if grouped else ())
     used.update(found.matmul_support if multiplied else ())
     used.update(found.model_support if modelled else ())
@@ -76,19 +81,12 @@ def package_text(backends: Iterable[str]) -> str:
     return render("common/support.py.jinja", _SupportPackage(tuple(versions(backends).items())))
 
 
-def support_files(
-    backends: Iterable[str],
-    *,
-    grouped: bool = False,
-    multiplied: bool = False,
-    modelled: bool = False,
-) -> dict[str, str]:
+def support_files(backends: Iterable[str], **kinds: bool) -> dict[str, str]:
     """Return the text of every file of the folder for these backends; empty if they use none.
-    `grouped`, `multiplied`, `modelled`: whether there are groups, matmuls or models."""
+    `kinds`: the kinds of bundles that need them, as `names` takes them."""
     used = versions(backends)
     if not used:
         return {}
-    extra = {"grouped": grouped, "multiplied": multiplied, "modelled": modelled}
-    wanted = (names(backend, **extra) for backend in used)
+    wanted = (names(backend, **kinds) for backend in used)
     modules = sorted({name for listed in wanted for name in listed})
     return {f"{name}.py": support_text(used, name) for name in (PACKAGE, *modules)}

@@ -19,6 +19,7 @@ from strategies import message
 import shardwright as sw
 from shardwright.codegen import registry
 from shardwright.codegen.emit.check import check
+from shardwright.codegen.emit.model import model_backends
 from shardwright.codegen.text.single_file import single_file
 from shardwright.codegen.text.support import names, support_files, support_text, text, version
 
@@ -82,6 +83,8 @@ def test_a_backend_lists_all_that_its_modules_import(backend: str) -> None:
         listed = set(names(backend, **extra))
         for name in listed:
             assert imports(text(name))[0] <= listed
+    alone = set(names(backend, resharded=False, modelled=True))
+    assert all(imports(text(name))[0] <= alone for name in alone)
 
 
 def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:
@@ -95,6 +98,29 @@ def test_the_folder_has_what_its_bundles_use(tmp_path: Path) -> None:
     sw.emit(reshard(), backends=("triton_gpu",), single_file=True).write(bundle)
     assert not (bundle.parent / "_support").exists()
     assert check(bundle.parent) == ()
+
+
+def test_a_folder_of_models_has_only_their_support(tmp_path: Path) -> None:
+    """And that of reshards as long as there is one."""
+    rules = (sw.Rules("a=2", each) for each in ("_[{a}]", "_"))
+    plan = sw.sync(sw.Model({"w": (4,)}, "float32"), *rules).plan
+    folder = sw.emit(plan).write(tmp_path / "generated/m")[0].parent.parent
+
+    def written_support() -> set[str]:
+        return {path.stem for path in (folder / "_support").glob("*.py")} - {"__init__"}
+
+    alone = {
+        each for name in model_backends() for each in names(name, resharded=False, modelled=True)
+    }
+    assert written_support() == alone
+    assert len(alone) < 20
+    written(tmp_path)
+    assert written_support() > {*names("triton_gpu", modelled=True)}
+    assert check(folder) == ()
+    shutil.rmtree(folder / "a")
+    sw.emit(reshard(), backends=("triton_gpu",), single_file=True).write(folder / "a")
+    assert written_support() == alone
+    assert check(folder) == ()
 
 
 LATER = r"^ +from \.\w+ import .*\n\n?"
