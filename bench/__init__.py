@@ -1,1 +1,1 @@
-"""What is measured, side by side in one run. Nothing here is a timed test."""
+"""Measurements, each side by side with its peers in one run. Nothing here is a timed test."""

@@ -1,6 +1,6 @@
-"""Everything that is measured, one table each: `python -m bench [NAME[:COUNT] ...]`.
+"""All measurements, one table each: `python -m bench [NAME[:COUNT] ...]`.
 
-COUNT is how many random cases to take, where there are some: `tpu_compile:20` for a short run.
+COUNT is the number of random cases, if the measurement has any: `tpu_compile:20` for a short run.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ COUNTED = (
 
 
 def main(words: list[str]) -> None:
-    """Print the tables named, or all."""
+    """Print the named tables, or all tables."""
     asked = [word.partition(":") for word in words or TABLES]
     unknown = [name for name, _, _ in asked if name not in TABLES]
     if unknown:

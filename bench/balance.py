@@ -21,7 +21,7 @@ CASES = (
 
 
 def shardings(mesh: sw.Mesh) -> list[sw.Sharding]:
-    """Every assignment of ordered subsets of the axes to the two dimensions."""
+    """Return every assignment of ordered subsets of the axes to the two dimensions."""
     texts = []
     for count in range(len(mesh.names) + 1):
         for names in itertools.permutations(mesh.names, count):

@@ -1,9 +1,9 @@
-"""Predicted seconds of plans beside those of Shardy's own pass and of XLA, on random reshards.
+"""Predicted seconds of plans, of Shardy's own pass and of XLA, on random reshards.
 
-The basis plans of 500 reshards on up to 128 devices stand beside Shardy's sequences, and what
-`auto` takes of 100 on up to 32 devices beside the cheaper of Shardy's and XLA's, under a model of a
-topology each. The table is written to `beside.md` beside this file. `tests/planner/test_peers.py`
-holds plans to the same reshards.
+The table compares the basis plans of 500 reshards on up to 128 devices with Shardy's sequences, and
+`auto`'s plans of 100 on up to 32 devices with the cheaper of Shardy's and XLA's, each under a
+topology's model. It is written to `beside.md` in this folder. `tests/planner/test_peers.py` holds
+plans to the same reshards.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ RESULT = Path(__file__).parent / "beside.md"
 
 
 def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
-    """A reshard of up to `most` devices, every extent a multiple of their number, and a topology:
-    up to four axes, cut into sub-axes, of which some are left out, over up to four dimensions."""
+    """Return a reshard of up to `most` devices, every extent a multiple of their number, and a
+    topology. Up to four axes, cut into sub-axes, some unused, split up to four dimensions."""
     rng = random.Random(seed)
     devices = rng.choice([size for size in TOPOLOGIES if size <= most])
     sizes, left = list[int](), devices
@@ -61,7 +61,7 @@ def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
 
 
 def in_parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
-    """An axis, whole or cut into sub-axes."""
+    """Return an axis, whole or cut into sub-axes."""
     found, pre = list[AxisRef](), 1
     while pre < size:
         inner = [d for d in range(2, size // pre) if size // pre % d == 0]
@@ -72,13 +72,14 @@ def in_parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
 
 
 def seconds(made: Plan) -> float:
-    """The predicted seconds of a plan under a topology."""
+    """Return the predicted seconds of a plan under a topology."""
     assert made.prediction is not None
     return made.prediction.seconds
 
 
 def no_worse(ours: float, theirs: float) -> bool:
-    """Whether a plan takes no longer, but for what the choice of fewer steps may cost."""
+    """Return whether a plan takes no longer, apart from the possible cost of choosing fewer
+    steps."""
     return ours <= (1 + ALIKE) * theirs + 1e-12
 
 
@@ -93,7 +94,7 @@ class Row:
 
 
 def beside_shardy(count: int) -> Iterator[Row]:
-    """Basis plans beside Shardy's sequences, where its pass makes one that leads to the target."""
+    """Yield basis plans with Shardy's sequences, if its pass makes one that leads to the target."""
     cases = [random_case(seed, max(TOPOLOGIES)) for seed in range(count)]
     found = by_shardy([reshard for reshard, _ in cases])
     for seed, ((reshard, topology), steps) in enumerate(zip(cases, found, strict=True)):
@@ -103,7 +104,7 @@ def beside_shardy(count: int) -> Iterator[Row]:
 
 
 def beside_both(count: int) -> Iterator[Row]:
-    """What `auto` takes beside the cheaper of XLA's own plan and Shardy's."""
+    """Yield `auto`'s plan with the cheaper of XLA's own plan and Shardy's."""
     seeds = range(XLA_SEED, XLA_SEED + count)
     cases = [random_case(seed, XLA_DEVICES) for seed in seeds]
     reshards = [reshard for reshard, _ in cases]

@@ -1,11 +1,11 @@
 """Bytes that the busiest device receives over the lower bound, for several planners.
 
 All ordered pairs of shardings of a matrix, and the corpus. `auto` is the choice for a switch of
-H100s. XLA compiles the identity between the two shardings and is read by its HLO; it wants
-dimensions that divide. DTensor's placements order axes as the mesh does, so that it is asked for
-such pairs only. Pairs that move nothing count where a planner moves something all the same.
+H100s. XLA compiles the identity between the two shardings, which requires dimensions that divide;
+its bytes come from the HLO. DTensor's placements order axes as the mesh does, so it only plans such
+pairs. Pairs that need no move count if a planner moves something anyway.
 
-Some three minutes of the processor. The picture is `pictures/bytes.svg`.
+Takes about three minutes of CPU time. The picture is `pictures/bytes.svg`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ XLA = "from shardwright.codegen.planner.xla import main; main()"
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes received by the busiest device over the bound of every pair that was asked."""
+    """Bytes received by the busiest device over the bound, for every planned pair."""
 
     ratios: tuple[float, ...]
 
     def cells(self) -> tuple[str, str]:
-        """Mean and worst, and of how many pairs."""
+        """Mean and worst, and the number of pairs."""
         if not self.ratios:
             return "", ""
         mean, worst = float(np.mean(self.ratios)), max(self.ratios)
@@ -65,12 +65,12 @@ def pairs_of(axes: dict[str, int], shape: tuple[int, ...]) -> list[sw.Reshard]:
 
 
 def bound(reshard: sw.Reshard) -> int:
-    """The least that the busiest device receives."""
+    """Return the least bytes that the busiest device can receive."""
     return sw.plan(reshard).traffic.bound_received_max
 
 
 def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
-    """What our own plans of a strategy receive."""
+    """Return the bytes that our own plans of a strategy receive."""
     found = []
     for reshard in reshards:
         topology = None if strategy == "direct" else TOPOLOGY
@@ -80,7 +80,7 @@ def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
 
 
 def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
-    """What XLA's own reshards receive, where jax takes them."""
+    """Return the bytes that XLA's own reshards receive, for reshards that jax accepts."""
     asked = [reshard for reshard in reshards if why_not_xla(reshard) is None]
     if not asked:
         return Measured(())
@@ -93,7 +93,7 @@ def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
-    """What DTensor receives, for the shardings it can say."""
+    """Return the bytes that DTensor receives, for the shardings that it can express."""
     asked, lines = [], []
     for reshard in reshards:
         sides = [dimension_of_axes(side) for side in (reshard.source, reshard.target)]
@@ -106,7 +106,7 @@ def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
-    """The dimension that each axis splits; None if axes are not in the order of the mesh."""
+    """Return the dimension that each axis splits; None if axes are not in mesh order."""
     names = sharding.mesh.names
     found: list[int | None] = [None] * len(names)
     for dim, axes in enumerate(sharding.dims):
@@ -119,7 +119,7 @@ def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
 
 
 def run(words: list[str], lines: list[str], **environment: str) -> list[str]:
-    """The lines that a process of its own answers."""
+    """Return the lines that a separate process prints."""
     with tempfile.TemporaryFile("w+") as said:
         done = subprocess.run(
             [sys.executable, *words],
@@ -145,17 +145,17 @@ PLANNERS: dict[str, Callable[[Sequence[sw.Reshard]], Measured]] = {
 
 
 def named(axes: dict[str, int], shape: tuple[int, ...]) -> tuple[str, str]:
-    """A mesh and a shape, for people."""
+    """Return a mesh and a shape for people."""
     return "x".join(map(str, axes.values())), "x".join(map(str, shape))
 
 
 def measured_matrices() -> list[list[Measured]]:
-    """What each planner receives, a list for each of the CASES."""
+    """Return the bytes that each planner receives, a list for each of the CASES."""
     return [[ask(pairs_of(*case)) for ask in PLANNERS.values()] for case in CASES]
 
 
 def matrices(found: list[list[Measured]]) -> Table:
-    """All ordered pairs of shardings of a matrix."""
+    """Return the table of all ordered pairs of shardings of a matrix."""
     table = Table("mesh", "shape", title="Busiest receiver over the bound, all ordered pairs")
     for name in PLANNERS:
         table.add_column(f"{name}: mean", justify="right")
@@ -167,7 +167,7 @@ def matrices(found: list[list[Measured]]) -> Table:
 
 
 def picture(found: list[list[Measured]]) -> Chart:
-    """Means and worst cases of the planners on every mesh."""
+    """Return the chart of the planners' means and worst cases on every mesh."""
     series = []
     for number, name in enumerate(PLANNERS):
         asked = [
@@ -183,7 +183,7 @@ def picture(found: list[list[Measured]]) -> Chart:
 
 
 def corpus() -> Table:
-    """Every reshard of the corpus."""
+    """Return the table of every reshard of the corpus."""
     table = Table("reshard", title="Busiest receiver over the bound, the corpus")
     for name in ("direct", "auto", "XLA"):
         table.add_column(name, justify="right")
@@ -205,12 +205,12 @@ def corpus() -> Table:
 
 
 def adds(reshard: sw.Reshard) -> bool:
-    """Whether partial sums become sums, which no exchange does."""
+    """Return whether partial sums become sums, which no exchange can do."""
     return reshard.source.unreduced != reshard.target.unreduced
 
 
 def main() -> None:
-    """Print the tables, write the picture."""
+    """Print the tables and write the picture."""
     console = Console(width=140)
     found = measured_matrices()
     console.print(matrices(found))

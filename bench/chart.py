@@ -1,6 +1,6 @@
-"""One picture of a table: points and lines over a logarithmic axis, as SVG, its figures as JSON.
+"""A picture of a table: points and lines over a logarithmic axis as SVG, and its figures as JSON.
 
-`written` puts NAME.svg and NAME.json into `bench/pictures/`, where they are kept with the code.
+`written` puts NAME.svg and NAME.json into `bench/pictures/`, which is under version control.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """Points (across, up) under a name, in the colour of a number; `joined`: with a line through
-    them; `hollow`: drawn as rings."""
+    """Points (across, up) under a name, in a numbered colour; `joined`: with a line through them;
+    `hollow`: drawn as rings."""
 
     name: str
     points: tuple[Point, ...]
@@ -35,7 +35,7 @@ class Series:
     hollow: bool = False
 
     def mark(self, x: float, y: float) -> str:
-        """One point."""
+        """Return the element of one point."""
         colour = COLOURS[self.colour % len(COLOURS)]
         fill = (
             f'fill="none" stroke="{colour}" stroke-width="2"' if self.hollow else f'fill="{colour}"'
@@ -45,8 +45,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture; up is logarithmic. `ticks` name places across, at which points may stand; with
-    `is_log` across is logarithmic too. `rules` are heights that a line and a word mark."""
+    """A picture with a logarithmic vertical axis. `ticks` name places on the horizontal axis, which
+    is logarithmic too with `is_log`. A line and a word mark each height in `rules`."""
 
     title: str
     across: str
@@ -57,7 +57,7 @@ class Chart:
     rules: tuple[tuple[float, str], ...] = ()
 
     def x(self, value: float) -> float:
-        """Pixels from the left."""
+        """Return the pixels from the left."""
         places = [place for place, _ in self.ticks] + [p[0] for s in self.series for p in s.points]
         low, high, at = (
             math.log(v) if self.is_log else v for v in (min(places), max(places), value)
@@ -65,12 +65,12 @@ class Chart:
         return LEFT + 20 + (at - low) / (high - low or 1) * (WIDTH - LEFT - RIGHT - 40)
 
     def y(self, value: float) -> float:
-        """Pixels from the top."""
+        """Return the pixels from the top."""
         low, high = map(math.log, self.heights())
         return HEIGHT - BOTTOM - (math.log(value) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def heights(self) -> tuple[float, float]:
-        """The least and the largest height that is drawn: steps of 1, 2, 5 around all points."""
+        """The least and the largest drawn height: steps of 1, 2, 5 around all points."""
         seen = [p[1] for s in self.series for p in s.points] + [height for height, _ in self.rules]
         steps = list(_steps(min(seen) / 10, max(seen) * 10))
         least = max(step for step in steps if step <= min(seen) * (1 + 1e-9))
@@ -94,7 +94,7 @@ def written(name: str, chart: Chart) -> None:
 
 
 def svg(chart: Chart) -> str:
-    """The picture as text."""
+    """Return the picture as SVG."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif">'
@@ -140,7 +140,7 @@ def _marks(chart: Chart) -> Iterator[str]:
 
 
 def _steps(low: float, high: float) -> Iterator[float]:
-    """1, 2 and 5 times the powers of ten from one height to another."""
+    """Yield 1, 2 and 5 times the powers of ten from one height to another."""
     for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
         for step in STEPS:
             if low * (1 - 1e-9) <= step * 10.0**power <= high * (1 + 1e-9):
@@ -160,5 +160,5 @@ def _text(
 
 
 def _rounded(value: float) -> float:
-    """To four digits."""
+    """Round to four digits."""
     return float(f"{value:.4g}")

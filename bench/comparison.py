@@ -1,7 +1,7 @@
-"""What other systems do with nine reshards, each run where it runs here: `bench/comparison.md`.
+"""Nine reshards by other systems, each run if it runs on this machine: `bench/comparison.md`.
 
-Four devices. DTensor runs among processes of gloo and its values are compared; the bytes of XLA are
-those of the collectives in its HLO for CPU; Shardy's steps are those of its own pass in jaxlib.
+All use four devices. DTensor runs among gloo processes, and its values are compared; XLA's bytes
+are the collectives' in its HLO for CPU; Shardy's steps come from its own pass in jaxlib.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESH = "x=2,y=2"
 
 @dataclass(frozen=True)
 class Case:
-    """A reshard of four devices; `placements`: how DTensor has it, None if it cannot say it."""
+    """A reshard of four devices; `placements`: DTensor's form of it, None if it has none."""
 
     name: str
     shape: tuple[int, int]
@@ -83,7 +83,7 @@ CASES = (
 
 
 def torch_answers(cases: list[Case]) -> list[dict[str, str]]:
-    """Return what DTensor and a module of ours do with each case, run among four processes."""
+    """Return the answers of DTensor and of our module to each case, run among four processes."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([case.asked() for case in cases], file)
         file.flush()
@@ -136,7 +136,7 @@ def _steps(steps: Any) -> str:
 
 
 def table(lines: list[tuple[str, ...]]) -> str:
-    """Return lines as a table of Markdown."""
+    """Return lines as a Markdown table."""
     head, *rest = ("| " + " | ".join(line) + " |" for line in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rest])
 

@@ -1,7 +1,7 @@
-"""What torch's DTensor does with the cases of `bench.comparison`, and an emitted module beside it.
+"""The cases of `bench.comparison` by torch's DTensor and by an emitted module.
 
-Run by torchrun on four processes of gloo; the first prints a line of JSON for each case. A mesh of
-two axes has its flattened one too, as programs make it that gather over both.
+Run by torchrun on four gloo processes; the first prints a line of JSON for each case. A mesh of two
+axes has its flattened mesh too, as in programs that gather over both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mesh_of(ids: list[Any]) -> DeviceMesh:
 
 
 def held(x: torch.Tensor, mesh: DeviceMesh, kinds: list[str]) -> DTensor:
-    """Return the values as a DTensor; of a partial sum every rank has a term of its own."""
+    """Return the values as a DTensor; in a partial sum every rank has its own term."""
     placements = [KINDS[kind] for kind in kinds]
     if "P" not in kinds:
         return distribute_tensor(x, mesh, placements)
@@ -40,14 +40,14 @@ def held(x: torch.Tensor, mesh: DeviceMesh, kinds: list[str]) -> DTensor:
 
 
 def by_torch(case: dict[str, Any], x: torch.Tensor) -> torch.Tensor:
-    """Return what `redistribute` gives, whole, on the first rank of the target."""
+    """Return the whole result of `redistribute` on the first rank of the target."""
     mesh, target = mesh_of(case["source_ids"]), [KINDS[kind] for kind in case["target"]]
     there = mesh if case["target_ids"] == case["source_ids"] else mesh_of(case["target_ids"])
     return held(x, mesh, case["source"]).redistribute(there, target).full_tensor()
 
 
 def by_module(case: dict[str, Any], x: torch.Tensor, folder: str) -> torch.Tensor:
-    """Return what a module emitted for the case gives."""
+    """Return the result of a module emitted for the case."""
     mesh = mesh_of(case["source_ids"])
     sides = [tuple(KINDS[kind] for kind in case[side]) for side in ("source", "target")]
     reshard = sw.Reshard(tuple(x.shape), x.dtype, *sides, mesh=mesh)
@@ -62,7 +62,7 @@ def by_module(case: dict[str, Any], x: torch.Tensor, folder: str) -> torch.Tenso
 
 
 def said(case: dict[str, Any], x: torch.Tensor, made: Any) -> str:
-    """Return `right`, or what is wrong, or why it is refused."""
+    """Return `right`, or the fault, or the reason for a refusal."""
     try:
         found = made()
     except NotImplementedError as error:
@@ -73,7 +73,7 @@ def said(case: dict[str, Any], x: torch.Tensor, made: Any) -> str:
 
 
 def main() -> None:
-    """Answer every case of the file that is named."""
+    """Answer every case of the named file."""
     dist.init_process_group("gloo")
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(folder)

@@ -1,10 +1,10 @@
-"""Bundles of scalar work of the TPU kernels of all-to-alls that send straight to their receivers,
-through the TPU compiler, without a TPU.
+"""Scalar work, in instruction bundles, of TPU kernels for all-to-alls that send straight to their
+receivers, by the TPU compiler, without a TPU.
 
-A device meets, sends to and waits for all others, by loops over them. The final bundles that the
-compiler dumps say how long these are, and how often they run: a bundle takes a cycle or more.
-Before, a device waited for each tile alone, went through its peers one by one, and took remainders
-as of numbers that may be negative. The table is written to `direct_bundles.md`.
+A device meets, sends to and waits for all others, in loops over them. The final bundles that the
+compiler dumps give the length of these loops and their iterations: a bundle takes at least a cycle.
+In earlier kernels, a device waited for each tile alone, went through its peers one by one, and took
+remainders of possibly negative numbers. The table is written to `direct_bundles.md`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LINE = "from bench.direct_bundles import serve; serve()"
 
 @dataclass(frozen=True)
 class Tiles:
-    """A kind of tiles: the form that moves them, devices that share a shard, what the shape of a
-    matrix is of this many shards, and its elements."""
+    """A kind of tiles: the form that moves them, the devices that share a shard, the shape of a
+    matrix of a number of shards, and its dtype."""
 
     form: str
     replicas: int
@@ -69,7 +69,7 @@ DELAY = 4
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over peers: its bundles, and how often they run."""
+    """A loop over peers: its bundles, and their number of runs."""
 
     bundles: int
     turns: int
@@ -77,21 +77,21 @@ class Loop:
 
 @dataclass(frozen=True)
 class Bundles:
-    """Those of a kernel: its loops, and the bundles around them."""
+    """The bundles of a kernel: its loops, and the bundles around them."""
 
     loops: tuple[Loop, ...]
     around: int
 
     @property
     def in_all(self) -> int:
-        """How many bundles run where no branch skips any; of a loop that tells no number of turns,
-        which waits for what is left, one turn."""
+        """The number of bundles that run if no branch skips any; a loop of unknown length, which
+        waits for remaining transfers, counts one iteration."""
         return self.around + sum(loop.bundles * loop.turns for loop in self.loops)
 
 
 def counted(text: str) -> Bundles:
-    """Return what the final bundles of a kernel say. A loop is from its label to the branch after
-    the test of its end, and the bundles that run before that is taken."""
+    """Count the final bundles of a kernel. A loop goes from its label to the branch after its end
+    test, and includes the bundles that run before that branch takes effect."""
     pattern = r"^ *(?:0x[0-9a-f]+|0) +(\w\w)? *: *>* *\{(.*)$"
     found = [(m[1], m[2]) for m in re.finditer(pattern, text, re.MULTILINE)]
     labels, loops = list[int](), list[Loop]()
@@ -109,7 +109,7 @@ def counted(text: str) -> Bundles:
 
 
 def compiled(tiles: str, devices: int, dump: Path) -> Bundles:
-    """Return the bundles of the kernel between this many devices, the one that sends."""
+    """Return the bundles of the sending kernel between this many devices."""
     told = {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
@@ -129,7 +129,7 @@ def compiled(tiles: str, devices: int, dump: Path) -> Bundles:
 
 
 def serve() -> None:
-    """Compile the module of such tiles between as many devices as the arguments say."""
+    """Compile the module of the tiles and the number of devices in the arguments."""
     import jax
     import numpy as np
 
@@ -155,7 +155,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """Print the table, and write it."""
+    """Print and write the table."""
     lines = [
         "# Bundles of scalar work of all-to-alls",
         "",

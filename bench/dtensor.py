@@ -1,9 +1,9 @@
-"""What torch DTensor's `redistribute` receives, by counting its collectives under a fake process
-group. A process of its own: `python -m bench.dtensor` reads one JSON object a line and answers it.
+"""Bytes received by torch DTensor's `redistribute`, counted in its collectives under a fake process
+group. A separate process, `python -m bench.dtensor`, answers one JSON object per line.
 
-Rank 0 is counted, which holds the largest shards. On a CPU torch makes its all-to-all of an
-all-gather; it is counted as the all-to-all it would be. Placements say which dimension each axis
-splits, minor axes last, so only such shardings can be asked for.
+The count is rank 0's, which holds the largest shards. On a CPU torch replaces the all-to-all by an
+all-gather; it counts as the all-to-all. Placements give the dimension that each axis splits, minor
+axes last, so other shardings cannot be measured.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Received(TorchDispatchMode):
 
 
 def count_all_to_alls(counter: Received) -> None:
-    """Lets DTensor's change of the sharded dimension count as one all-to-all."""
+    """Count DTensor's change of the sharded dimension as one all-to-all."""
     original = placement_types.shard_dim_alltoall
 
     def counted(local: Any, gather: int, shard: int, mesh: Any, mesh_dim: int) -> Any:
@@ -60,12 +60,12 @@ def count_all_to_alls(counter: Received) -> None:
 
 
 def placements(dims: list[int | None]) -> list[Placement]:
-    """The dimension each mesh axis splits, or None."""
+    """Return the placements for the dimension that each mesh axis splits, or None."""
     return [Replicate() if dim is None else Shard(dim) for dim in dims]
 
 
 def main() -> None:
-    """Answers every line: sizes of the mesh, shape, dimension by axis before and after."""
+    """Answer every line: sizes of the mesh, shape, dimension by axis before and after."""
     counter, started = Received(), False
     count_all_to_alls(counter)
     for line in sys.stdin:

@@ -1,10 +1,10 @@
-"""What each form and option of the TPU kernel is worth: how much longer the best of the others
-takes, by the model, over random reshards and over aligned ones.
+"""The value of each form and option of the TPU kernel: how much longer the best alternative takes,
+by the model, over random reshards and over aligned ones.
 
-A form stays that wins at least 5 % in at least 5 % of the cases of some topology, or that alone can
-run some case. The random reshards are those of `bench/reshards.py` on as many devices as the
-topology has, or on 8 where none is given; aligned ones have extents that are powers of two, so that
-tiles start at multiples of the tiling. The table is written to `forms.md`.
+A form stays if it wins at least 5 % in at least 5 % of the cases of some topology, or if it alone
+can run some case. The random reshards come from `bench/reshards.py`, on as many devices as the
+topology has, or on 8 without a topology; aligned reshards have extents that are powers of two, so
+that tiles start at multiples of the tiling. The table is written to `forms.md`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MESHES = {8: ({"x": 8}, {"x": 2, "y": 4}), 16: ({"x": 16}, {"x": 4, "y": 4}, {"x
 
 
 def aligned(seed: int, devices: int) -> sw.Reshard:
-    """Two or three extents from 1,024 to 8,192 for the last two, in bfloat16 or float32."""
+    """Return a reshard of rank 2 or 3 in bfloat16 or float32, the last two extents from 1,024 to
+    8,192."""
     rng = random.Random(seed)
     mesh = sw.Mesh(rng.choice(MESHES[devices]))
     rank = rng.choice((2, 3))
@@ -59,8 +60,8 @@ def traits(choice: FormChoice) -> frozenset[str]:
 
 
 def losses(every: Sequence[FormChoice]) -> dict[str, float]:
-    """By form and option: how much longer the best choice without it takes, as a share of the best;
-    infinite if there is none."""
+    """Return by form and option how much longer the best choice without it takes, as a fraction of
+    the best; infinite if there is none."""
     best = min(choice.seconds for choice in every)
     found = {}
     for trait in frozenset[str]().union(*map(traits, every)):
@@ -72,7 +73,7 @@ def losses(every: Sequence[FormChoice]) -> dict[str, float]:
 def measured(
     topology: str, random_count: int, aligned_count: int
 ) -> dict[str, list[dict[str, float]]]:
-    """The losses of every case that moves anything, random and aligned."""
+    """Return the losses of every case that moves data, random and aligned."""
     given = None if topology == UNKNOWN else topology
     devices = (given and topology_of(given).size) or 8
     cases = {
@@ -86,7 +87,7 @@ def _of(reshards: Sequence[sw.Reshard], topology: str | None) -> Iterator[dict[s
     for reshard in reshards:
         try:
             made = direct_of(sw.plan(reshard, "direct", topology=topology))
-        except InputError:  # a mesh whose order is that of no axis
+        except InputError:  # a mesh whose device order follows no axis
             continue
         every = made.once(choices)
         if every and min(choice.seconds for choice in every) > 0:
@@ -94,7 +95,7 @@ def _of(reshards: Sequence[sw.Reshard], topology: str | None) -> Iterator[dict[s
 
 
 def rows(topology: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[str]:
-    """A line for each form and option of a topology."""
+    """Yield a line for each form and option of a topology."""
     every = sorted({name for cases in found.values() for case in cases for name in case})
     for name in every:
         cells = [topology, name]
@@ -108,7 +109,7 @@ def rows(topology: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> I
 
 
 def main(count: int = RANDOM) -> None:
-    """Print the table, and write it; `count`: random cases of each topology."""
+    """Print and write the table; `count`: random cases of each topology."""
     lines = [
         "# What forms and options of the TPU kernel are worth",
         "",

@@ -1,7 +1,7 @@
-"""What the GPU compiler makes of the kernels of the whole corpus, read from the assembly.
+"""The GPU compiler's code for the kernels of the whole corpus, read from the assembly.
 
-`python -m bench gpu_assembly`. Nothing is run: the share of bytes that instructions of 16 bytes
-move follows from the widths of the instructions and from which rows reach which of them.
+`python -m bench gpu_assembly`. Nothing runs: the fraction of bytes that instructions of 16 bytes
+move follows from the widths of the instructions and from the rows that reach each of them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CORPUS = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel: how it moves, its figures, bytes of each load and store, and the shares of bytes
-    that those of 16 bytes move."""
+    """One kernel: how it moves, its figures, bytes of each load and store, and the fractions of
+    bytes that loads and stores of 16 bytes move."""
 
     moves: Moves
     code: GpuCode
@@ -46,17 +46,17 @@ class Row:
 
     @property
     def share(self) -> tuple[float, float]:
-        """Of the bytes loaded, and stored."""
+        """The fraction of the bytes loaded, and of the bytes stored."""
         return self._share(self.loads), self._share(self.stores)
 
     def _share(self, widths: tuple[int, ...]) -> float:
         wide = sum(width for width in widths if width >= LINE) / sum(widths)
-        # A kernel that has both kinds takes the wide ones for the rows that allow them.
+        # A kernel with both kinds of instructions uses the wide ones for the rows that allow them.
         return self.moves.line_share if self.moves.form == "mixed" and wide else wide
 
     @property
     def why(self) -> str:
-        """What keeps the rest from 16 bytes."""
+        """The reason why the rest is not moved in 16 bytes."""
         if self.moves.form == "lines":
             return ""
         said = f"rows begin or end at odd multiples of {self.moves.unit} B"
@@ -64,7 +64,7 @@ class Row:
 
 
 def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
-    """The kernel of a reshard, compiled; `times`: as of `compiled`."""
+    """Compile the kernel of a reshard; `times`: as for `compiled`."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
@@ -74,13 +74,13 @@ def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
         code = code_of(kernel, time.perf_counter() - start)
     text = kernel.asm[kinds(kernel)[1]]
     loads, stores = (resources.widths(text, kind) for kind in ("ld", "st"))
-    # As much is loaded as stored, and before that the address of the peer.
+    # The kernel loads as much as it stores, and first the address of the peer.
     moves = Moves(as_vectors(made.exchange), DTYPES[reshard.dtype])
     return Row(moves, code, loads[len(loads) - len(stores) :], stores)
 
 
 def main(target: str = TARGET) -> None:
-    """Print the table; the last but one column: whether kernels of few programs are alike."""
+    """Print the table; the last column but one tells whether kernels of few programs are alike."""
     table = Table(title=f"Kernels for {target}: what moves bytes, what they use")
     for column in (
         "reshard",

@@ -1,9 +1,9 @@
 """How close a reshard on one GPU comes to a copy: N logical devices on one card.
 
-`python -m bench gpu_copy`. For each reshard of the corpus all shards lie on one GPU, and
-`reshard_local` fills target shards that are there already, a launch a device. It is timed as a CUDA
-graph, so that launches cost little, and once as it is called. Beside it, in the same run, a
-device-to-device copy of as many bytes. The target is 0.9 of it where tiles have 1 MiB or more.
+`python -m bench gpu_copy`. For each reshard of the corpus all shards are on one GPU, and
+`reshard_local` fills existing target shards, in one launch a device. It is timed as a CUDA graph,
+so that launches cost little, and as a direct call. The same run times a device-to-device copy of as
+many bytes. The goal is 0.9 of the copy's rate if tiles have 1 MiB or more.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from shardwright.ir.dtypes import DTYPES
 REPEATS = 20
 MIB = 2**20
 
-# Seconds of a call, by the median of a few runs: as it is, or replayed as a graph.
+# Seconds of a call, the median of a few runs: called directly, or replayed as a graph.
 Timer = Callable[[Callable[[], object]], float]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes of the target shards and of the largest tile, and seconds to copy this many bytes, to
-    reshard as a graph, and to reshard as called."""
+    """Bytes of the target shards and of the largest tile, and seconds to copy as many bytes, to
+    reshard in a graph, and to reshard in a direct call."""
 
     name: str
     devices: int
@@ -49,12 +49,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Bytes a second over those of the copy."""
+        """Bytes a second over the copy's."""
         return self.copy / self.graph
 
 
 def measured(name: str, reshard: Reshard, device: str, graph: Timer, call: Timer) -> Row:
-    """A reshard whose shards all lie on one device."""
+    """Measure a reshard with all shards on one device."""
     import torch
 
     made = plan(reshard)
@@ -89,7 +89,7 @@ def _tensors(module: ModuleType, device: str) -> tuple[list[Any], list[Any]]:
 
 
 def by_events(run: Callable[[], object]) -> float:
-    """Seconds of a call on the current GPU, between events around it."""
+    """Return the seconds of a call on the current GPU, between events around it."""
     import torch
 
     run()
@@ -97,7 +97,7 @@ def by_events(run: Callable[[], object]) -> float:
     cold = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
     seconds = []
     for _ in range(REPEATS):
-        cold.zero_()  # what is in the L2 cache would not be read from memory
+        cold.zero_()  # data in the L2 cache would not be read from memory
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
@@ -108,7 +108,7 @@ def by_events(run: Callable[[], object]) -> float:
 
 
 def by_graph(run: Callable[[], object]) -> float:
-    """Seconds of the GPU work of a call, replayed without what the host does for it."""
+    """Return the seconds of a call's GPU work, replayed without host work."""
     import torch
 
     run()
@@ -120,7 +120,7 @@ def by_graph(run: Callable[[], object]) -> float:
 
 
 def by_clock(run: Callable[[], object]) -> float:
-    """Seconds of a call by the wall clock, where there is no GPU."""
+    """Return the wall-clock seconds of a call, for machines without a GPU."""
     run()
     start = time.perf_counter()
     run()
@@ -128,7 +128,7 @@ def by_clock(run: Callable[[], object]) -> float:
 
 
 def table(rows: list[Row], where: str) -> Table:
-    """The rows, with bytes a second that are read once and written once."""
+    """Return the rows as a table, with bytes a second, each byte read once and written once."""
     made = Table(title=f"Reshards on {where} against a copy of as many bytes")
     for column in ("reshard", "devices", "MiB", "tile MiB", "copy GB/s", "reshard GB/s"):
         made.add_column(column, justify="left" if column == "reshard" else "right")
@@ -149,7 +149,7 @@ def table(rows: list[Row], where: str) -> Table:
 
 
 def main() -> None:
-    """Print the table, or what is missing."""
+    """Print the table, or the missing requirement."""
     import torch
 
     if not torch.cuda.is_available():

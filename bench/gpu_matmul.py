@@ -1,9 +1,9 @@
-"""How close the GEMM of an emitted matmul comes to `torch.matmul`, where there is a GPU.
+"""How close the GEMM of an emitted matmul comes to `torch.matmul`, on a GPU.
 
-`python -m bench gpu_matmul`. Modules for a mesh of one device: nothing comes and nothing leaves, so
-that the kernel that multiplies is timed alone, but for two launches that begin a call. Both are
-replayed as CUDA graphs, from a cold cache, in one run. The target is 0.8 of torch's. `gpu_check.md`
-has the ratios of an H200.
+`python -m bench gpu_matmul`. Modules are for a mesh of one device, which exchanges nothing, so only
+the multiplying kernel is timed, and two launches that begin a call. Both sides are replayed as CUDA
+graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate. `gpu_check.md` has the
+ratios on an H200.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DTYPES = ("bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Row:
-    """A product, and seconds of both."""
+    """A product, and the seconds of both sides."""
 
     dtype: str
     extents: tuple[int, int, int]
@@ -37,13 +37,13 @@ class Row:
 
     @property
     def teraflops(self) -> tuple[float, float]:
-        """Multiplications and additions a second, in 1e12, of ours and of torch's."""
+        """Multiplications and additions a second, in 1e12, by ours and by torch."""
         i, j, k = self.extents
         return 2e-12 * i * j * k / self.ours, 2e-12 * i * j * k / self.torch
 
 
 def measured(dtype: str, extents: tuple[int, int, int], device: str, timer: Timer) -> Row:
-    """Return what a product takes on a device. Raises ValueError for a wrong one."""
+    """Return the seconds of a product on a device. Raises ValueError for a wrong product."""
     import torch
 
     i, j, k = extents
@@ -85,7 +85,7 @@ def table(rows: list[Row], where: str) -> Table:
 
 
 def main() -> None:
-    """Print the table, or what is missing."""
+    """Print the table, or the missing requirement."""
     import torch
 
     if not torch.cuda.is_available():

@@ -1,9 +1,9 @@
-"""What ranks pack and unpack around an exchange: bytes that are together stay where they are.
+"""Bytes that ranks pack and unpack around an exchange: contiguous tiles stay in place.
 
-`python -m bench gpu_packing`. Of each reshard of the corpus, and of random ones together, on the
-device that packs most and on all: the bytes that it sends and receives, all of which would be
-packed or unpacked; those that were before, none where the bytes of every tile are together at both
-ends and nothing is added; and those of the buffers that the module has now. Nothing is run.
+`python -m bench gpu_packing`. For each reshard of the corpus, and for random reshards together, on
+the device that packs most and on all: the bytes sent and received, which would all be packed or
+unpacked; the bytes that earlier modules packed, none if every tile is contiguous at both ends and
+no terms are added; and the bytes of the buffers that modules have now. Nothing runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ RANDOM = 50
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes that each device sends or receives, those of them that it packed or unpacked before,
-    and those that it does now; the ends at which each exchange packs nothing."""
+    """Bytes that each device sends or receives, packed or unpacked before, and packs or unpacks
+    now; the ends at which each exchange packs nothing."""
 
     travel: tuple[int, ...]
     before: tuple[int, ...]
@@ -39,7 +39,7 @@ class Row:
 
 
 def measured(reshard: Reshard) -> Row:
-    """Return what the module of a reshard packs."""
+    """Return the bytes that the module of a reshard packs."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    """Return MiB: of the busiest device, and of all."""
+    """Return MiB, of the busiest device and of all devices."""
     kinds = row.travel, row.before, row.now
     sizes = (found(kind) / MIB for found in (max, sum) for kind in kinds)
     return [f"{size:,.0f}" if size >= 1000 else f"{size:.3g}" for size in sizes]

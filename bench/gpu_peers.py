@@ -1,9 +1,9 @@
-"""Reshards among the GPUs of a host, beside DTensor and NCCL; same tensors, same run.
+"""Reshards among the GPUs of a host, by modules, DTensor and NCCL: same tensors, same run.
 
 `torchrun --nproc-per-node 8 -m bench.gpu_peers` with as many processes as the reshards to measure
-have devices. Beside each transport of `reshard`: `redistribute` of a DTensor where placements can
-say both sides, and `all_to_all_single` alone, of the very bytes that the plan moves, packed before.
-Without GPUs it runs on gloo, to be tried out.
+have devices. Each transport of `reshard` is compared with `redistribute` of a DTensor, if
+placements can express both sides, and with `all_to_all_single` alone, of exactly the bytes that the
+plan moves, packed in advance. Without GPUs it runs on gloo, as a trial.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS = ("symmetric", "exchange", "all_to_all alone", "DTensor")
 
 
 def seconds(run: Callable[[], object], home: Any) -> float:
-    """The median of a few runs, of the slowest rank each."""
+    """Return the median over a few runs of the slowest rank's seconds."""
     import torch
     import torch.distributed as dist
 
@@ -57,7 +57,7 @@ def seconds(run: Callable[[], object], home: Any) -> float:
 
 
 def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float]:
-    """Seconds by column; what cannot be had is left out."""
+    """Return seconds by column, without columns that do not apply."""
     import torch
     import torch.distributed as dist
 
@@ -84,7 +84,7 @@ def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float
 def _redistribute(
     reshard: Reshard, module: ModuleType, shard: Any, home: Any
 ) -> Callable[[], object]:
-    """DTensor's own way from the same shard to the same placements."""
+    """Return DTensor's own reshard of the same shard to the same placements."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -104,7 +104,7 @@ def _redistribute(
 
 
 def chosen(world: int, on_gpu: bool) -> dict[str, Reshard]:
-    """The reshards of the corpus over ranks 0 to world - 1 in this order on both sides."""
+    """Return the reshards of the corpus over ranks 0 to world - 1 in this order on both sides."""
     return {
         name: reshard
         for name, reshard in corpus().items()
@@ -115,7 +115,7 @@ def chosen(world: int, on_gpu: bool) -> dict[str, Reshard]:
 
 
 def main() -> None:
-    """Measure on every rank; rank 0 prints."""
+    """Measure on every rank, and print on rank 0."""
     import torch
     import torch.distributed as dist
 

@@ -1,8 +1,8 @@
-"""What ranks copy to symmetric memory before others read it: what leaves a shard, not all of it.
+"""Bytes that ranks copy to symmetric memory for others to read: the parts that leave a shard.
 
-`python -m bench gpu_staging`. Of each reshard of the corpus that is one exchange, the bytes of the
-entries that the emitted module lists, on the device that copies most, beside those of its whole
-shard, which was copied before; nothing if the shard is in symmetric memory. Nothing is run.
+`python -m bench gpu_staging`. For each reshard of the corpus that is one exchange: the bytes of the
+entries that the emitted module lists, on the device that copies most, and of its whole shard, which
+earlier modules copied. If the shard is in symmetric memory, nothing is copied. Nothing runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes of the largest shard, of what the busiest device copies, and of what all do, before and
-    now."""
+    """Bytes of the largest shard, bytes that the busiest device copies, and bytes that all devices
+    copy, before and now."""
 
     whole: int
     staged: int
@@ -36,7 +36,7 @@ class Row:
 
 
 def measured(reshard: Reshard) -> Row:
-    """Return what the module of a reshard copies."""
+    """Return the bytes that the module of a reshard copies."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"

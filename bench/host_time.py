@@ -1,9 +1,9 @@
 """Host time of one call of `reshard` with `out`: Python alone, without a GPU.
 
 `python -m bench host_time`. The module is one of the corpus, its kernel is compiled for sm_90, and
-launched by Triton as on a GPU; what would reach the driver, the group or the memory of peers is
-faked and does nothing. Measured is a call with tensors that came before, which is what a training
-step or a server makes, and one with new ones, which are checked.
+launched by Triton as on a GPU; calls to the driver, the group or the memory of peers are faked and
+do nothing. Measured are a call with the tensors of an earlier call, as in a training step or a
+server, and a call with new tensors, which are checked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALL = 64
 
 
 class FakeDriver:
-    """What Triton asks of a driver, for a GPU of sm_90 that is not there."""
+    """A fake Triton driver, for an sm_90 GPU that does not exist."""
 
     def __init__(self) -> None:
         from triton.backends.compiler import GPUTarget
@@ -55,11 +55,11 @@ class FakeDriver:
         return 0
 
     def get_current_target(self) -> Any:
-        """Return what kernels are compiled for."""
+        """Return the target for which kernels are compiled."""
         return self.target
 
     def launcher_cls(self, *given: Any) -> Callable[..., None]:
-        """Return what launches a kernel: it counts."""
+        """Return a kernel launcher that only counts."""
         del given
         return self._launch
 
@@ -69,13 +69,13 @@ class FakeDriver:
 
 
 class FakeGroup:
-    """A group that nothing is asked of."""
+    """A fake group, which has no methods."""
 
 
 @contextmanager
 def faked(ranks: int) -> Iterator[FakeDriver]:
-    """Stand in for a group of this many ranks of which this is the first, and, from then on, for
-    the driver: where there is no GPU, Triton has no other to go back to."""
+    """Fake a group of this many ranks, of which this is the first, and permanently the driver:
+    without a GPU, Triton has no other driver to restore."""
     import torch.distributed as dist
     from triton.runtime import driver
 
@@ -111,7 +111,7 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
 
 
 def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
-    """Return what a call takes, the least of some repeats."""
+    """Return the microseconds of a call, the least of some repeats."""
     call()
     taken = []
     for _ in range(REPEATS):
@@ -123,8 +123,9 @@ def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
 
 
 def measured(name: str, calls: int = CALLS) -> tuple[float, float, float]:
-    """Return microseconds of a call with tensors that came before, of one whose source shard is
-    copied to symmetric memory first, in a launch of its own, and with new tensors."""
+    """Return microseconds of a call with the tensors of an earlier call, of a call that first
+    copies its source shard to symmetric memory in a separate launch, and of a call with new
+    tensors."""
     group = FakeGroup()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"

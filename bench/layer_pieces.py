@@ -1,6 +1,6 @@
-"""What layers are made of (`bench/layers.py`): logical tensors, and their buffers in three stores.
+"""Pieces of layers (`bench/layers.py`): logical tensors, and their buffers in three stores.
 
-Dimension 0 of what Hugging Face stores is cut along `fsdp`; Megatron and vLLM cut along `tp`.
+Hugging Face's tensors are cut along `fsdp` in dimension 0; Megatron and vLLM cut along `tp`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Layouts = dict[str, str]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the shapes of a layer are made of, in elements."""
+    """The sizes that make up the shapes of a layer, in elements."""
 
     width: int  # of the residual stream
     heads: int
@@ -27,8 +27,8 @@ class Sizes:
     latent: tuple[int, int] = (0, 0)  # MLA: ranks of q, and of keys and values with the rope
 
     def small(self) -> Sizes:
-        """Return sizes with as many heads and groups, of which other ones are small; vocabularies
-        are padded by as many rows."""
+        """Return small sizes with as many heads and groups, and vocabularies padded by as many
+        rows."""
         return replace(
             self,
             width=16,
@@ -43,7 +43,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some logical tensors of a layer, and the layouts of the buffers that have them."""
+    """Some logical tensors of a layer, and the layouts of their buffers."""
 
     tensors: Shapes
     hugging_face: Layouts
@@ -57,7 +57,8 @@ class Piece:
 
 
 def _along(heads: int, devices: int) -> str:
-    """Return the axes along which heads are cut: with more devices, neighbours have the same."""
+    """Return the axes along which heads are cut; with more devices than heads, neighbours share
+    one."""
     return '"tp"' if heads >= devices else f'"tp":(1){heads}'
 
 
@@ -66,13 +67,13 @@ def _stack(dim: int, *parts: str) -> str:
 
 
 def _fused(parts: Iterable[str]) -> str:
-    """Return one cut by FSDP through a stack."""
+    """Return a stack that FSDP cuts as one tensor."""
     return f"cut(0, {{fsdp}}, {_stack(0, *parts)})"
 
 
 def _interleaved(names: tuple[str, ...], groups: int, devices: int, *beside: int) -> str:
-    """Return a stack of the rows that each group has of some tensors, as Megatron has q, k and v;
-    with more devices than groups, devices cut the rows of a group. `beside`: the other extents."""
+    """Return a stack of each group's rows of some tensors, like Megatron's q, k and v; with more
+    devices than groups, devices cut the rows of a group. `beside`: the other extents."""
     factors = f"'(g={groups} r) d -> g r d'" if beside else f"'(g={groups} r) -> g r'"
     axes = _along(groups, devices)
     stack = _stack(1, *(f"{name} {factors} [{{{axes}}}]" for name in names))
@@ -81,7 +82,7 @@ def _interleaved(names: tuple[str, ...], groups: int, devices: int, *beside: int
 
 
 def _fsdp(names: tuple[str, ...], groups: int, *beside: int) -> str:
-    """Return such a stack whose groups FSDP cuts."""
+    """Return such a stack, with its groups cut by FSDP."""
     return _interleaved(names, groups, 1, *beside).replace('"tp"', "fsdp")
 
 
@@ -93,7 +94,7 @@ def _packed(names: tuple[str, str, str], groups: int, devices: int) -> str:
 
 
 def embedding(sizes: Sizes, devices: int) -> Piece:
-    """Rows of the vocabulary: vLLM pads them to 64, Megatron to 128 a device."""
+    """Return the rows of the vocabulary, which vLLM pads to 64, and Megatron to 128 a device."""
     rows = sizes.vocabulary
     padded = -(-rows // 64) * 64 // devices
     wide = -(-rows // (128 * devices)) * 128
@@ -106,7 +107,7 @@ def embedding(sizes: Sizes, devices: int) -> Piece:
 
 
 def norms(*names: str) -> Callable[[Sizes, int], Piece]:
-    """Weights of norms of the residual stream, which all devices have."""
+    """Return the weights of norms of the residual stream, which all devices hold."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -122,7 +123,7 @@ def norms(*names: str) -> Callable[[Sizes, int], Piece]:
 
 
 def head_norms(sizes: Sizes, devices: int) -> Piece:
-    """Weights of norms of a head of q and of k."""
+    """Return the weights of norms of a head of q and of k."""
     del devices
     names = ("q_norm", "k_norm")
     whole = {name: name for name in names}
@@ -135,8 +136,8 @@ def head_norms(sizes: Sizes, devices: int) -> Piece:
 
 
 def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[Sizes, int], Piece]:
-    """q, k, v and o. `hugging_face`: its q, k and v `apart`, in one `stack`, or `interleaved` by
-    heads, as vLLM then has them too."""
+    """Return q, k, v and o. `hugging_face`: its q, k and v are `apart`, in one `stack`, or
+    `interleaved` by heads, and then in vLLM too."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         groups, head, width = sizes.groups, sizes.head, sizes.width
@@ -173,7 +174,8 @@ def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[S
 
 
 def latent_attention(sizes: Sizes, devices: int) -> Piece:
-    """Multi-head latent attention: down to the ranks, which all devices have, and up by heads."""
+    """Return multi-head latent attention: projections down to the ranks, which all devices hold,
+    and up by heads."""
     del devices
     query, key = sizes.latent
     rope = sizes.head // 2
@@ -211,7 +213,7 @@ def latent_attention(sizes: Sizes, devices: int) -> Piece:
 def gated(
     *, prefix: str = "", fused: bool = False, names: tuple[str, str, str] = ("gate", "up", "down")
 ) -> Callable[[Sizes, int], Piece]:
-    """An MLP with a gate; `fused`: Hugging Face has gate and up in one parameter."""
+    """Return an MLP with a gate; `fused`: Hugging Face has gate and up in one parameter."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -232,7 +234,7 @@ def gated(
 
 
 def plain_mlp(sizes: Sizes, devices: int) -> Piece:
-    """An MLP without a gate, with biases."""
+    """Return an MLP without a gate, with biases."""
     del devices
     cut = {
         "up": "up[{tp}]",
@@ -250,7 +252,7 @@ def plain_mlp(sizes: Sizes, devices: int) -> Piece:
 
 
 def experts(sizes: Sizes, devices: int) -> Piece:
-    """Experts with gates, and the router, which all devices have."""
+    """Return experts with gates, and the router, which all devices hold."""
     del devices
     many, wide, inner = sizes.experts, sizes.width, sizes.inner
     halves = "stack(1, e_gate[{}, {tp}], e_up[{}, {tp}])"
@@ -273,9 +275,9 @@ def experts(sizes: Sizes, devices: int) -> Piece:
 
 
 def transposed_experts(sizes: Sizes, devices: int) -> Piece:
-    """Experts as GPT-OSS has them: `[in, out]`, gate and up in turn; biases, sinks by heads. In
-    vLLM the first device alone adds the bias of `down`, in the others it is zero. Megatron gives
-    each device whole experts: it cuts none that have biases."""
+    """Return GPT-OSS's experts: `[in, out]`, gate and up in turn, with biases; and sinks by heads.
+    In vLLM only the first device adds the bias of `down`; on the others it is zero. Megatron gives
+    each device whole experts, because it does not cut experts with biases."""
     many, wide, inner = sizes.experts, sizes.width, sizes.inner
     turned = "'e d (f one=1) -> e f one d' [{}, {tp}]"
     beside = "'e (f one=1) -> e f one' [{}, {tp}]"
@@ -328,7 +330,8 @@ def transposed_experts(sizes: Sizes, devices: int) -> Piece:
 
 
 def mamba(sizes: Sizes, devices: int) -> Piece:
-    """A mixer of Mamba 2: z, x, B, C and dt in one projection, x, B and C in one convolution."""
+    """Return a mixer of Mamba 2: z, x, B, C and dt in one projection, x, B and C in one
+    convolution."""
     inner, states = sizes.heads * sizes.head, sizes.groups * sizes.state
     rows = {"z": inner, "x": inner, "B": states, "C": states, "dt": sizes.heads}
     group = _along(sizes.groups, devices)
@@ -365,7 +368,7 @@ def mamba(sizes: Sizes, devices: int) -> Piece:
 
 
 def delta_net(sizes: Sizes, devices: int) -> Piece:
-    """A gated DeltaNet as Qwen 3 Next has it: 16 groups of a key head and two value heads, which
+    """Return Qwen 3 Next's gated DeltaNet: 16 groups of a key head and two value heads, which
     Hugging Face and vLLM interleave."""
     groups = sizes.groups
     keys, values = groups * sizes.state, 2 * groups * sizes.state
@@ -401,7 +404,7 @@ def delta_net(sizes: Sizes, devices: int) -> Piece:
 
 
 def relative_bias(sizes: Sizes, devices: int) -> Piece:
-    """The bias of 32 relative positions of each head, which Megatron does not cut."""
+    """Return the bias of 32 relative positions of each head, which Megatron does not cut."""
     del devices
     name = "relative_attention_bias"
     cut = {name: f"{name}[{{}}, {{tp}}]"}

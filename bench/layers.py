@@ -1,6 +1,6 @@
 """Layers of 12 architectures as Hugging Face, Megatron and vLLM store them.
 
-A recipe has the logical tensors of one layer and of the embedding, and of each store the layout of
+A recipe has the logical tensors of one layer and of the embedding, and for each store the layout of
 every buffer over N devices:
 
 - `hugging_face`: the parameters of transformers 5 under FSDP2, dimension 0 in chunks: axis `fsdp`.
@@ -10,13 +10,13 @@ every buffer over N devices:
 - `vllm`: vLLM 0.32 with tensor parallelism, without quantization: axis `tp`. It runs GPT-NeoX by
   the code of transformers.
 
-Buffers have the names of the parameters, without `weight`. Some have a dimension more than the
-parameter, where heads are interleaved: the bytes are the same. Experts are one buffer, dimension 0.
-What loaders compute is left out: A of Mamba 2 is `-exp(A_log)` in vLLM.
+Buffers have the names of the parameters, without `weight`. Some, with interleaved heads, have one
+dimension more than the parameter; the bytes are the same. Experts are one buffer, dimension 0.
+Computation by loaders is left out: A of Mamba 2 is `-exp(A_log)` in vLLM.
 
-Three cases are of no loader. vLLM 0.32 refuses T5: it is stored as its `QKVParallelLinear` packs.
-It refuses 8 groups of Mamba 2 on 16 devices: each device has the group of its heads. It divides by
-zero for 8 kv heads of GPT-OSS on 16: each is on two, as elsewhere.
+No loader has three of the cases. vLLM 0.32 refuses T5: it is stored as its `QKVParallelLinear`
+packs. It refuses 8 groups of Mamba 2 on 16 devices: each device has the group of its heads. It
+divides by zero for 8 kv heads of GPT-OSS on 16: each is on two, as elsewhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STORES = ("hugging_face", "megatron", "vllm")
 
 @dataclass(frozen=True)
 class Recipe:
-    """An architecture: the model whose sizes it has, and what a layer is made of."""
+    """An architecture: the model that gives its sizes, and the pieces of a layer."""
 
     name: str
     model: str
@@ -67,8 +67,8 @@ class Recipe:
         return {name: text for piece in made for name, text in piece.stored(by).items()}
 
     def stored(self, by: str, devices: int, sizes: Sizes | None = None) -> sw.Stored:
-        """Return the layer in a store over devices 0 to N - 1, in bfloat16; `sizes`: by default
-        those of the model."""
+        """Return the layer in a store over devices 0 to N - 1, in bfloat16; `sizes`: by default the
+        model's."""
         axis = "fsdp" if by == "hugging_face" else "tp"
         layouts = self.layouts(by, devices, sizes)
         return sw.Stored({axis: devices}, self.tensors(sizes), layouts, "bfloat16")

@@ -1,9 +1,9 @@
-"""Layers of 12 architectures from what a trainer stores to what vLLM stores: bytes, and how many of
-them two simpler kinds of systems move.
+"""Layers of 12 architectures from a trainer's layout to vLLM's: the bytes, and how many of them two
+simpler kinds of systems move.
 
-A cell is a layer with the embedding (`bench/layers.py`), in bfloat16. It is stored by a trainer on
-devices 0 to 7, and by vLLM with tensor parallelism N on devices 0 to N - 1. The least that a device
-must receive is counted apart from the plan, from what it has before and after.
+A cell is a layer with the embedding (`bench/layers.py`), in bfloat16. A trainer stores it on
+devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The least bytes that a
+device must receive are counted independently of the plan, from its contents before and after.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SERVERS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Cell:
-    """What moves: bytes of the busiest device, the least it must receive, bytes of all devices, and
-    of these those that each kind of system moves."""
+    """Moved bytes: of the busiest device, the least that it must receive, of all devices, and of
+    these the bytes that each kind of system moves."""
 
     received: int
     least: int
@@ -47,7 +47,7 @@ class Cell:
 
 
 def measured(recipe: Recipe, by: str, devices: int) -> Cell:
-    """Return what moves from a store on 8 devices to vLLM on some."""
+    """Return the bytes that move from a store on 8 devices to vLLM on some."""
     source, target = recipe.stored(by, TRAINERS), recipe.stored("vllm", devices)
     plan = sw.plan(sw.Relayout(source, target))
     alone = one_axis_tensors(source) & one_axis_tensors(target)
@@ -83,8 +83,8 @@ def least(source: sw.Stored, target: sw.Stored) -> dict[int, int]:
 
 
 def one_axis_tensors(stored: sw.Stored) -> set[str]:
-    """Return the tensors that are a buffer of their own, in their own order, whole on each device
-    or cut into one equal chunk for each device along one dimension."""
+    """Return the tensors that have their own buffer, in their own order, whole on each device or
+    cut into one equal chunk for each device along one dimension."""
     found = set()
     for layout in stored.buffers.values():
         if not isinstance(layout, TensorPart) or layout.factors is not None:
@@ -105,7 +105,7 @@ def one_axis_tensors(stored: sw.Stored) -> set[str]:
 
 def same_bytes(source: sw.Stored, target: sw.Stored) -> set[tuple[int, str]]:
     """Return the target buffers, by device and name, that are a contiguous range of one source
-    buffer of any device, byte for byte but for padding at their end."""
+    buffer of any device, byte for byte except for padding at their end."""
     size = sum(math.prod(shape) for shape in source.tensors.values())
     wanted = [each for each in _lines(target) if each[2].size]
     found = set()
@@ -147,7 +147,7 @@ def table() -> tuple[list[str], list[Cell]]:
 
 
 def page(lines: list[str], cells: list[Cell]) -> str:
-    """Return the page; it says how many cells are at the bound."""
+    """Return the page, which states how many cells are at the bound."""
     reached = sum(cell.received == cell.least for cell in cells)
     moved = sum(cell.total for cell in cells)
     shares = [

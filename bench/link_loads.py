@@ -1,11 +1,11 @@
-"""What the busiest link carries of TPU modules, in all their rounds, over a direct exchange.
+"""Load of the busiest link of TPU modules, in all their rounds, over a direct exchange's.
 
-Modules forward on v5e, where devices send directly over a power of two of hops only, and elsewhere
-where the model says that it takes less time; what a direct exchange would load links with is what
-a module is held to. XLA's plan is what it compiles
-the identity to, where jax takes the reshard; the model takes the best way of each collective. The
-corpus and random reshards on eight chips of three generations, and what is usual on 16 x 16. By
-the model of `codegen/hardware/torus.py`; the tables are written to `link_loads.md`.
+Modules forward on v5e, on which devices send directly only over a power of two of hops, and
+elsewhere if the model predicts less time; the standard is the link load of a direct exchange. XLA's
+plan is its compilation of the identity, if jax accepts the reshard; the model takes the best
+algorithm for each collective. The reshards are the corpus and random ones on eight chips of three
+generations, and common ones on 16 x 16. The model is `codegen/hardware/torus.py`; the tables are
+written to `link_loads.md`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ SIDES = {
     "transpose": (GRID, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
 }
 SHAPE = (8192, 8192)
-# What the same modules carried, and took by the model, by the runs of these tables on 2026-11-24
-# before: gathers as whole shards, on their way by binary digits only, rounds one after another,
-# whose busiest links add up. MiB and microseconds.
+# Loads and predicted times of earlier modules, from the runs of these tables on 2026-11-24: gathers
+# moved whole shards, by binary digits only, in rounds one after another, whose busiest links add
+# up. MiB and microseconds.
 BEFORE = {
     ("all to all over 256", "v5e:16x16"): (1.00, 608),
     ("all to all over a ring of 16", "v5e:16x16"): (16.00, 457),
@@ -81,7 +81,7 @@ BEFORE_TURNED = {
     ("axes in the other order", "v6e:16x16"): (5.50, 91),
     ("other axis, replicated", "v6e:16x16"): (30.00, 452),
 }
-# Where one order of axes leaves links idle.
+# Cases in which one order of axes leaves links idle.
 TURNS = {
     "v5p:2x2x4": sw.Mesh({"x": 4, "y": 4}),
     "v5p:4x4x4": sw.Mesh({"x": 8, "y": 8}),
@@ -99,7 +99,7 @@ BEFORE_OF_SMALL = {"v5e:2x4": "1.16, 2.11", "v5p:2x2x2": "0.50, 0.50", "v6e:2x4"
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """One module: rounds, bytes of the busiest links of all of them, of the busiest link of a
+    """One module: rounds, total bytes of the rounds' busiest links, bytes of the busiest link of a
     direct exchange and of XLA's plan, or None; and the predicted seconds."""
 
     name: str
@@ -112,13 +112,14 @@ class LinkLoad:
 
 
 def compiled(reshards: dict[str, sw.Reshard]) -> dict[str, XlaCollectives]:
-    """Return XLA's plans of the reshards that jax takes."""
+    """Return XLA's plans of the reshards that jax accepts."""
     even = {name: each for name, each in reshards.items() if why_not_xla(each) is None}
     return dict(zip(even, by_xla(list(even.values())), strict=True))
 
 
 def together(stages: Iterable[Stage], network: Network) -> float:
-    """Return bytes of the link that carries most in all rounds, none of which waits for another."""
+    """Return bytes of the link that carries most over all rounds, none of which waits for
+    another."""
     sends = (stage for stage in stages if isinstance(stage, Sends))
     parts = [part for stage in sends for part in stage.flows() if part.sender.size]
     return float(network.total(parts).nbytes.max(initial=0.0)) if parts else 0.0
@@ -127,13 +128,13 @@ def together(stages: Iterable[Stage], network: Network) -> float:
 def loads(
     reshards: dict[str, sw.Reshard], xla: dict[str, XlaCollectives], topology: str
 ) -> Iterator[LinkLoad]:
-    """Yield what links carry of each reshard that has a module there and moves enough."""
+    """Yield the link loads of each reshard that has a module on the topology and moves enough."""
     backend = registry.backend("pallas_tpu")
     for name, reshard in reshards.items():
         try:
             made = sw.plan(reshard, "direct", topology=topology)
             backend.refuse(made)
-        except InputError:  # other devices, or a mesh whose order is that of no axis
+        except InputError:  # other devices, or a mesh whose device order follows no axis
             continue
         network, timeline = network_of(reshard, topology), backend.timeline(made)
         load = network.total(flows(made.exchange, reshard.itemsize)).nbytes.max()
@@ -149,8 +150,8 @@ def loads(
 
 
 def summary(topology: str, found: Iterable[LinkLoad]) -> str:
-    """Return a line: modules that forward, or send at once, and their links over direct ones; and
-    over XLA's plan, of all."""
+    """Return a line on the modules that forward, or that send directly, with their link loads over
+    a direct exchange's, and over XLA's plan for all modules."""
     listed = list(found)
     cells = [topology]
     for some in ([one for one in listed if one.rounds > 1], [o for o in listed if o.rounds == 1]):
@@ -181,8 +182,8 @@ def large() -> Iterator[str]:
 
 
 def turned() -> Iterator[str]:
-    """Yield a line for each case in which tiles may turn off on their way: the busiest links and
-    the seconds of the quickest form that does, beside the one that sends directly."""
+    """Yield a line for each case in which tiles may change axes on their way: the busiest links and
+    seconds of the fastest such form, and of the form that sends directly."""
     for topology, mesh in TURNS.items():
         for name, (source, target) in TURNED.items():
             sides = mesh.sharding(source), mesh.sharding(target)
@@ -218,7 +219,7 @@ def each_of(found: Iterable[LinkLoad]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the tables, and write them."""
+    """Print and write the tables."""
     reshards = {**corpus(), **random_reshards(RANDOM), **asked(RANDOM)}
     xla = compiled(reshards)
     found = {topology: list(loads(reshards, xla, topology)) for topology in TOPOLOGIES}

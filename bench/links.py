@@ -1,7 +1,7 @@
-"""Time and memory of planning and routing as the number of devices grows, beside XLA.
+"""Time and memory of planning and routing as the number of devices grows, compared with XLA.
 
-Seconds are those of the processor, whatever else runs. Half a minute, most of it XLA's. The
-picture is `pictures/scale.svg`.
+Seconds are CPU time. The run takes half a minute, mostly XLA's. The picture is
+`pictures/scale.svg`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shardwright.codegen.planner.plan import network_of
 MESHES = ((2, 4), (8, 8), (16, 32), (64, 64), (256, 256))
 TORI = {8: "v5p:2x2x2", 64: "v5p:4x4x4", 512: "v5p:8x8x8", 4096: "v5p:16x16x16"}
 XLA_DEVICES = 512
-# What is moved: rows and columns change axes, and all to all.
+# The reshards: rows and columns change axes, and an all-to-all.
 RESHARDS = (
     ("transpose", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("all to all", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
 )
-# A process of its own for each, so that memory is its own: seconds and peak megabytes above what
-# the imports take.
+# Each runs in a separate process, for separate memory: seconds and peak megabytes, without the #
+# imports'.
 PLAN = """
 import json, re, sys, time
 import shardwright as sw
@@ -64,7 +64,7 @@ print(time.process_time() - start, 0)
 
 
 def measured(program: str, *words: object) -> tuple[float, float]:
-    """Seconds and megabytes that a program prints."""
+    """Return the seconds and megabytes that a program prints."""
     command = [sys.executable, "-c", program, json.dumps(words)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     seconds, megabytes = map(float, printed.split()[-2:])
@@ -73,7 +73,7 @@ def measured(program: str, *words: object) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Planned:
-    """Of one reshard on this many devices: (seconds, megabytes) of plans, and XLA's seconds."""
+    """One reshard on a number of devices: (seconds, megabytes) of plans, and XLA's seconds."""
 
     what: str
     devices: int
@@ -82,7 +82,7 @@ class Planned:
     xla: float | None
 
     def cells(self) -> list[str]:
-        """A row of the table."""
+        """Return a row of the table."""
         figures = [
             cell for s, mb in (self.direct, self.basis) for cell in (f"{s:.3f}", f"{mb:.0f}")
         ]
@@ -95,7 +95,7 @@ class Planned:
 
 
 def planned() -> Iterator[Planned]:
-    """Every reshard on every mesh."""
+    """Yield every reshard on every mesh."""
     for what, source, target in RESHARDS:
         for mesh in MESHES:
             devices = int(np.prod(mesh))
@@ -106,7 +106,7 @@ def planned() -> Iterator[Planned]:
 
 
 def planning(found: list[Planned]) -> Table:
-    """Seconds and memory of plans, and XLA's compile time."""
+    """Return the table of seconds and memory of plans, and XLA's compile time."""
     table = Table("reshard", title="Planning")
     for name in ("devices", "direct: s", "MB", "basis: s", "MB", "XLA compiles: s"):
         table.add_column(name, justify="right")
@@ -116,7 +116,7 @@ def planning(found: list[Planned]) -> Table:
 
 
 def picture(found: list[Planned]) -> Chart:
-    """Seconds over devices."""
+    """Return the chart of seconds over devices."""
     series = []
     for number, (what, *_) in enumerate(RESHARDS):
         own = [one for one in found if one.what == what]
@@ -141,7 +141,7 @@ def picture(found: list[Planned]) -> Chart:
 
 
 def routing() -> Table:
-    """Seconds of the processor for the load of every link of an exchange on a torus."""
+    """Return the table of CPU seconds to compute every link's load in an exchange on a torus."""
     table = Table("reshard", title="Load of every link")
     for name in ("devices", "topology", "transfers", "seconds"):
         table.add_column(name, justify="right")
@@ -161,7 +161,7 @@ def routing() -> Table:
 
 
 def main() -> None:
-    """Print the tables, write the picture."""
+    """Print the tables and write the picture."""
     console = Console()
     found = list(planned())
     for table in (planning(found), routing()):

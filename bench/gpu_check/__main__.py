@@ -1,4 +1,4 @@
-"""Run the parts or, in a process that one of them started, its cases."""
+"""Run the parts or, in a process started by a part, its cases."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def _itself(*words: str) -> Command:
 
 
 def _sanitized(tool: str, what: str, exits: int) -> Command:
-    """Return a command that runs something under a tool of compute-sanitizer; dry, without."""
+    """Return a command that runs something under a tool of compute-sanitizer, or directly in a dry
+    run."""
     itself = _itself("tiny", what).words
     under = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9")
     words = itself if DRY else (*under, *itself)
@@ -53,7 +54,7 @@ def _sanitized(tool: str, what: str, exits: int) -> Command:
 
 
 def about() -> dict[str, str]:
-    """Return what runs the modules, and when."""
+    """Return the machine, the versions and the time."""
     import triton
 
     device = {"": "no GPU, in Triton's interpreter"}
@@ -66,7 +67,7 @@ def about() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the parts, and exit with 1 where anything is wrong."""
+    """Run the parts, and exit with 1 if anything is wrong."""
     if not DRY and not torch.cuda.is_available():
         raise SystemExit("no GPU here; GPU_CHECK_DRY=1 runs the same in Triton's interpreter")
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def run_cases(what: str, *given: str) -> None:
-    """Run what a part's process is for."""
+    """Run the cases of a part's process."""
     from bench.gpu_check import copies, gemm, ranks, sanitize, values
 
     if what == "values":

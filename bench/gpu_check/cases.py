@@ -1,4 +1,4 @@
-"""The reshards that are checked: bundles of `generated/`, random ones, and cases of the fuzz."""
+"""The checked reshards: bundles of `generated/`, random reshards, and cases of the fuzz."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.gpu_check.home import DRY, MOST, torch
 from bench.parts.attempt import LeftOutError
 from bench.reshards import random_mesh, random_sharding
 
-# Not as `tests.fuzz`: an installed package may be called `tests`, and would be found instead.
+# Not as `tests.fuzz`: Python might find an installed package named `tests` instead.
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from fuzz.generate import case_of as fuzz_case
 
@@ -51,8 +51,8 @@ class Bundle:
 
 
 def descriptions(key: str) -> dict[str, dict[str, Any]]:
-    """Return the descriptions of what has a Triton module, by name: those with this key, which is
-    "shape" for reshards and "lhs" for matmuls."""
+    """Return the descriptions of bundles with a Triton module, by name, that have this key: "shape"
+    for reshards, "lhs" for matmuls."""
     manifest = json.loads((GENERATED / "manifest.json").read_text())
     return {
         name: each["description"]
@@ -73,8 +73,8 @@ def _described(said: dict[str, Any]) -> sw.Reshard:
 
 
 def drawn(seed: int) -> tuple[sw.Reshard, int]:
-    """Return a random reshard of real extents, a fifth of them sums, and by how many elements its
-    shards are offset in memory."""
+    """Return a random reshard of realistic extents, one in five of them a sum, and the offset of
+    its shards in memory in elements."""
     rng, dtype = random.Random(f"gpu{seed}"), DTYPES[seed % len(DTYPES)]
     rank, mesh = rng.randint(1, 4), random_mesh(rng)
     sides = [str(random_sharding(rng, mesh, rank)) for _ in range(2)]
@@ -88,7 +88,7 @@ def drawn(seed: int) -> tuple[sw.Reshard, int]:
 
 
 def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
-    """Return extents whose product is a random power of two or about that."""
+    """Return extents whose product is about a random power of two."""
     power = rng.uniform(6, 10 if DRY else 22)
     cuts = [0.0, *sorted(rng.random() for _ in range(rank - 1)), 1.0]
     widths = (high - low for low, high in itertools.pairwise(cuts))
@@ -126,7 +126,7 @@ def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:
 
 
 def imported(name: str) -> ModuleType:
-    """Import the Triton module of a bundle that was emitted."""
+    """Import the Triton module of an emitted bundle."""
     if str(ROOT.parent) not in sys.path:
         sys.path.append(str(ROOT.parent))
     importlib.invalidate_caches()

@@ -1,4 +1,4 @@
-"""Seconds of work on the GPU and of the host."""
+"""Seconds of GPU and host work."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COLD = 256 * MIB
 
 
 def timed(run: Run, *, graph: bool = True, repeats: int = 10) -> float:
-    """Return the median seconds of a run, from a cold cache. As a CUDA graph launches cost the host
-    nothing."""
+    """Return the median seconds of a run, from a cold cache. In a CUDA graph, launches cost the
+    host nothing."""
     run()
     synchronize()
     if DRY:
@@ -44,7 +44,7 @@ def captured(run: Run) -> torch.cuda.CUDAGraph:
 
 
 def host_time(run: Run, times: int = 5) -> float:
-    """Return the seconds until a run returns, which on a GPU does not wait for the work."""
+    """Return the seconds until a run returns; on a GPU it does not wait for the work."""
     synchronize()
     start = time.perf_counter()
     for _ in range(times):
@@ -55,8 +55,8 @@ def host_time(run: Run, times: int = 5) -> float:
 
 
 def kernel_times(run: Run) -> dict[str, float]:
-    """Return the mean seconds of each Triton kernel of a run, by its name; empty where the profiler
-    sees none."""
+    """Return the mean seconds of each Triton kernel of a run, by name; empty if the profiler sees
+    none."""
     from torch.profiler import ProfilerActivity, profile
 
     run()

@@ -1,8 +1,8 @@
-"""The part `copies`: bytes a second of reshards on one GPU beside torch's copy of as many bytes.
+"""The part `copies`: bytes a second of reshards on one GPU, and of torch's copy of as many bytes.
 
-Bytes are those that kernels read and write. A sum reads every term of each element. Where replicas
-or devices that combine terms read the same bytes the L2 cache may serve some of them, so that the
-rate can exceed the memory's: `distinct` says how many bytes there are to read.
+Bytes are those that kernels read and write. A sum reads every term of each element. If replicas or
+devices that combine terms read the same bytes, the L2 cache may serve some of them, so that the
+rate can exceed the memory's: `distinct` is the number of different bytes to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HUGE = (33_000, 66_000)
 
 
 def measured(bundle: Bundle, programs: int | None) -> Row:
-    """Return bytes and times of a bundle whose shards all lie on one GPU."""
+    """Return bytes and times of a bundle with all shards on one GPU."""
     module, case = bundle.module(), case_of(bundle.reshard)
     dtype = getattr(torch, module.DTYPE)
     shards = [
@@ -69,8 +69,8 @@ def _mib(size: int) -> float:
 
 
 def copied(size: int, count: int) -> tuple[float, float]:
-    """Return the seconds of torch's copy of this many bytes: in one, the faster of as a graph and
-    as called, and in `count` copies as a graph."""
+    """Return the seconds of torch's copy of this many bytes: as one copy, the faster of a graph and
+    a direct call, and as `count` copies in a graph."""
     source, target = (torch.zeros(size, dtype=torch.uint8, device=HOME) for _ in range(2))
 
     def whole() -> object:

@@ -1,4 +1,4 @@
-"""The part `gemm`: emitted matmuls beside `torch.matmul`, alone and as several ranks on one GPU."""
+"""The part `gemm`: emitted matmuls and `torch.matmul`, alone and as several ranks on one GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rate(i: int, j: int, k: int, seconds: float) -> float:
 
 
 def alone(extents: tuple[int, int, int]) -> Row:
-    """Check and time a matmul of one device, to which nothing comes."""
+    """Check and time a matmul of one device, which receives nothing."""
     module = products.emitted_matmul("_".join(map(str, ("alone", *extents))), extents, 1, "alone")
     whole, ((a,), (b,)) = products.operands(module)
 
@@ -45,7 +45,7 @@ def alone(extents: tuple[int, int, int]) -> Row:
 
 
 def several(name: str) -> Row:
-    """Check and time a bundle all of whose ranks are on one GPU, where their kernels run one after
+    """Check and time a bundle with all ranks on one GPU, on which their kernels run one after
     another."""
     module = importlib.import_module(f"generated.{name}.triton_gpu")
     whole, shards = products.operands(module)
@@ -57,7 +57,7 @@ def several(name: str) -> Row:
 
 
 def _rates(module: ModuleType, took: dict[str, float]) -> Row:
-    """Return what the kernels of one device reach, beside torch's matmul of the same extents."""
+    """Return the rates of one device's kernels, and of torch's matmul of the same extents."""
     box, dtype = module.product_box(0), getattr(torch, module.DTYPE)
     i, j, k = (high - low for low, high in zip(box[::2], box[1::2], strict=True))
     a, b = (torch.randn(shape, device=HOME).to(dtype) for shape in ((i, j), (j, k)))
@@ -67,7 +67,7 @@ def _rates(module: ModuleType, took: dict[str, float]) -> Row:
         row["ours_TFLOPs"] = rate(i, j, k, took["multiply"])
         row["of_torch"] = round(its / took["multiply"], 2)
     if took.get("pull") and _size(module.lhs_box(0)) < i * j:
-        # A device reads all of the lhs that it multiplies, its own part too, and writes it.
+        # A device reads and writes all of the lhs that it multiplies, its own part too.
         row["pull_GBs"] = round(2e-9 * i * j * dtype.itemsize / took["pull"])
     return row
 

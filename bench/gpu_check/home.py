@@ -1,11 +1,11 @@
-"""Where modules run, and how large a check is: compiled on a GPU, or dry in the interpreter."""
+"""The home of modules, and the size of a check: compiled on a GPU, or dry in the interpreter."""
 
 from __future__ import annotations
 
 import os
 
 DRY = os.environ.get("GPU_CHECK_DRY") == "1"
-# Said either way: a module's self-check chooses the interpreter where nothing is said.
+# Set either way: without it a module's self-check chooses the interpreter.
 os.environ["TRITON_INTERPRET"] = str(int(DRY))
 
 import torch  # noqa: E402

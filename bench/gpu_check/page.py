@@ -1,4 +1,4 @@
-"""The table: which figures of each part are shown, and what they amount to."""
+"""The table: the columns and the summary of each part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def values_summary(rows: Sequence[Row]) -> str:
-    """Say what was compared."""
+    """Summarise the comparisons."""
     checks = sum("self-check" in row["name"] for row in rows)
     said = (
         "Elements of bundles, random reshards and groups are compared bit by bit; results hold "
@@ -27,7 +27,7 @@ def values_summary(rows: Sequence[Row]) -> str:
 
 
 def copies_summary(rows: Sequence[Row]) -> str:
-    """Say how close copies and sums of large tensors come to torch's copy."""
+    """Summarise how close copies and sums of large tensors come to torch's copy."""
     large = [row for row in rows if row.get("written_MiB", 0) >= BIG and _by_all(row)]
     sums = [row["of_copy"] for row in large if row["read_MiB"] > row["written_MiB"]]
     moves = [row["of_copy"] for row in large if row["read_MiB"] <= row["written_MiB"]]
@@ -45,14 +45,14 @@ def _by_all(row: Row) -> bool:
 
 
 def gemm_summary(rows: Sequence[Row]) -> str:
-    """Say how close matmuls come to torch's."""
+    """Summarise how close matmuls come to torch's."""
     ratios = [row["of_torch"] for row in rows if row["name"].startswith("alone")]
     said = "Matmuls of one device run at {} of the rate of `torch.matmul`."
     return said.format(_range(ratios)) if ratios else ""
 
 
 def sanitize_summary(rows: Sequence[Row]) -> str:
-    """Say what compute-sanitizer finds, where the rows show that it ran."""
+    """Summarise the findings of compute-sanitizer, if the rows show that it ran."""
     planted = any("planted" in row["name"] for row in rows)
     return "compute-sanitizer finds a planted fault, and none in modules." * planted
 

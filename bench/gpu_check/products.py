@@ -1,4 +1,4 @@
-"""Matmuls: modules for a side that moves, operands, and whether a product is right."""
+"""Matmuls: modules for a side that moves, operands, and the check of a product."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_product(
     positions: Sequence[int] | None = None,
 ) -> Row:
     """Return the largest relative error of results, at all mesh positions or some. Raises
-    ValueError for one that rounding does not explain."""
+    ValueError for an error that rounding does not explain."""
     exact, worst = whole[0].float() @ whole[1].float(), 0.0
     for position, got in zip(positions or order(module), results, strict=True):
         right = part(exact, module.out_box(position))

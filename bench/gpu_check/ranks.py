@@ -1,8 +1,8 @@
-"""The part `ranks`: processes of a group that share one GPU, by exchange and by symmetric memory.
+"""The part `ranks`: processes of a group on one GPU, by exchange and by symmetric memory.
 
-NCCL refuses several ranks on a GPU; gloo does not, nor does torch's symmetric memory where
-TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is 1. The processes take turns on the GPU: values and hangs
-mean something here, seconds do not, but those of the host.
+NCCL refuses several ranks on a GPU; gloo does not, nor does torch's symmetric memory if
+TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is 1. The processes take turns on the GPU, so values, hangs
+and host seconds are meaningful, but GPU seconds are not.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ GRAPHED = 2
 
 
 def moved(me: int, name: str, transport: str, way: str) -> Row:
-    """Reshard other values in each of several calls. `way`: "", "async", or what is in symmetric
-    memory, "source" or "result", or "graph" for a CUDA graph of the call."""
+    """Reshard different values in each of several calls. `way`: "", "async", "source" or "result"
+    for the side in symmetric memory, or "graph" for a CUDA graph of the call."""
     shape, source, target = RESHARDS[name]
     reshard = sw.Reshard(shape, "bfloat16", source, target, mesh=f"x={RANKS}")
     calls = _Calls(me, emitted(reshard, f"{name}_{transport}_{way}"), case_of(reshard), way)
@@ -59,7 +59,7 @@ def moved(me: int, name: str, transport: str, way: str) -> Row:
 
 
 class _Calls:
-    """Calls of a module with the same tensors, which hold other values each time."""
+    """Calls of a module with the same tensors, which hold different values each time."""
 
     def __init__(self, me: int, module: ModuleType, case: Case, way: str) -> None:
         self.me, self.module, self.case, self.way = me, module, case, way
@@ -87,14 +87,14 @@ class _Calls:
         return got.wait() if self.way == "async" else got
 
     def capture(self, transport: str) -> None:
-        """Replay a graph from now on."""
+        """Make later calls replay a graph."""
         dist.barrier()
         self.graph = captured(lambda: self.call(transport))
 
 
 def multiplied(me: int, side: str, skewed: bool) -> Row:
-    """Multiply other values in each of several calls. `skewed`: rank 0 has allocated symmetric
-    memory before, so that what it offers lies elsewhere in it than on other ranks."""
+    """Multiply different values in each of several calls. `skewed`: rank 0 has allocated symmetric
+    memory before, so that its offers have different addresses there than other ranks'."""
     kept = _symmetric_memory() if skewed and me == 0 else None
     module = products.emitted_matmul(f"matmul_{side}_{skewed}", EXTENTS, RANKS, side)
     for turn in range(4):

@@ -1,4 +1,4 @@
-"""What must come out of a reshard: the oracle's ranges, cut out of tensors by torch.
+"""The expected result of a reshard: the oracle's ranges, which torch cuts out of tensors.
 
 Tensors are cut and copied as unsigned bytes or integers, because torch lacks some operations for
 some dtypes, and because results are compared bit by bit.
@@ -24,7 +24,7 @@ UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def case_of(reshard: Reshard) -> Case:
-    """Return a reshard as the oracle takes it."""
+    """Return a reshard in the oracle's form."""
     return Case.of(reshard, "checked", "triton_gpu", Path())
 
 
@@ -34,7 +34,7 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def shards_of(side: Placement, held: Tensor, shape: tuple[int, ...]) -> dict[int, Tensor]:
-    """Return what each device holds of a tensor, given its terms: [terms, *shape]."""
+    """Return each device's shard of a tensor, given its terms: [terms, *shape]."""
     term, raw = sums.terms_held(side), held.view(UNITS[held.element_size()])
     found = {}
     for device, along in sorted(definition.holdings(side, shape).items()):
@@ -44,10 +44,10 @@ def shards_of(side: Placement, held: Tensor, shape: tuple[int, ...]) -> dict[int
 
 
 def example(case: Case, seed: int) -> tuple[Tensor, Tensor]:
-    """Return random terms of the source, and the terms of the target that must come of them.
+    """Return random terms of the source, and the terms of the target that must result.
 
-    Random bits where elements are only moved; where terms are combined small integers, whose sums
-    are exact in every dtype.
+    They are random bits if elements are only moved; if terms are combined, small integers, whose
+    sums are exact in every dtype.
     """
     made = sums.made_of(case.source, case.target, transposed=False)
     rng = torch.Generator(device=HOME).manual_seed(seed)
@@ -75,7 +75,7 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
     number = torch.randint(0, most, (count, *case.shape), generator=rng, device=HOME)
     side = case.source if case.source.unreduced else case.target
     combined = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[side.operator]
-    # Only terms of the target alone are made of none, and these by its own operator.
+    # Only terms that are new in the target have no source, and these use its own operator.
     neutral = sums.identity(case.dtype, case.target.operator)
     wanted = [
         combined(number[list(of)], 0) if of else torch.full(case.shape, neutral, device=HOME)
@@ -86,7 +86,7 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
 
 
 def _as_dtype(tensor: Tensor, dtype: Any) -> Tensor:
-    """Return numbers in a dtype; torch converts to few unsigned ones."""
+    """Return numbers in a dtype; torch converts to few unsigned types."""
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32}.get(dtype, dtype)
     return tensor.to(signed).view(dtype)
 
@@ -102,7 +102,7 @@ def placed(tensors: Iterable[Tensor], offset: int = 0) -> list[Tensor]:
 
 
 def compare(ids: Iterable[int], got: Iterable[Tensor], wanted: Iterable[Tensor], said: str) -> None:
-    """Raise ValueError for the first device whose shard is not bit by bit what is wanted."""
+    """Raise ValueError for the first device whose shard is not bit by bit as expected."""
     for device, mine, right in zip(ids, got, wanted, strict=True):
         if mine.shape != right.shape:
             shapes = f"shape {tuple(mine.shape)}, expected {tuple(right.shape)}"
@@ -125,7 +125,7 @@ def bytes_read(case: Case) -> int:
 
 
 def bytes_distinct(case: Case) -> int:
-    """Return the bytes of the tensor's terms that are read, each counted once."""
+    """Return the bytes of the tensor's terms that devices read, each counted once."""
     made = sums.made_of(case.source, case.target, transposed=False)
     terms = len({term for of in made for term in of})
     return terms * math.prod(case.shape) * getattr(torch, case.dtype).itemsize

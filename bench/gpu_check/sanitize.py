@@ -42,7 +42,7 @@ def _write_beyond(out, size: tl.constexpr):
 
 
 def planted() -> None:
-    """Write twice as many bytes as a tensor has, which the sanitizer must find."""
+    """Write twice as many bytes as a tensor has; the sanitizer must find that."""
     out = torch.zeros(512, dtype=torch.uint8, device=HOME)
     _write_beyond[(1,)](out, 2 * out.numel())
     synchronize()

@@ -34,8 +34,8 @@ PRODUCTS = (("gather", (64, 48, 32)), ("scatter", (40, 64, 24)), ("gather", (37,
 def check_values(
     module: ModuleType, case: Case, seed: int, *, few: bool = False, offset: int = 0
 ) -> Row:
-    """Move random bits several times, from the second time on other bits in the same memory. Raises
-    ValueError for a wrong element. `few`: by 1 and by 7 programs as well."""
+    """Move random bits several times, always in the same memory. Raises ValueError for a wrong
+    element. `few`: also by 1 and by 7 programs."""
     given, wanted = example(case, seed)
     shards = placed(shards_of(case.source, given, case.shape).values(), offset)
     right = shards_of(case.target, wanted, case.shape)
@@ -54,7 +54,7 @@ def check_values(
 
 
 def _poison(case: Case, out: list[Tensor], turn: int) -> None:
-    """Fill results with bytes that an earlier call did not leave there."""
+    """Fill results with bytes that differ from an earlier call's."""
     value = turn % 2 if case.dtype == "bool" else (0xFF, 0)[turn % 2]
     for each in out:
         bits(each).view(torch.uint8).fill_(value)
@@ -71,7 +71,8 @@ def _bundle(bundle: cases.Bundle) -> Row:
 
 
 def self_check(name: str) -> Row:
-    """Run a module of `generated/` as `python -m` does. It exits with what is wrong."""
+    """Run a module of `generated/` as `python -m` does. It exits with a message if anything is
+    wrong."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):
