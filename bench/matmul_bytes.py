@@ -1,17 +1,17 @@
-"""Elements that a sharded matmul brings to the busiest device: ours beside `jax.jit`.
+"""Elements that a sharded matmul brings to the busiest device: ours and `jax.jit`'s.
 
-Triples of shardings of two matrices and their product, evenly split, in three ratios of sizes. All
-triples there are, but those that differ by names of axes of one size only; or a random part of
-them. XLA's side is read from what it compiles for CPU devices, in float32, and for v5e, ahead of
-time, in bfloat16, in which it moves float32 there too: so that elements are what compares. What
-counts is what each program truly moves, as `codegen/hlo/collectives.py` reads it: an
-all-reduce twice, as on a ring.
+Triples of shardings of two matrices and their product, evenly split, in three ratios of sizes. The
+run takes all triples, except those that differ only by names of axes of one size, or a random part
+of them. XLA's side is read from its programs for CPU devices, in float32, and for v5e, compiled
+ahead of time in bfloat16, as which it also moves float32 there: hence the count of elements. The
+count is of actual moves, as read by `codegen/hlo/collectives.py`: an all-reduce counts twice, as on
+a ring.
 
-Ours is what was planned without a topology. Of a random part the modules are compiled too, for
-both, and must move as much: "modules read" in the table.
+Ours was planned without a topology. For a random part, our modules are compiled for both platforms
+too, and must move as much: "modules read" in the table.
 
-All 19,622 triples of 2x2x2 take most of an hour of a processor. With a file named by KEPT_IN what
-is measured is kept there, a line each, and a run that was cut goes on where it stopped:
+All 19,622 triples of 2x2x2 take most of an hour of CPU time. With a file named by KEPT_IN, results
+are kept there, one per line, and an interrupted run continues:
 
     MATMUL_BYTES=FILE timeout 600 python -m bench matmul_bytes:19622
 """
@@ -71,7 +71,7 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Moved:
-    """Elements into the busiest device: what we planned, what jit's programs do for CPU and v5e."""
+    """Elements into the busiest device: by our plan, and by jit's programs for CPU and v5e."""
 
     planned: int
     cpu: int
@@ -79,13 +79,13 @@ class Moved:
 
     @property
     def least(self) -> int:
-        """The less of both peers."""
+        """The lower of both peers."""
         return min(self.cpu, self.v5e)
 
 
 def triples(axes: dict[str, int]) -> list[Triple]:
-    """Return all triples of shardings, of those that differ by names of axes of one size the first
-    one, in an order drawn once for all."""
+    """Return all triples of shardings in a fixed random order; of triples that differ only by names
+    of axes of one size, return the first."""
     texts = shardings(tuple(axes))
     found = [each for each in itertools.product(texts, repeat=3) if each == first(axes, each)]
     random.Random(0).shuffle(found)
@@ -93,7 +93,8 @@ def triples(axes: dict[str, int]) -> list[Triple]:
 
 
 def first(axes: dict[str, int], triple: Triple) -> Triple:
-    """Return the first, as text, of the triples that differ by names of axes of one size only."""
+    """Return, as strings, the first of the triples that differ only by names of axes of one
+    size."""
     renamed = []
     for names in itertools.permutations(axes):
         if all(axes[old] == axes[new] for old, new in zip(axes, names, strict=True)):
@@ -104,14 +105,14 @@ def first(axes: dict[str, int], triple: Triple) -> Triple:
 
 
 def matmul_of(axes: dict[str, int], triple: Triple, dtype: str = "float32") -> sw.Matmul:
-    """Return the matmul of a triple; its sizes are told by its text."""
+    """Return the matmul of a triple; the triple's text determines its sizes."""
     i, j, k = SIZES[sum(map(ord, "".join(triple))) % len(SIZES)]
     lhs, rhs, out = triple
     return sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=axes)
 
 
 def measured(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
-    """Return what is planned for each triple, and what XLA moves."""
+    """Return the planned moves of each triple, and XLA's."""
     asked = [{"axes": axes, "triple": triple} for triple in given]
     plans = (plan_matmul(matmul_of(axes, triple), listed=0) for triple in given)
     planned = [plan.chosen.cost.received_max // 4 for plan in plans]
@@ -119,8 +120,8 @@ def measured(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
 
 
 def kept(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
-    """Return what `measured` does, of what is in the file of KEPT_IN, if there is one, and of the
-    others, which are added to it."""
+    """Return the results of `measured`, reading them from the file of KEPT_IN, if any, and adding
+    missing ones to it."""
     file = os.environ.get(KEPT_IN)
     if not file:
         return measured(axes, given)
@@ -143,7 +144,7 @@ def _kept(file: Path) -> dict[tuple[tuple[int, ...], Triple], Moved]:
 
 
 def read(axes: dict[str, int], given: Sequence[Triple]) -> list[tuple[int, int]]:
-    """Return what our modules of each triple move on both platforms."""
+    """Return the elements that our modules of each triple move on both platforms."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [
             write_modules(
@@ -157,7 +158,7 @@ def read(axes: dict[str, int], given: Sequence[Triple]) -> list[tuple[int, int]]
 
 
 def _served(asked: list[dict[str, object]]) -> list[Any]:
-    """Return what a process with CPU devices and a TPU's compiler says."""
+    """Return the answers of a process with CPU devices and a TPU's compiler."""
     flags = " ".join(["--xla_force_host_platform_device_count=8", *QUICKLY])
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     ran = subprocess.run(
@@ -174,7 +175,8 @@ def _served(asked: list[dict[str, object]]) -> list[Any]:
 
 
 def serve() -> None:
-    """Read what to compile, a line each; print elements into the busiest device on CPU and v5e."""
+    """Read programs to compile, one per line; print elements into the busiest device on CPU and
+    v5e."""
     import jax
     from jax.experimental import topologies
 
@@ -190,7 +192,7 @@ def serve() -> None:
 
 
 def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
-    """Return what jit's program of a triple moves."""
+    """Return the elements that jit's program of a triple moves."""
     import jax.numpy as jnp
 
     matmul, sides = _sides(asked, devices)
@@ -198,7 +200,7 @@ def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
 
 
 def _sides(asked: dict[str, Any], devices: Any) -> tuple[sw.Matmul, list[Any]]:
-    """Return a triple's matmul, and its shardings as JAX has them."""
+    """Return a triple's matmul, and its shardings in JAX."""
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -214,12 +216,12 @@ def _sides(asked: dict[str, Any], devices: Any) -> tuple[sw.Matmul, list[Any]]:
 
 
 def wrong(axes: dict[str, int], given: Sequence[Triple]) -> int:
-    """Return how many of jit's programs of triples, for CPU devices, do not give the product."""
+    """Return how many of jit's programs of triples, for CPU devices, return a wrong product."""
     return sum(_served([{"axes": axes, "triple": triple, "run": True} for triple in given]))
 
 
 def _is_wrong(asked: dict[str, Any], devices: Any) -> bool:
-    """Return whether what jit's program of a triple gives is not the product."""
+    """Return whether jit's program of a triple returns a wrong product."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -233,7 +235,7 @@ def _is_wrong(asked: dict[str, Any], devices: Any) -> bool:
 
 
 def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
-    """Return what our module of a triple moves."""
+    """Return the elements that our module of a triple moves."""
     from shardwright.codegen.checks.load import load
 
     module = load(Path(asked["modules"][list(PLATFORMS).index(platform)]))
@@ -259,7 +261,7 @@ def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: s
 
 
 def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
-    """Yield the rows of a mesh: beside either peer, and beside the less of both."""
+    """Yield the rows of a mesh: ours against each peer, and against the lower of both."""
     for name in ("cpu", "v5e", "least"):
         peers = [getattr(each, name) for each in found]
         pairs = [(each.planned, peer) for each, peer in zip(found, peers, strict=True)]
@@ -278,7 +280,7 @@ def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
 
 
 def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) -> str:
-    """Return the page: a table of what was measured, what was read."""
+    """Return the page: a table of measurements, and of programs read."""
     return "\n".join(
         [
             "# Elements that matmuls move beside `jax.jit`",
@@ -304,8 +306,7 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
 
 
 def main(count: int = COUNT) -> None:
-    """Print the page of this many random matmuls of each mesh, all of them where there are
-    fewer."""
+    """Print the page of this many random matmuls of each mesh, or of all if there are fewer."""
     found, said = [], []
     for axes in MESHES:
         drawn = triples(axes)[:count]
@@ -318,7 +319,7 @@ def main(count: int = COUNT) -> None:
 
 
 def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
-    """Return a line of the programs of jit that move less than was planned."""
+    """Return a line on jit's programs that move less than we planned."""
     name = "x".join(map(str, axes.values()))
     return (
         f"Of {name} jit moves less than was planned in {fewer}; in {not_right} of these what it "
@@ -327,8 +328,8 @@ def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
 
 
 def read_line(axes: dict[str, int], moved: list[Moved], modules: list[tuple[int, int]]) -> str:
-    """Return a line of what the programs of modules move: beside what was planned for them, and
-    beside jit's programs."""
+    """Return a line on the moves of modules' programs, compared with their plans and with jit's
+    programs."""
     name = "x".join(map(str, axes.values()))
     words = []
     for number, platform in enumerate(PLATFORMS):

@@ -1,6 +1,6 @@
 """Predicted microseconds of 60 matmuls, from few rows to many: operands moved first, or in a loop.
 
-The table is written to `matmul_loops.md` beside this file; nothing is run.
+The table is written to `matmul_loops.md` in this folder; nothing runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def matmul_shapes() -> Iterator[sw.Matmul]:
 
 
 def _cell(matmul: sw.Matmul, topology: str) -> str:
-    """Return seconds moved first and in the quickest loop, if there is one; the chosen one bold."""
+    """Return the seconds with operands moved first and in the fastest loop, if any; the choice is
+    bold."""
     chosen = plan_matmul(matmul, topology, listed=0).chosen
     found = []
     for loops in (("never",), ("one", "both")):
@@ -52,7 +53,7 @@ def _cell(matmul: sw.Matmul, topology: str) -> str:
 
 
 def main() -> None:
-    """Write the table, and print of each topology in how many a loop is chosen."""
+    """Write the table, and print for each topology how often a loop is chosen."""
     matmuls = list(matmul_shapes())
     names = [name for name in SHARDINGS for _ in range(len(SIZES) * len(ROWS))]
     lines = [

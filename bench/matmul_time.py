@@ -1,12 +1,12 @@
-"""Time of sharded matmuls on 8 host devices: our modules beside `jax.jit`.
+"""Time of sharded matmuls on 8 host devices: our modules and `jax.jit`.
 
 Random triples of shardings of two operands and their product, a third of them with a batch
 dimension, planned for `cpu:8`. Both sides are compiled for CPU devices and run in one process on
-the same arrays, turn by turn. What is measured is the time of the processor, of all threads: what
-else runs on the machine takes less from it. Each side has its median of TURNS and its least; the
-table of both is written to `matmul_time.md`. What equals numpy is for tests; here both sides are
-compared with each other. What seems slower by a tenth is measured again, with more turns. Loops are
-forced in a table of their own.
+the same arrays, turn by turn. The measure is the CPU time of all threads, which other work on the
+machine affects less. Each side has its median of TURNS and its least; the table of both is written
+to `matmul_time.md`. Tests compare with numpy; here both sides are compared with each other. A
+matmul that seems slower by a tenth is measured again, with more turns. A separate table forces
+loops.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def drawn(count: int, seed: int = 0) -> Iterator[sw.Matmul]:
 
 
 def serve(turns: int) -> None:
-    """Read the path of a module a line; print seconds of both sides, turn by turn."""
+    """Read the path of a module per line; print the seconds of both sides, turn by turn."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -111,7 +111,7 @@ def _turns(turns: int, programs: list[Any], a: Any, b: Any) -> Times:
 
 
 def measured(plans: Iterable[MatmulPlan], turns: int = TURNS) -> list[Times]:
-    """Return the seconds of both sides of each plan, of this many turns."""
+    """Return the seconds of both sides of each plan, for this many turns."""
     with tempfile.TemporaryDirectory() as folder:
         paths = write_modules(plans, Path(folder) / "generated")
         ran = subprocess.run(
@@ -132,7 +132,7 @@ def measured(plans: Iterable[MatmulPlan], turns: int = TURNS) -> list[Times]:
 
 
 def again(plans: list[MatmulPlan], found: list[Times]) -> list[Times]:
-    """Return the times, those of what is doubtful measured again."""
+    """Return the times, with doubtful matmuls measured again."""
     doubtful = [n for n, times in enumerate(found) if max(ratios(times)) > DOUBTFUL]
     more = measured([plans[number] for number in doubtful], MORE_TURNS)
     better = dict(zip(doubtful, more, strict=True))
@@ -140,13 +140,13 @@ def again(plans: list[MatmulPlan], found: list[Times]) -> list[Times]:
 
 
 def ratios(times: Times) -> tuple[float, float]:
-    """Return ours over jit's: of medians, and of the least of each."""
+    """Return ours over jit's: medians, and least times."""
     ours, theirs = times
     return median(ours) / median(theirs), min(ours) / min(theirs)
 
 
 def table(plans: list[MatmulPlan], found: list[Times]) -> list[str]:
-    """Return the lines of a table, worst first, below what it comes to."""
+    """Return the lines of a table, worst first, below a summary."""
     rows = []
     for plan, times in zip(plans, found, strict=True):
         of_medians, of_least = ratios(times)
@@ -167,7 +167,7 @@ def table(plans: list[MatmulPlan], found: list[Times]) -> list[str]:
 
 
 def _words(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return the three sides, and what moves."""
+    """Return in words the three sides, and the moves."""
     matmul, chosen = plan.matmul, plan.chosen
     sides = (f"{'x'.join(map(str, matmul.shape(side)))} {matmul.sharding(side)}" for side in SIDES)
     moves = (f"{side}: {move.ops}" for side, move in zip(SIDES, chosen.moves, strict=True)
@@ -176,11 +176,11 @@ def _words(plan: MatmulPlan) -> tuple[str, ...]:
 
 
 def looped(count: int) -> Iterator[MatmulPlan]:
-    """Yield plans with a loop that is asked for, one and both directions in turn."""
+    """Yield plans with a requested loop, in one and both directions in turn."""
     for number, matmul in enumerate(drawn(8 * count, seed=1)):
         try:
             yield plan_matmul(matmul, TOPOLOGY, loop=("one", "both")[number % 2], listed=0)
-        except sw.InputError:  # nothing goes round a ring
+        except sw.InputError:  # nothing travels round a ring
             continue
 
 

@@ -1,9 +1,9 @@
-"""Predicted beside measured seconds of plain JAX on 8 host devices, before and after a fit.
+"""Predicted and measured seconds of plain JAX on 8 host devices, before and after a fit.
 
 Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as `shardwright measure`
-does, in each of PASSES passes with a process of its own. The least of the medians counts, since
-what else runs on the machine only adds to it. Modules of at least QUICK seconds are taken, by turns
-for the fit and to judge it, until each has COUNT. The table is written to `measure.md`.
+does, in PASSES passes with separate processes. The least of the medians counts, because other work
+on the machine only adds to it. Modules of at least QUICK seconds serve alternately for the fit and
+to judge it, until each has COUNT. The table is written to `measure.md`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def drawn(count: int, seed: int = 1) -> Iterator[tuple[str, sw.Reshard | sw.Matm
 
 
 def _moved(rng: random.Random, kind: str) -> sw.Reshard:
-    """Return a random reshard, or a sum, of extents half of which divide."""
+    """Return a random reshard or sum; half of the extents divide evenly."""
     mesh, rank = sw.Mesh(rng.choice(MESHES)), rng.choice((2, 2, 3))
     elements = math.exp(rng.uniform(*map(math.log, ELEMENTS)))
     extents = [round(elements ** (1 / rank) * rng.uniform(0.5, 2.0)) for _ in range(rank)]
@@ -80,7 +80,7 @@ def emitted(root: Path, cases: Sequence[tuple[str, sw.Reshard | sw.Matmul]]) -> 
 
 
 def measured(root: Path) -> list[Measured]:
-    """Return the modules below a folder, each with its least seconds of all passes. Raises
+    """Return the modules below a folder, each with its least seconds over all passes. Raises
     RuntimeError for a wrong result."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
@@ -125,8 +125,8 @@ def main(count: int = COUNT) -> None:
 def table(
     measured: list[Measured], cases: dict[str, sw.Reshard | sw.Matmul], count: int = COUNT
 ) -> str:
-    """Return the page of modules: fit one half of the slow modules, and judge by the other half.
-    Raises InputError for fewer than twice `count`."""
+    """Fit one half of the slow modules, judge by the other half, and return the page. Raises
+    InputError for fewer than twice `count`."""
     taken = [each for each in measured if each.seconds >= QUICK]
     halves = [taken[number::2][:count] for number in range(2)]
     if len(halves[1]) < count:
@@ -137,8 +137,8 @@ def table(
 
 
 def page(told: Fit, judged: list[list[Judged]], cases: dict[str, sw.Reshard | sw.Matmul]) -> str:
-    """Return the table: the modules that judge the fit, the least well predicted first, below those
-    numbers of both halves."""
+    """Return the table: the modules that judge the fit, the worst predicted first, below the
+    figures of both halves."""
     lines = [
         "# Predicted over measured seconds of plain JAX on CPU devices",
         "",
@@ -180,7 +180,7 @@ def _row(name: str, half: list[Judged], which: str) -> str:
 
 
 def _factor(ratio: float) -> float:
-    """Return by how many times a ratio is off, either way."""
+    """Return the factor by which a ratio is off, either way."""
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 

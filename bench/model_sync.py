@@ -1,9 +1,10 @@
-"""Whole models in one exchange, beside DTensor's `redistribute` tensor by tensor: gloo processes.
+"""Whole models in one exchange, and by DTensor's `redistribute` tensor by tensor, on gloo
+processes.
 
 Toys after Llama-3, Qwen3-MoE and DeepSeek-V3 go from FSDP2 x TP to DP x TP, or to TP over all, on
-the same ranks, where DTensor can say both ends. Its tensors are then stacked as a server stores
-them; ours arrive so. Seconds are the median of TURNS calls of the slowest rank. Bytes are those
-that the busiest rank receives: of DTensor by its collectives, as they run on a CPU, where an
+the same ranks, so that DTensor can express both ends. Its tensors are then stacked as a server
+stores them; ours arrive stacked. Seconds are the median of TURNS calls of the slowest rank. Bytes
+are the busiest rank's: for DTensor those of its collectives, as they run on a CPU, on which an
 all-to-all is an all-gather, and as they would run on a GPU.
 """
 
@@ -32,7 +33,7 @@ and the buffer that it is stacked in."""
 
 
 def dense(prefix: str, width: int) -> Table:
-    """Attention, as Llama-3 and Qwen3 have it."""
+    """Return the attention of Llama-3 and Qwen3."""
     qkv = f"{prefix}qkv"
     return {
         f"{prefix}q": ((2 * width, width), (0, 0), 0, qkv),
@@ -43,7 +44,7 @@ def dense(prefix: str, width: int) -> Table:
 
 
 def mlp(prefix: str, width: int, rows: int) -> Table:
-    """Gate, up and down."""
+    """Return gate, up and down."""
     stacked = f"{prefix}gate_up"
     return {
         f"{prefix}gate": ((rows, width), (0, 0), 0, stacked),
@@ -53,7 +54,7 @@ def mlp(prefix: str, width: int, rows: int) -> Table:
 
 
 def models(width: int = WIDTH) -> dict[str, Table]:
-    """The toys."""
+    """Return the toy models."""
     llama: Table = {}
     for layer in range(4):
         llama |= dense(f"layers.{layer}.", width) | mlp(f"layers.{layer}.", width, 4 * width)
@@ -99,7 +100,7 @@ def row(name: str, table: Table, server: str, ranks: int) -> str:
 
 
 def measured(table: Table, server: str, ranks: int) -> list[dict[str, float]]:
-    """Return what each rank has measured; ranks are forked, so that torch is loaded once."""
+    """Return each rank's measurements; ranks are forked, so that torch is loaded once."""
     with tempfile.TemporaryDirectory() as folder:
         import torch
 
@@ -152,7 +153,7 @@ def of_rank(table: Table, server: str, rank: int, ranks: int, folder: Path) -> N
 
 
 def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]:
-    """Return what moves the model, and the least bytes that each device must receive."""
+    """Return the mover of the model, and the least bytes that each device must receive."""
     import shardwright as sw
     from shardwright.templates.support.torch_model import Weights
 
@@ -177,7 +178,7 @@ def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]
 
 
 def tensors(table: Table, mesh: Any) -> Iterator[tuple[str, Any]]:
-    """Yield random DTensors as FSDP2 has them: it cuts what tensor parallelism has left."""
+    """Yield random DTensors in FSDP2's form: it cuts the shards of tensor parallelism."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
@@ -194,7 +195,7 @@ def tensors(table: Table, mesh: Any) -> Iterator[tuple[str, Any]]:
 
 
 def redistributed(table: Table, server: str, given: dict[str, Any], mesh: Any) -> dict[str, Any]:
-    """Return the server's buffers by DTensor."""
+    """Return the server's buffers, made by DTensor."""
     import torch
     from torch.distributed.tensor import Replicate, Shard
 

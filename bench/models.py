@@ -1,8 +1,8 @@
-"""Bytes that whole models bring to the busiest device: our two modes beside others.
+"""Bytes that whole models bring to the busiest device: our two modes and other partitioners.
 
-A GPT-2-like step (Adam, clipping, a scan over layers that are computed again in the backward pass,
-dropout), a convolution net, a mixture of experts, decoding with a cache (`tests/model_cases.py`).
-The columns are those of `bench/program_bytes.py`.
+A GPT-2-like step (Adam, clipping, a scan over layers that are recomputed in the backward pass,
+dropout), a convolution net, a mixture of experts, and decoding with a cache
+(`tests/model_cases.py`). The columns are the same as in `bench/program_bytes.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINE = "from bench.models import measured; measured(%r)"
 
 
 def measured(column: str, family: str = "") -> None:
-    """Print the KiB of each model of a family in one column; null where it is not known."""
+    """Print the KiB of each model of a family in one column; null if unknown."""
     import model_cases
 
     for case in model_cases.cases():
@@ -25,7 +25,7 @@ def measured(column: str, family: str = "") -> None:
             continue
         try:
             found = _bytes(column, case)
-        except Exception as error:  # of a compiler
+        except Exception as error:  # a compiler may raise anything
             print(f"{case.name}: {type(error).__name__}: {error}"[:300], file=sys.stderr)
             found = None
         print(json.dumps([case.name, None if found is None else found / 2**10]), flush=True)

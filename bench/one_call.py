@@ -1,8 +1,10 @@
-"""`sw.reshard` after its first call, beside what JAX and torch do: eager, in a jit, and DTensors.
+"""`sw.reshard` after its first call, and JAX's and torch's own reshards: eager, in a jit, and
+DTensors.
 
-Seconds of the process that calls, of all its threads, so that other work on the machine counts
-little; the least of many rounds, in which all take turns: where two ways are one program, medians
-differ by a quarter on a loaded machine. Each table is measured in processes of its own.
+Seconds are the CPU time of the calling process, all threads, so that other work on the machine
+counts little. They are the least of many rounds, in which all ways take turns: even if two ways are
+one program, medians differ by a quarter on a loaded machine. Each table is measured in separate
+processes.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ def in_jax() -> list[list[Any]]:
 
 
 def in_torch(rank: int, folder: str) -> None:
-    """Write rows of DTensors, as the first of four processes sees them."""
+    """Write rows of DTensors, as measured by the first of four processes."""
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -155,7 +157,7 @@ def _worker(which: str, folder: str) -> None:
         return
     import torch.multiprocessing as mp
 
-    # Forked processes leave without Python's own end, in which threads of gloo may abort them.
+    # Forked processes skip Python's own exit, in which gloo's threads may abort them.
     mp.start_processes(in_torch, args=(folder,), nprocs=4, start_method="fork")
     print(Path(folder, "rows.json").read_text())
 

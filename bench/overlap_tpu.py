@@ -1,18 +1,18 @@
-"""Kernels of matmuls that travel while devices multiply, through the TPU compiler: what it takes,
-and which share of the loops' time the MXUs are busy, without a TPU.
+"""Kernels of matmuls whose parts travel during the product, by the TPU compiler, without a TPU: the
+cost of compilation, and the fraction of the loops' time in which the MXUs are busy.
 
-Beside each `jnp.matmul` of the same shardings, compiled in turn with it: XLA makes a windowed
-einsum or a gather of the one, a reduce-scatter of the other. Seconds are a processor's.
+Each is compiled in turn with `jnp.matmul` of the same shardings, which XLA makes a windowed einsum,
+a gather or a reduce-scatter. Seconds are CPU time.
 
-The share is read from the final bundles that the compiler dumps. A bundle takes a cycle or, where
-it waits for a matrix unit, more: the loop that multiplies takes no less than its bundles, and no
-less than its products take on the MXUs, so its share is theirs of the greater. With what is done
-once a block, all other bundles of the kernel's loop count too, each once a block, branches that are
-seldom taken as well: a bound from below.
+The fraction comes from the final bundles that the compiler dumps. A bundle takes a cycle, or more
+if it waits for a matrix unit: the multiplying loop takes at least its bundles, and at least its
+products' time on the MXUs, so the fraction is the latter over the larger of the two. To include the
+work per block, all other bundles of the kernel's loop count too, once a block, even in branches
+that are seldom taken: a lower bound.
 
-Of extents that are no multiples of blocks: the cycles that the MXUs take for whole blocks, and for
-the operands, and those of the compiler's estimate for what XLA does around the kernel. A program of
-nothing but a matmul is free to choose the layouts of its arrays, which the kernel takes by rows.
+For extents that are not multiples of blocks: the cycles that the MXUs take for whole blocks, and
+for the operands, and the compiler's estimate for XLA's work around the kernel. A program of only a
+matmul is free to choose the layouts of its arrays, which the kernel takes by rows.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ UNEVEN_HEADINGS = ("sides", "i, j, k", "blocks", "MXU cycles of blocks", "of the
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program: seconds, bytes of code and of HBM, the collectives that it is made of, and cycles
-    of what XLA does around kernels, by its estimate."""
+    """A program: seconds, bytes of code and of HBM, its collectives, and estimated cycles of XLA's
+    work around kernels."""
 
     seconds: float
     code: int
@@ -83,8 +83,8 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Busy:
-    """Loops of a kernel's bundles: those that multiply `inner` times a block, each of this many
-    cycles of the MXUs, and the bundles of all that is around them."""
+    """Loops of a kernel's bundles: the loops that multiply `inner` times a block, each of this many
+    MXU cycles, and all bundles around them."""
 
     bundles: int
     cycles: int
@@ -93,12 +93,12 @@ class Busy:
 
     @property
     def in_loop(self) -> float:
-        """The share of the loop that multiplies."""
+        """The fraction in the multiplying loop."""
         return self.cycles / max(self.cycles, self.bundles)
 
     @property
     def at_least(self) -> float:
-        """The share of a block with all that is done for it."""
+        """The fraction in a block with all its work."""
         took = self.inner * max(self.cycles, self.bundles) + self.around
         return self.inner * self.cycles / took
 
@@ -125,8 +125,8 @@ def written(plan: sw.MatmulPlan, root: Path) -> Path:
 def compiled(
     path: Path, topology: str, turns: int, dump: Path | None = None, *, by_rows: bool = False
 ) -> list[Compiled]:
-    """Return the compiler's result for a module, and of `jnp.matmul`, if there is no dump;
-    `by_rows`: whether arrays are laid out as kernels take them."""
+    """Return the compiler's result for a module, and for `jnp.matmul` if there is no dump;
+    `by_rows`: whether arrays have the kernels' layout."""
     asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
     asked["by_rows"] = by_rows
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -146,7 +146,7 @@ def compiled(
 
 
 def serve() -> None:
-    """Read what to compile; print what came of it."""
+    """Read programs to compile; print the results."""
     asked = json.load(sys.stdin)
     functions = list(_programs(asked))[: 1 if asked["alone"] else 2]
     found = [[_made(*each) for each in functions] for _ in range(asked["turns"])]
@@ -182,7 +182,7 @@ def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
 
 
 def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, str, int]:
-    """Compile a function; return what `Compiled` has."""
+    """Compile a function; return the fields of `Compiled`."""
     import jax
 
     jax.clear_caches()
@@ -201,15 +201,15 @@ def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, s
 
 
 def busy_of(dump: Path, ring: MatmulRing) -> Busy:
-    """Return how busy the MXUs are, by the final bundles of a kernel's program."""
+    """Return how busy the MXUs are, according to the final bundles of a kernel's program."""
     texts = (path.read_text() for path in dump.glob("*-final_bundles.txt"))
     (text,) = (text for text in texts if "vmatmul" in text)
     return counted(text, ring)
 
 
 def counted(text: str, ring: MatmulRing) -> Busy:
-    """Return what the bundles of a kernel say. Raises ValueError where they are not as many
-    products as its blocks."""
+    """Return the counts of a kernel's bundles. Raises ValueError if the number of products does not
+    match its blocks."""
     bundles = re.findall(r"^ *0x[0-9a-f]+ [ \w]{2,3}: *(>*) *\{(.*)", text, re.MULTILINE)
     depth = max(len(nested) for nested, body in bundles if "vmatmul" in body)
     loop = [body for nested, body in bundles if len(nested) == depth]
@@ -252,7 +252,7 @@ def row_of(kind: str, dtype: str, topology: str) -> str:
 
 
 def uneven_row_of(kind: str, extents: tuple[int, int, int]) -> str:
-    """Return the row of a kernel of bfloat16 over v5e:2x4 whose blocks are cut at the ends."""
+    """Return the row of a bfloat16 kernel on v5e:2x4 whose blocks are cut at the ends."""
     topology, dtype = "v5e:2x4", "bfloat16"
     plan, ring = ring_of(kind, dtype, topology, extents)
     with tempfile.TemporaryDirectory() as folder:

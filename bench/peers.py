@@ -1,7 +1,7 @@
-"""What Shardy's passes and XLA do for a reshard, priced by the model that our plans are priced by.
+"""Reshards by Shardy's passes and by XLA, priced by the same model as our plans.
 
-A peer runs in a process of its own: Shardy's pass may abort it, and XLA's devices are as many as it
-is started with. Shardy's sequence is that of `sdy-reshard-to-collectives` in jaxlib, with the
+A peer runs in a separate process: Shardy's pass may abort it, and XLA's number of devices is fixed
+at its start. Shardy's sequence is that of `sdy-reshard-to-collectives` in jaxlib, with the
 canonical patterns of its collectives; XLA's are the collectives of the compiled identity.
 """
 
@@ -38,7 +38,7 @@ _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 
 @dataclass(frozen=True)
 class PeerStep:
-    """A step of a peer: what it is called, over which axes, and the sharding after it."""
+    """A step of a peer: its name, its axes, and the sharding after it."""
 
     op: str
     axes: str
@@ -46,15 +46,15 @@ class PeerStep:
 
 
 def versions() -> str:
-    """Return when a table is made, and with which versions of the peers."""
+    """Return the date, and the versions of the peers."""
     names = ("jax", "jaxlib", "numpy")
     found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     return f"Made on {date.today().isoformat()} with {found}."
 
 
 def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | None]:
-    """Return the steps of Shardy's pass for each reshard; None if the pass makes an op that is
-    not well-formed, or steps that lead to another sharding."""
+    """Return the steps of Shardy's pass for each reshard; None if the pass makes an op that is not
+    well-formed, or steps that lead to a different sharding."""
     asked = [[str(r.source.mesh), r.shape, str(r.source), str(r.target)] for r in reshards]
     lines = _answers(["-m", "bench.peers"], [json.dumps(each) for each in asked])
     return [_led(r, json.loads(line)) for r, line in zip(reshards, lines, strict=True)]
@@ -71,7 +71,7 @@ def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep,
 
 
 def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
-    """Return what XLA compiles the identity between the shardings of each reshard to."""
+    """Return XLA's compilation of the identity between the shardings of each reshard."""
     worker = "from shardwright.codegen.planner.xla import main; main()"
     lines = [json.dumps(Description.of(r, "asked").to_dict()) for r in reshards]
     devices = max(r.source.mesh.size for r in reshards)
@@ -81,7 +81,7 @@ def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
 
 
 def shardy_seconds(reshard: sw.Reshard, steps: Sequence[PeerStep], topology: str) -> float:
-    """Return what Shardy's steps take, each priced as a step of the basis."""
+    """Return the seconds of Shardy's steps, each priced as a step of the basis."""
     basis = Basis(reshard)
     estimates = Estimates(basis, network_of(reshard, topology))
     permutes, mesh = Permutes(basis, estimates), reshard.source.mesh
@@ -100,8 +100,8 @@ def shardy_seconds(reshard: sw.Reshard, steps: Sequence[PeerStep], topology: str
 
 
 def xla_seconds(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
-    """Return what the collectives of XLA's own plan take, without passes over memory, which the
-    predictions of plans and Shardy's steps do not have either."""
+    """Return the seconds of the collectives of XLA's own plan, without passes over memory, which
+    the predictions of plans and Shardy's steps omit too."""
     return seconds_of(found.moves, network, ids_of(reshard.source.mesh))
 
 
@@ -154,7 +154,7 @@ def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) 
 
 
 def serve() -> None:
-    """Answer a reshard a line with its steps as JSON."""
+    """Answer each line's reshard with its steps as JSON."""
     from jax._src.interpreters import mlir
 
     context = mlir.make_ir_context()

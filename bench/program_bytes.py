@@ -1,11 +1,10 @@
-"""Bytes that a program brings to the busiest device: our two modes beside others.
+"""Bytes that a program brings to the busiest device: our two modes and other partitioners.
 
-Training steps in float32 in eight ways to shard them, and small patterns (`tests/models.py`,
-`tests/program_patterns.py`). Ours are as reported, which is what their HLO says
-(`tests/partition/test_program_bytes.py`). Beside them `jax.jit` with the same shardings of
-arguments and results, for CPU, whose partitioner emits no reduce-scatter, and ahead of time for
-v5e:2x4, where float32 that XLA narrows counts as float32; and the collectives of Shardy's own
-passes.
+Training steps in float32, sharded in eight ways, and small patterns (`tests/models.py`,
+`tests/program_patterns.py`). Ours are as reported, which equals their HLO
+(`tests/partition/test_program_bytes.py`). The other columns are `jax.jit` with the same shardings
+of arguments and results, for CPU, whose partitioner emits no reduce-scatter, and ahead of time for
+v5e:2x4, counting float32 that XLA narrows as float32; and the collectives of Shardy's own passes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ COLUMNS = ("as_shardy", "cheapest", "cpu", TPU, "shardy")
 
 
 class Case(NamedTuple):
-    """A program, its shardings as `jax.jit` takes them, and the sizes of its mesh."""
+    """A program, its shardings for `jax.jit`, and the sizes of its mesh."""
 
     name: str
     fn: Any
@@ -37,11 +36,11 @@ class Case(NamedTuple):
 
 
 def measured(column: str) -> None:
-    """Print the MiB of each program in one column; null where it is not known."""
+    """Print the MiB of each program in one column; null if unknown."""
     for name, make in cases(column):
         try:
             found = _column(column, make())
-        except Exception as error:  # of a compiler
+        except Exception as error:  # a compiler may raise anything
             print(f"{name}: {type(error).__name__}: {error}"[:300], file=sys.stderr)
             found = None
         print(json.dumps([name, None if found is None else found / 2**20]), flush=True)
@@ -65,7 +64,7 @@ def _column(column: str, case: Case) -> int | None:
 
 
 def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield every program by its name; what is constrained inside is on the column's devices."""
+    """Yield every program by name; constraints inside it are on the column's devices."""
     import jax
     import models
     import numpy as np
@@ -105,7 +104,7 @@ def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 
 def _named(mesh: Any, text: str, to: Any) -> Any:
-    """Return a sharding of a text on a mesh of jax."""
+    """Return the sharding of a string on a JAX mesh."""
     import jax
 
     from shardwright.codegen.spec.interop import to_named_sharding
@@ -115,8 +114,8 @@ def _named(mesh: Any, text: str, to: Any) -> Any:
 
 
 def rows(line: str = LINE) -> list[list[Any]]:
-    """Return the rows of a table, each column from a process with eight devices that runs a line of
-    its own, which prints names and figures."""
+    """Return the rows of a table. Each column comes from a process with eight devices, whose own
+    line of code prints names and figures."""
     from shardwright.codegen.compile.totals import ENVIRONMENT
 
     env = {

@@ -1,10 +1,9 @@
-"""Time of programs on 8 host devices: modules in the mode `cheapest` beside `jax.jit`.
+"""Time of programs on 8 host devices: modules in the mode `cheapest` and `jax.jit`.
 
-Training steps in eight ways to shard them (`tests/models.py`), a smaller batch than there. Both
-sides are compiled for CPU devices and run in one process on the same arrays, turn by turn. What is
-measured is the time of the processor, of all threads, since other programs take less from it; each
-side has its median of TURNS. `python -m bench program_time` takes all of them; `main` takes some by
-name.
+Training steps sharded in eight ways (`tests/models.py`), with a smaller batch than there. Both
+sides are compiled for CPU devices and run in one process on the same arrays, turn by turn. The
+measure is the CPU time of all threads, which other programs affect less; each side has its median
+of TURNS. `python -m bench program_time` runs all programs; `main` runs some by name.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TURNS = 7
 
 
 def measured(name: str) -> None:
-    """Print the seconds of ours and of jit's for a program, as `layer_step:tp`."""
+    """Print the seconds of ours and jit's for a program such as `layer_step:tp`."""
     import jax
     import models
 

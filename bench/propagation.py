@@ -1,8 +1,9 @@
-"""How long propagation and emission take on a training step of many layers, beside Shardy's passes.
+"""Time of propagation and emission on a training step of many layers, compared with Shardy's
+passes.
 
 The model is GPT-2-like (`tests/gpt2.py`): embeddings, transformer layers one after the other,
 unrolled, a tied head and cross entropy, with a step of Adam, sharded as FSDP and tensor parallelism
-on 4 x 2 devices. That every sharding equals the passes' is tested for fewer layers.
+on 4 x 2 devices. A test with fewer layers checks that every sharding equals the passes'.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ print(count, *(b - a for a, b in zip(times, times[1:])))
 
 
 def measured(layers: int) -> list[float]:
-    """How many values there are; seconds to trace, to propagate, the same of the peer; to emit."""
+    """Return the number of values, and seconds to trace, to propagate by us and by the peer, and to
+    emit."""
     env = {
         **os.environ,
         "PYTHONPATH": str(TESTS),

@@ -1,7 +1,7 @@
-"""Why a kernel is predicted to take longer than XLA's own plan: the largest of what it has more.
+"""Why a kernel is predicted to take longer than XLA's own plan: its largest excess.
 
-Both are priced twice, with the latencies of links and without: the difference is start-ups. The
-rest is on links, or in copies that XLA makes.
+Both are priced twice, with and without the latencies of links: the difference is start-up time. The
+rest is time on links, or in copies that XLA makes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PADDED = 1.05
 
 
 def at_once(network: Network) -> Network:
-    """Return a network whose links take no time to begin."""
+    """Return a network whose links have no latency."""
     topology: Any = network.topology
     return Network(replace(topology, latency=0.0), network.devices)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of a way: of start-ups, of copies beside what travels, and of links."""
+    """Seconds of one side: start-ups, copies besides transfers, and links."""
 
     starts: float
     copies: float
@@ -39,12 +39,12 @@ class Parts:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return self.starts + self.copies + self.links
 
 
 def of_kernel(name: str, plan: Plan, network: Network) -> Parts:
-    """Return the parts of the module of a backend."""
+    """Return the parts of a backend's module."""
     timeline = backend(name).timeline(plan)
     whole, bare = (cost_of(timeline, each) for each in (network, at_once(network)))
     pairs = zip(timeline.stages, bare.stages, strict=True)
@@ -65,8 +65,7 @@ def of_xla(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> Part
 
 
 def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> str:
-    """Return why the module of a backend takes longer than XLA's own plan; nothing if it does
-    not."""
+    """Return why a backend's module takes longer than XLA's own plan; "" if it does not."""
     ours, theirs = of_kernel(name, plan, network), of_xla(plan.reshard, found, network)
     if ours.seconds <= theirs.seconds * (1 + 1e-9):
         return ""
@@ -84,7 +83,7 @@ def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> st
 
 
 def _on_links(name: str, plan: Plan, network: Network, ours: Parts, theirs: Parts) -> str:
-    """Return what keeps links, or HBM meanwhile, busy for longer than XLA's plan does."""
+    """Return why links, or HBM meanwhile, are busy for longer than in XLA's plan."""
     timeline, exchange = backend(name).timeline(plan), plan.exchange
     bare, itemsize = at_once(network), plan.reshard.itemsize
     direct = bare.seconds(bare.total(flows(exchange, itemsize)))

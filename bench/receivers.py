@@ -1,9 +1,9 @@
-"""How long an all-to-all over a torus takes whose devices send to a few receivers at a time, over
-what its busiest link takes: 1 is the least. By a model, no TPU: all links and directions carry as
-much at a time, shared fairly by what is under way, which goes along one axis after another.
+"""Time of an all-to-all over a torus whose devices send to a few receivers at a time, over the time
+of its busiest link: 1 is the least. It is a model, without a TPU: all links and directions have
+equal bandwidth, shared fairly by the flows in flight, which take one axis after another.
 
-The order of receivers is that of the events of emitted kernels; before, it was from the next device
-on. Six are sent to at a time, as chunks of unaligned tiles are. The table is written to
+The order of receivers comes from the events of emitted kernels; in earlier kernels it began at the
+next device. Six are in flight at a time, like chunks of unaligned tiles. The table is written to
 `receivers.md`.
 """
 
@@ -27,7 +27,8 @@ Hops = Counter[Direction]
 
 
 def order(devices: int) -> list[int]:
-    """Return how far from a device its receivers are, as the kernel of an all-to-all takes them."""
+    """Return the distances from a device to its receivers, in the order of an all-to-all's
+    kernel."""
     from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
     from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_half
     from shardwright.codegen.checks.load import load
@@ -46,8 +47,8 @@ def order(devices: int) -> list[int]:
 
 
 def hops(offset: int, sizes: Sequence[int]) -> Hops:
-    """Return the hops to a device so much farther on, the shorter way around each axis; half-way,
-    half of it each way."""
+    """Return the hops to the device at an offset, the shorter way around each axis; at half-way,
+    half each way."""
     found = Hops()
     for axis in reversed(range(len(sizes))):
         offset, digit = divmod(offset, sizes[axis])
@@ -58,8 +59,8 @@ def hops(offset: int, sizes: Sequence[int]) -> Hops:
 
 
 def rates(flows: list[Hops]) -> list[float]:
-    """Return how fast each flow is where links are shared fairly. All devices do the same, so that
-    a link in a direction carries each flow as often as that has hops in it."""
+    """Return the rate of each flow if links are shared fairly. All devices do the same, so a link
+    in a direction carries each flow once for each of the flow's hops in that direction."""
     rate, used = [0.0] * len(flows), Counter[Direction]()
     active = set(range(len(flows)))
     while active:
@@ -74,7 +75,7 @@ def rates(flows: list[Hops]) -> list[float]:
 
 
 def over_least(offsets: Sequence[int], sizes: Sequence[int], at_a_time: int = SLOTS) -> float:
-    """Return the time that takes in this order, over that of the busiest link."""
+    """Return the time of sends in this order over the time of the busiest link."""
     waiting = [hops(offset, sizes) for offset in offsets][::-1]
     least, time, going = max(sum(waiting, Hops()).values()), 0.0, list[tuple[float, Hops]]()
     while waiting or going:
@@ -88,7 +89,7 @@ def over_least(offsets: Sequence[int], sizes: Sequence[int], at_a_time: int = SL
 
 
 def main() -> None:
-    """Print the table, and write it."""
+    """Print and write the table."""
     lines = [
         "# All-to-alls over tori, six receivers at a time",
         "",

@@ -1,10 +1,9 @@
-"""How long the search for basis steps takes: exact on few shardings, led by the target on many.
+"""Time of the search for basis steps: exact for few shardings, guided by the target for many.
 
-A time is of the processor, of a whole plan of one reshard: at first with nothing remembered from
-another, then once more with what collectives take on the network remembered, as in a process that
-plans several. Python's garbage collector rests meanwhile, as in `timeit`. The first rows have axes
-of one prime factor each, or powers of two; in an axis that mixes primes their order is free too,
-and there are more shardings.
+The times are CPU times of a whole plan of one reshard: first with empty caches, then again with the
+costs of collectives on the network cached, as in a process that plans several. Python's garbage
+collector is off meanwhile, as in `timeit`. The first rows have axes of one prime factor each, or
+powers of two; in an axis that mixes primes their order is free too, and there are more shardings.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ MESHES = (
 
 
 def planned(reshard: sw.Reshard, topology: str) -> tuple[float, float]:
-    """Seconds of a plan with nothing remembered, and of the same once more."""
+    """Return the seconds of a plan with empty caches, and of the same plan again."""
     network, taken = network_of(reshard, topology), []
     forget_prices()
     gc.collect()

@@ -1,4 +1,4 @@
-"""How long emission, enumeration and imports take, of one reshard and of a whole checkpoint."""
+"""Time of emission, enumeration and imports, for one reshard and for a whole checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESHARDS = (
 
 
 def best(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few runs."""
+    """Return the seconds of the fastest of a few runs."""
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -36,8 +36,8 @@ def best(run: Callable[[], object]) -> float:
     return min(times)
 
 
-# A fresh process for each measurement, so that no cache of an earlier one helps; seconds after
-# the imports, and the characters of the two modules.
+# Each measurement has a new process, so that no earlier one's cache helps: seconds after the #
+# imports, and the characters of the two modules.
 BUNDLE = """
 import sys, time, pathlib
 import shardwright as sw
@@ -56,7 +56,7 @@ print(seconds, sum(len(path.read_text()) for path in modules))
 
 
 def bundle(*described: object) -> tuple[float, int]:
-    """Seconds and characters of emitting a description, the best of a few processes."""
+    """Return the seconds and characters of emitting a description, the best of a few processes."""
     runs = []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,8 @@ def bundle(*described: object) -> tuple[float, int]:
 
 
 def emission() -> Table:
-    """Seconds from description to written bundle, and the length of its modules."""
+    """Return the table of seconds from description to written bundle, and the length of its
+    modules."""
     table = Table(title="From description to written bundle")
     for column in (
         "reshard",
@@ -96,7 +97,7 @@ def emission() -> Table:
 
 
 def enumeration() -> Table:
-    """Transfers enumerated a second."""
+    """Return the table of transfers enumerated per second."""
     table = Table(title="Enumerating transfers")
     for column in ("reshard", "devices", "transfers", "seconds", "a second"):
         table.add_column(column, justify="left" if column == "reshard" else "right")
@@ -117,7 +118,7 @@ def enumeration() -> Table:
 
 
 def imports() -> Table:
-    """Seconds of a process that imports, and what it loads."""
+    """Return the table of seconds of a process that imports, and the modules it loads."""
     table = Table(title="Starting")
     table.add_column("command")
     table.add_column("seconds", justify="right")
@@ -133,7 +134,7 @@ def imports() -> Table:
 
 
 CHECKPOINT = Path(__file__).resolve().parent.parent / "corpus" / "checkpoint.toml"
-# In a process each, after the imports of what is written with, or of what the modules import.
+# In separate processes, after importing the writer, or the modules' own imports.
 WRITTEN = """
 import time
 from shardwright.codegen import registry
@@ -161,7 +162,7 @@ print(time.process_time() - start)
 
 
 def checkpoint() -> Table:
-    """CPU seconds to write the modules of 723 tensors, and to load them."""
+    """Return the table of CPU seconds to write the modules of 723 tensors, and to load them."""
     table = Table(title="The weights of an 80-layer model")
     for column in ("form", "written", "loaded"):
         table.add_column(column, justify="left" if column == "form" else "right")

@@ -1,8 +1,8 @@
-"""Bytes that devices receive for a sum of partial sums: our plans beside what XLA compiles.
+"""Bytes that devices receive to reduce partial sums: our plans and XLA's programs.
 
-Random pairs of shardings of a matrix on 2x2x2, one axis of which is unreduced before, evenly
-split. XLA's are read from the HLO of a sum over a dimension that this axis splits, compiled for CPU
-devices and, ahead of time, for a v5e:2x4; ours are those of the plan where bytes alone count.
+Random pairs of shardings of a matrix on 2x2x2, evenly split, with one axis unreduced in the source.
+XLA's bytes come from the HLO of a sum over a dimension that this axis splits, compiled for CPU
+devices and, ahead of time, for a v5e:2x4; ours from the plan that minimises bytes alone.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def drawn(count: int, seed: int = 0) -> list[sw.Reshard]:
 
 
 def read(text: str, devices: int) -> int:
-    """Return bytes that all devices receive in a compiled program.
+    """Return the bytes that all devices receive in a compiled program.
 
-    A TPU's reduce-scatter is a fusion with an all-reduce in it, which brings half of what that
-    brings. Raises ValueError for collectives that are cut into several fusions.
+    A TPU's reduce-scatter is a fusion that contains an all-reduce, but brings half of the
+    all-reduce's bytes. Raises ValueError for collectives that are cut into several fusions.
     """
     if "chain_id" in text:
         raise ValueError("collectives cut into several fusions, which would count each")
@@ -86,7 +86,7 @@ def read(text: str, devices: int) -> int:
 
 
 def compiled() -> None:
-    """Read axes and both specs a line; print bytes of XLA's program of the sum."""
+    """Read axes and both specs per line; print the bytes of XLA's program of the sum."""
     import jax
     from jax.experimental import topologies
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -106,7 +106,7 @@ def compiled() -> None:
 
 
 def measured(reshards: list[sw.Reshard]) -> list[SumBytes]:
-    """Return what each sum moves."""
+    """Return the bytes that each sum moves."""
     specs = [json.dumps((spec_of(r.source), spec_of(r.target))) for r in reshards]
     found = {name: _ran(specs, more) for name, more in ENVIRONMENTS.items()}
     plans = [plan_of(reshard, "direct", topology=QUICK) for reshard in reshards]
@@ -131,7 +131,7 @@ def _ran(specs: list[str], environment: dict[str, str]) -> list[int]:
 
 
 def row(name: str, pairs: list[tuple[int, int]]) -> tuple[str, ...]:
-    """Return the cells of what ours are set beside."""
+    """Return the cells of the peers."""
     ratios = np.array([ours / other for ours, other in pairs if ours and other])
     less, more = (sum(np.sign(a - b) == sign for a, b in pairs) for sign in (-1, 1))
     mean = np.exp(np.log(ratios).mean())

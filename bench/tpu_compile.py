@@ -1,4 +1,4 @@
-"""What the TPU compiler makes of emitted modules: how many compile, and how code grows."""
+"""Emitted modules in the TPU compiler: how many compile, and how code grows."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from shardwright.ir.errors import InputError
 
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v6e:2x4", "v5p:2x2x2")
 RANDOM = 200
-# Tiles of this size and more are to pad by 5% at most: rows and columns.
+# Tiles of at least this size must pad by at most 5%: rows and columns.
 LARGE = (64, 1024)
 PADDED = 1.05
 TIME_LIMIT = 300.0
 TURNS = 3
 
-# Mesh axes, and the smallest slice of one generation that has as many devices. No mesh is square:
-# there a transpose only renames the devices.
+# Mesh axes, and the smallest slice of one generation with as many devices. No mesh is square, #
+# because a transpose on a square mesh only renames devices.
 GROWTH = (
     ({"x": 2, "y": 4}, "v5p:2x2x2"),
     ({"x": 2, "y": 8}, "v5p:2x2x4"),
@@ -39,7 +39,7 @@ GROWTH = (
     ({"x": 8, "y": 32}, "v5p:8x8x8"),
     ({"x": 16, "y": 32}, "v5p:8x8x8"),
 )
-# Of the unaligned, shards along one axis are no multiple of those along the other on any mesh.
+# Unaligned: on no mesh are shards along one axis a multiple of shards along the other.
 TRANSPOSES = {
     "aligned": ((65536, 65536), "bfloat16"),
     "unaligned": ((10117, 10121), "float32"),
@@ -49,8 +49,8 @@ TRANSPOSES = {
 
 @dataclass(frozen=True)
 class Emitted:
-    """Bundles on disk: what each is of, the form of its kernel with the figures, and what the
-    generator refused, with its message."""
+    """Bundles on disk: the reshard of each, the form of its kernel with the figures, and the
+    reshards that the generator refused, with its message."""
 
     root: Path
     reshards: Mapping[str, sw.Reshard]
@@ -59,7 +59,7 @@ class Emitted:
 
 
 def emitted(root: Path, reshards: Mapping[str, sw.Reshard]) -> Emitted:
-    """Bundles of reshards, by name, below a folder."""
+    """Emit bundles of reshards, by name, below a folder."""
     choices, refused = {}, {}
     for name, reshard in reshards.items():
         plan = sw.plan(reshard)
@@ -73,7 +73,8 @@ def emitted(root: Path, reshards: Mapping[str, sw.Reshard]) -> Emitted:
 
 
 def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[CompileReport, ...]]:
-    """The reports for each topology, several at a time: seconds are not those of one alone."""
+    """Return the reports for each topology, compiled several at a time: seconds are not a single
+    compilation's."""
 
     def one(topology: str) -> tuple[CompileReport, ...]:
         return compile_bundles(bundles.root, [topology], xla=False, time_limit=TIME_LIMIT)
@@ -83,7 +84,7 @@ def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[Com
 
 
 def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -> Table:
-    """For each topology how many modules compile, and the largest."""
+    """Return the table of how many modules compile for each topology, and the largest."""
     table = _table(
         "Modules that compile", "topology", "reshards", "compile", "share", "largest code"
     )
@@ -98,7 +99,8 @@ def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -
 
 
 def forms(title: str, choices: Iterable[FormChoice]) -> Table:
-    """For each form bytes on the wire over the exact ones, and HBM traffic over the least."""
+    """Return the table of each form's bytes on the wire over the exact bytes, and HBM traffic over
+    the least."""
     listed = tuple(choices)
     table = _table(title, "form", "modules", *_FIGURES)
     table.caption = "least: every tile read once, every target shard written once, padding too"
@@ -109,13 +111,13 @@ def forms(title: str, choices: Iterable[FormChoice]) -> Table:
 
 
 def large(count: int) -> list[FormChoice]:
-    """The forms of this many random reshards all of whose tiles are large."""
+    """Return the forms of this many random reshards with large tiles only."""
     reshards = filter(is_large, map(random_reshard, itertools.count()))
     return [chosen(sw.plan(reshard)) for reshard in itertools.islice(reshards, count)]
 
 
 def chosen(plan: sw.Plan) -> FormChoice:
-    """The form that the generator takes for a plan."""
+    """Return the form that the generator chooses for a plan."""
     return cheapest(plan.once(choices))
 
 
@@ -135,20 +137,21 @@ def _figures(found: Sequence[Figures]) -> list[str]:
 
 
 def is_large(reshard: sw.Reshard) -> bool:
-    """Whether every tile that moves has at least LARGE rows and columns."""
+    """Return whether every tile that moves has at least LARGE rows and columns."""
     tiles = smallest_tile(reshard)
     return len(tiles) >= 2 and all(n >= least for n, least in zip(tiles[-2:], LARGE, strict=True))
 
 
 def smallest_tile(reshard: sw.Reshard) -> tuple[int, ...]:
-    """The smallest extent of a tile that moves, a dimension; empty where none does."""
+    """Return the smallest extent of moving tiles for each dimension; empty if none moves."""
     transfers = sw.plan(reshard).transfers()
     moved = transfers.tensor[~transfers.is_local]
     return tuple(map(int, (moved[..., 1] - moved[..., 0]).min(axis=0))) if len(moved) else ()
 
 
 def padded(bundles: Emitted) -> Table:
-    """The reshards whose messages are padded by more than 5%, with the tile that is why."""
+    """Return the table of reshards whose messages are padded by more than 5%, with the causing
+    tile."""
     table = _table(
         f"Bytes on the wire more than {PADDED} times the exact ones",
         *("reshard", "dtype", "shape", "smallest tile", "form", "wire / exact"),
@@ -163,7 +166,7 @@ def padded(bundles: Emitted) -> Table:
 
 
 def growth(sizes: int = len(GROWTH)) -> Table:
-    """The transposes over more and more devices, beside XLA's reshard of the same."""
+    """Return the table of transposes over more and more devices, with XLA's own reshards."""
     columns = ("form", "lower s", "compile s", "code B", "of 8", "XLA s", "XLA code B")
     table = _table("A transpose over more and more devices", "reshard", "devices", *columns)
     for what, (shape, dtype) in TRANSPOSES.items():
@@ -179,9 +182,9 @@ def growth(sizes: int = len(GROWTH)) -> Table:
 def transposed(
     axes: Mapping[str, int], topology: str, shape: tuple[int, ...], dtype: str
 ) -> tuple[str, CompileReport]:
-    """The form of the module that moves the axes of a matrix to the other dimension, and what its
-    compilation says, each time in a process of its own: of TURNS, the quickest of ours and the
-    quickest of XLA's."""
+    """Return the form of the module that moves the axes of a matrix to the other dimension, and its
+    compilation report. Each compilation has a separate process; of TURNS, the fastest counts, for
+    ours and for XLA's."""
     mesh = sw.Mesh(dict(axes))
     source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
     reshard = sw.Reshard(shape=shape, dtype=dtype, source=source, target=target)
@@ -222,7 +225,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def main(count: int = RANDOM) -> None:
-    """Print the tables, over this many random reshards beside the corpus."""
+    """Print the tables, over the corpus and this many random reshards."""
     paper = console()
     with tempfile.TemporaryDirectory() as folder:
         bundles = emitted(Path(folder), corpus() | random_reshards(count))

@@ -1,7 +1,8 @@
-"""What a reviewer of a module reads: code lines of it and of all support that its self-check loads.
+"""Code lines for a reviewer of a module: its own, and those of all support that its self-check
+loads.
 
-Code lines are those that are no comment, docstring or blank. Every module of `generated/` is run in
-a process of its own, as `python -m` runs it; `sys.modules` says what it loaded. Then all are
+Comments, docstrings and blank lines do not count. Every module of `generated/` runs in a separate
+process, as `python -m` runs it; `sys.modules` lists the modules that it loaded. Then all are
 emitted again with every feature. The table is written to `trust.md`.
 """
 
@@ -91,7 +92,7 @@ def with_all_features(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Print the table, and write it."""
+    """Print and write the table."""
     lines = ["| backend | features | bundles | median | most | in |", "|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
         homes = {"default": ROOT / "generated", "all": with_all_features(Path(folder))}

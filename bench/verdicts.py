@@ -1,14 +1,15 @@
-"""Predicted seconds of what is emitted, beside XLA's own plan and Shardy's sequence, by one model.
+"""Predicted seconds of emitted modules, XLA's own plan and Shardy's sequence, by one model.
 
 A second table lists the kernels that take longer than XLA's own plan, each with the reason, which
 the model gives (`reasons.py`).
 
-The corpus, and the first random reshards that jax takes (each dimension divides). Kernels are those
-of direct plans, plain JAX is what `auto` takes; a kernel has a second price, where the program goes
-on with its result. On TPUs, modules and XLA's own plan have the passes over memory that XLA makes
-around collectives (`xla_copies.md`); on GPUs nothing is counted of these, and Shardy's steps have
-none. Where XLA's own plan does not keep every bit of a small float on a TPU it is marked, and not
-compared: our modules keep them all. The table is written to `verdicts.md` beside this file.
+The reshards are the corpus, and the first random ones that jax accepts (each dimension divides).
+Kernels execute direct plans, plain JAX the choice of `auto`; a kernel has a second price, for
+programs that continue with its result. On TPUs, modules and XLA's own plan have the passes over
+memory that XLA makes around collectives (`xla_copies.md`); on GPUs nothing is counted of these, and
+Shardy's steps have none. Where XLA's own plan does not keep every bit of a small float on a TPU it
+is marked, and not compared: our modules keep them all. The table is written to `verdicts.md` beside
+this file.
 """
 
 from __future__ import annotations
@@ -59,29 +60,29 @@ class Row:
 
     @property
     def kernel(self) -> Priced | None:
-        """The module that is a kernel, if there is one."""
+        """The module with a kernel, if any."""
         return next((one for one, _ in self.modules if one.backend in KERNELS), None)
 
     @property
     def best(self) -> tuple[Priced, Plan]:
-        """The quickest module."""
+        """The fastest module."""
         return min(self.modules, key=lambda each: each[0].cost.seconds)
 
     @property
     def said(self) -> str:
-        """The verdict on the quickest module."""
+        """The verdict on the fastest module."""
         return verdict(*self.best, self.xla, self.topology)
 
     @property
     def over(self) -> float:
-        """How much longer the quickest module takes than XLA's own plan, as a part of its
-        seconds; nothing if that does not keep every bit."""
+        """How much longer the fastest module takes than XLA's own plan, as a fraction of the plan's
+        seconds; 0 if the plan does not keep every bit."""
         took = self.best[0].cost.seconds
         return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took and self.keeps else 0.0
 
 
 def asked(count: int) -> dict[str, sw.Reshard]:
-    """The reshards that jax takes."""
+    """Return the reshards that jax accepts."""
     listed = {n: r for n, r in corpus().items() if r.source.mesh.size <= DEVICES}
     found = {name: r for name, r in listed.items() if why_not_xla(r) is None}
     drawn = ((f"random_{seed:03}", random_reshard(seed)) for seed in itertools.count())
@@ -90,7 +91,7 @@ def asked(count: int) -> dict[str, sw.Reshard]:
 
 
 def rows(count: int) -> Iterator[Row]:
-    """Every reshard on every topology."""
+    """Yield every reshard on every topology."""
     listed = asked(count)
     reshards = list(listed.values())
     peers = zip(listed.items(), by_xla(reshards), by_shardy(reshards), strict=True)
@@ -162,7 +163,8 @@ def _summary(found: list[Row]) -> Iterator[str]:
 
 
 def _kernels(found: list[Row]) -> Iterator[str]:
-    """Yield how many kernels take at most what XLA's own plan takes, and the others."""
+    """Yield the number of kernels that take at most as long as XLA's own plan, and the other
+    kernels."""
     for topology in TOPOLOGIES:
         there = [row for row in found if row.topology == topology and row.kernel]
         slower = [row for row in there if row.reason]
@@ -183,7 +185,7 @@ def _kernels(found: list[Row]) -> Iterator[str]:
 
 
 def _counted(rows: list[Row]) -> str:
-    """Return how often each kind of reason is given."""
+    """Return the count of each kind of reason."""
     kinds = Counter(re.split(r"[,:]| of | in ", row.reason)[0] for row in rows)
     return "; ".join(f"{kind} ({times})" for kind, times in kinds.most_common()) or "none"
 

@@ -1,10 +1,10 @@
-"""Bytes that modules and XLA's own reshards copy on a v5e: predicted, and those of their HLO.
+"""Bytes that modules and XLA's own reshards copy on a v5e: predicted, and in their HLO.
 
-The reshards of the corpus that jax takes on 8 devices, then the first aligned random ones
-(`forms.py`) by their seed that jax takes; only those of which a device does not keep its shard as
-it is. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own reshard
-is predicted from its HLO for host devices, and compared with that for the topology. Copies are all
-passes over memory but collectives and kernels (`codegen/hlo/copies.py`); the result leaves
+The reshards of the corpus that jax accepts on 8 devices, then the first aligned random ones
+(`forms.py`), by seed, that jax accepts; without reshards in which a device keeps its shard
+unchanged. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own
+reshard is predicted from its HLO for host devices, and compared with that for the topology. Copies
+are all passes over memory but collectives and kernels (`codegen/hlo/copies.py`); the result leaves
 the program. Kernels whose slots XLA packs are left out, since HLO does not state the trip counts of
 the packing loops. So are kernels that send nothing, which the model prices without a copy of their
 result. The table is written to `xla_copies.md`.
@@ -40,8 +40,7 @@ RESULT = Path(__file__).parent / "xla_copies.md"
 
 @dataclass(frozen=True)
 class Row:
-    """Predicted bytes beside those of the HLO; `who`: the kind of a module, or XLA's own
-    reshard."""
+    """Predicted bytes and the HLO's; `who`: the kind of a module, or XLA's own reshard."""
 
     name: str
     who: str
@@ -50,12 +49,12 @@ class Row:
 
     @property
     def is_near(self) -> bool:
-        """Whether the two are within 10 %."""
+        """Whether the two differ by at most 10 %."""
         return abs(self.predicted - self.found) <= NEAR * self.found
 
 
 def cases(count: int) -> dict[str, sw.Reshard]:
-    """The first reshards by the rule above."""
+    """Return the first reshards by the rule above."""
     drawn = ((f"aligned_{seed:03}", aligned(seed, DEVICES)) for seed in itertools.count())
     listed = itertools.chain(asked(0).items(), drawn)
     found = (pair for pair in listed if pair[1].source.mesh.size == DEVICES and _moves(pair[1]))
@@ -70,7 +69,7 @@ def _moves(reshard: sw.Reshard) -> bool:
 
 
 def rows(count: int) -> Iterator[Row]:
-    """The programs of every reshard, those that compile."""
+    """Yield the programs of every reshard that compile."""
     listed = cases(count)
     own = dict(zip(listed, by_xla(list(listed.values())), strict=True))
     for backend, who in MODULES.items():
@@ -93,8 +92,8 @@ def rows(count: int) -> Iterator[Row]:
 
 
 def copied(plan: Plan, backend: str = "jax_xla") -> int | None:
-    """Bytes of passes over memory that XLA makes on a TPU by the timeline of the module of a plan;
-    None if that does not say."""
+    """Return the bytes of XLA's passes over memory on a TPU, by the timeline of a plan's module;
+    None if the timeline does not state them."""
     stages = registry.backend(backend).timeline(plan).stages
     copies = [each for each in stages if isinstance(each, Copies) and not each.on_processor]
     sends = backend == "jax_xla" or plan.traffic.received_max > 0
@@ -104,7 +103,8 @@ def copied(plan: Plan, backend: str = "jax_xla") -> int | None:
 
 
 def summary(found: Sequence[Row]) -> Iterator[str]:
-    """How many are near, of all and of those that nobody looked at while the rules were made."""
+    """Yield how many predictions are near, among all, and among reshards that were not used to make
+    the rules."""
     for who in (*MODULES.values(), "XLA's own"):
         of = [row for row in found if row.who == who]
         later = [row for row in of if row.name >= f"aligned_{SEEN:03}" and "aligned" in row.name]
@@ -116,7 +116,7 @@ def summary(found: Sequence[Row]) -> Iterator[str]:
 
 
 def main(count: int = COUNT) -> None:
-    """Print the summary, and write the table."""
+    """Print the summary and write the table."""
     found = sorted(rows(count), key=lambda row: (row.name.startswith("aligned"), row.name, row.who))
     said = list(summary(found))
     text = [

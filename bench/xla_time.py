@@ -1,16 +1,16 @@
-"""Time of `jax_xla.py` beside XLA's own reshard on 8 host devices, and the bytes of both.
+"""Time of `jax_xla.py` and of XLA's own reshard on 8 host devices, and the bytes of both.
 
 XLA's own is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn by turn,
-on the same arrays, and beside them XLA's own once more: what a ratio of two equal programs comes to
-is what the machine adds to any. All reshards are passed over PASSES times, so that what disturbs
-the machine for a while disturbs one pass of a reshard; in a pass as many turns as SECONDS allow, of
-MOST_TURNS at most and LEAST_TURNS at least. A figure is the median of all turns. Tensors are of 16
-to 64 MB. Bytes are what the busiest device receives, read from the compiled programs.
+on the same arrays, and so does XLA's own a second time: the ratio of two equal programs is the
+machine's noise. There are PASSES passes over all reshards, so that a temporary disturbance affects
+one pass of a reshard; a pass has as many turns as SECONDS allow, from LEAST_TURNS to MOST_TURNS. A
+figure is the median of all turns. Tensors are of 16 to 64 MB. Bytes are what the busiest device
+receives, read from the compiled programs.
 
-Of reshards of rank 3 it is the time of the processor, of all threads, that is measured: what else
-runs on the machine takes less from it. Each is the median of PROCESSOR_TURNS in each of PASSES
-processes, turn by turn with XLA's, and the least of all stands beside it: where arrays happen to
-lie in memory disturbs a whole process. That table is written to `xla_time.md`.
+For reshards of rank 3 the measure is the CPU time of all threads, which other work on the machine
+affects less. Each figure is the median of PROCESSOR_TURNS in each of PASSES processes, turn by turn
+with XLA's, next to the least of all: the addresses of arrays affect a whole process. That table is
+written to `xla_time.md`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ RESULT = Path(__file__).parent / "xla_time.md"
 
 
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
-    """Pairs of shardings of matrices of 16, 32 and 64 MB, drawn once for all, and the corpus's
-    reshards of such sizes on one mesh of 8 devices or fewer whose dimensions divide."""
+    """Yield pairs of shardings of matrices of 16, 32 and 64 MB, by a fixed seed, and the corpus's
+    reshards of such sizes on one mesh of at most 8 devices whose dimensions divide."""
     rng = random.Random(0)
     for axes, shape in MATRICES:
         listed = list(itertools.permutations(_shardings(sw.Mesh(axes)), 2))
@@ -75,8 +75,8 @@ def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
 
 
 def deep_cases(count: int) -> Iterator[tuple[str, sw.Reshard]]:
-    """Random reshards of rank 3 of 8 to 128 MB on 8 devices, every other one of extents that do not
-    divide, some axes cut into sub-axes or left out."""
+    """Yield random reshards of rank 3 of 8 to 128 MB on 8 devices, every other one with extents
+    that do not divide, some axes cut into sub-axes or unused."""
     rng = random.Random(1)
     for number in range(count):
         mesh = sw.Mesh(rng.choice([{"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8}]))
@@ -116,7 +116,7 @@ def _fits(reshard: sw.Reshard) -> bool:
 
 @dataclass
 class Case:
-    """A reshard's programs, ours, XLA's and XLA's again, and the milliseconds they have taken."""
+    """A reshard's programs, ours, XLA's and XLA's again, and their milliseconds."""
 
     module: Any
     mesh: Any
@@ -125,7 +125,7 @@ class Case:
     times: list[list[float]] = field(default_factory=lambda: [[], [], []])
 
     def run(self) -> None:
-        """Take turns on one array for one pass; at first compile, and compare what comes out."""
+        """Take turns on one array for one pass; first compile, and compare the results."""
         import jax
         import jax.numpy as jnp
 
@@ -146,7 +146,7 @@ class Case:
             taken += more
 
     def processor_times(self, turns: int) -> list[list[float]]:
-        """Seconds of the processor for ours and XLA's, turn by turn, after one of each."""
+        """Return CPU seconds of ours and XLA's, turn by turn, after one untimed run of each."""
         import jax
         import jax.numpy as jnp
 
@@ -170,7 +170,7 @@ class Case:
         return taken
 
     def figures(self) -> dict[str, Any]:
-        """Medians in milliseconds, and the bytes of the busiest device of ours and XLA's."""
+        """Return medians in milliseconds, and the busiest device's bytes, for ours and XLA's."""
         from shardwright.codegen.planner.xla import received
 
         texts = [program.as_text() for program in self.programs[:2]]
@@ -179,7 +179,7 @@ class Case:
 
 
 def _padded(module: Any, x: Any) -> Any:
-    """The identity, from the padded source to the padded target."""
+    """Return the identity from the padded source to the padded target."""
     import jax.numpy as jnp
 
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
@@ -190,13 +190,13 @@ def _padded(module: Any, x: Any) -> Any:
 
 
 def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
-    """Milliseconds of each call, turn by turn, in every order in turn."""
+    """Return the milliseconds of each call, turn by turn, in every order in turn."""
     found = timed(calls, least=LEAST_TURNS, most=MOST_TURNS, limit=SECONDS)
     return [[1e3 * seconds for seconds in taken] for taken in found]
 
 
 def serve() -> None:
-    """Measures the reshards of the descriptions on standard input; a JSON object a line."""
+    """Measure the reshards described on standard input; print a JSON object per line."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -209,7 +209,7 @@ def serve() -> None:
 
 
 def serve_processor_times() -> None:
-    """Measures as `serve` does, by the time of the processor, one reshard after another."""
+    """Measure as `serve` does, but in CPU time, one reshard after another."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -237,7 +237,7 @@ def _case(description: dict[str, Any]) -> Case:
 
 
 def main(pairs: int = PAIRS) -> None:
-    """Print the tables: of matrices and the corpus, and of tensors of rank 3."""
+    """Print two tables: matrices and the corpus, and tensors of rank 3."""
     found = _measured("matrices and the corpus", list(cases(pairs)))
     written("cpu_time", _picture(found))
     deep(min(DEEP, pairs))
@@ -253,13 +253,13 @@ def deep(count: int = DEEP) -> None:
 
 
 def _together(*passes: dict[str, Any]) -> dict[str, Any]:
-    """Return the times of one reshard in several passes as of one."""
+    """Return the merged times of a reshard's passes."""
     sides = zip(*(found["seconds"] for found in passes), strict=True)
     return passes[0] | {"seconds": [list(itertools.chain(*side)) for side in sides]}
 
 
 def processor_table(names: list[str], found: list[dict[str, Any]]) -> str:
-    """Return the table of processor times, worst first, below what they come to together."""
+    """Return the table of CPU times, worst first, below a summary."""
     rows, ratios, least = [], [], []
     for name, case in zip(names, found, strict=True):
         middle, fewest = ([pick(taken) for taken in case["seconds"]] for pick in (median, min))
@@ -298,7 +298,7 @@ def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str,
 def _asked(
     listed: list[tuple[str, sw.Reshard]], server: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Return what a process of this many devices says of the reshards."""
+    """Return the answers of a process with this many devices for the reshards."""
     lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     run = subprocess.run(
@@ -339,7 +339,7 @@ def _summary(what: str, ratios: list[float]) -> str:
 
 
 def _picture(found: list[dict[str, Any]]) -> Chart:
-    """The ratios, least first, by how boxes travel."""
+    """Return the chart of ratios, least first, by how boxes travel."""
     ranked = sorted((case["ms"][0] / case["ms"][1], case["how"]) for case in found)
     mean = geometric_mean(ratio for ratio, _ in ranked)
     hows = sorted({how for _, how in ranked})

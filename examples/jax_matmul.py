@@ -1,8 +1,8 @@
-"""A sharded matmul: which operand moves, and when the result is added up, is planned.
+"""A sharded matmul: the planner chooses which operand moves, and when to add up the result.
 
 Both operands are split along the contracting dimension by axis `y`, so that each device has a
-product of parts: partial sums, to be scattered over the rows of the result. Runs on eight devices
-of a CPU:
+product of parts: partial sums, which are scattered over the rows of the result. Runs on eight
+devices of a CPU:
 
     python examples/jax_matmul.py
 """

@@ -1,7 +1,8 @@
 """A reshard inside a jitted JAX function: NamedShardings in, a module out, called under `jax.jit`.
 
-An 8 x 12 array is split over both axes of a 2 x 4 mesh, and is wanted with the axes swapped. The
-gradient of the call is the reverse reshard, which is emitted too. Runs on eight devices of a CPU:
+An 8 x 12 array is split over both axes of a 2 x 4 mesh, and must be resharded with the axes
+swapped. The gradient of the call is the reverse reshard, which is emitted too. Runs on eight
+devices of a CPU:
 
     python examples/jax_reshard.py
 """

@@ -1,9 +1,9 @@
 """Gradients of micro-batches: added up in a loop, summed over devices once, after it.
 
-Data-parallel training takes a batch in parts, so that less is held at once. The gradient of each
-part is a sum over the devices along `data`. `mode="cheapest"` carries the terms of that sum through
-the loop, in which no gradient is moved; each layer is computed again in the backward pass, as
-`jax.checkpoint` asks for. Runs on eight devices of a CPU:
+Data-parallel training takes a batch in parts, to use less memory. The gradient of each part is a
+sum over the devices along `data`. `mode="cheapest"` carries the terms of that sum through the loop,
+which moves no gradient; the backward pass recomputes each layer, as `jax.checkpoint` requests. Runs
+on eight devices of a CPU:
 
     python examples/micro_batches.py
 """
@@ -33,7 +33,7 @@ def loss(weights, x, y):
 
 
 def train(weights, xs, ys):
-    """One step of gradient descent on the micro-batches of a batch."""
+    """Take one step of gradient descent on the micro-batches of a batch."""
 
     def add(total, part):
         value, gradient = jax.value_and_grad(loss)(weights, *part)

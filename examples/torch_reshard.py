@@ -1,8 +1,8 @@
 """A reshard of a DTensor: placements in, a module out, DTensors through it.
 
 Rows split over the first dimension of a 2 x 2 mesh and columns over the second swap places. The
-module moves only the bytes that devices lack. The result is compared with that of `redistribute`.
-Four processes, on a CPU over gloo; on GPUs say "cuda" for the mesh:
+module moves only the bytes that devices lack. The example compares the result with
+`redistribute`'s. Four processes, on a CPU over gloo; on GPUs say "cuda" for the mesh:
 
     torchrun --nproc-per-node 4 examples/torch_reshard.py
 """
@@ -20,7 +20,7 @@ import shardwright as sw
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("x", "y"))
 before, after = (Shard(0), Shard(1)), (Shard(1), Shard(0))
 
-if dist.get_rank() == 0:  # one process writes, all of them import
+if dist.get_rank() == 0:  # one process writes, all import
     reshard = sw.Reshard((10, 6), torch.float32, before, after, mesh=mesh)
     bundle = sw.emit(reshard, backends=("triton_gpu",), gradient=True)
     bundle.write(Path(__file__).parent / "kernels" / "placements")

@@ -1,5 +1,6 @@
 """Checks on an accelerator that are cut into parts: processes with time limits, rows, a table.
 
-`attempt` makes rows inside a process, `run` starts the processes of a part, `report` writes what is
-known after each part, and `table` prints rows as Markdown. Nothing here knows an accelerator.
+`attempt` makes rows inside a process, `run` starts the processes of a part, `report` writes the
+rows known after each part, and `table` prints rows as Markdown. Nothing here depends on an
+accelerator.
 """

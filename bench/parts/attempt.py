@@ -23,19 +23,19 @@ LONGEST = 300
 
 
 class LeftOutError(Exception):
-    """A case that cannot run here, and why."""
+    """A case cannot run here; the message gives the reason."""
 
 
 def attempt_all(part: str, jobs: Iterable[Job], names: tuple[str, ...] = ()) -> None:
-    """Run the jobs whose names begin with one of `names`, or all, and print a row for each."""
+    """Run the jobs whose names begin with one of `names`, or all jobs, and print a row for each."""
     for name, job in jobs:
         if not names or name.startswith(names):
             attempt(part, name, job)
 
 
 def attempt(part: str, name: str, job: Callable[[], Row | None], **said: Any) -> None:
-    """Run a job and print its row, in which `said` stands too. A row without a result goes first,
-    so that it is known which case hangs."""
+    """Run a job and print its row, which includes `said`. Print a row without a result first, to
+    identify a case that hangs."""
     named = {"part": part, "name": name, **said}
     _say(named)
     start = time.perf_counter()
@@ -61,7 +61,7 @@ def _say(row: Row) -> None:
 
 
 def rows_of(lines: Iterable[str]) -> tuple[list[Row], list[Row]]:
-    """Return the rows in the output of a process, and those that began and did not end."""
+    """Return the rows in the output of a process, and the rows that began and did not end."""
     ended: list[Row] = []
     begun: dict[str, Row] = {}
     for line in lines:

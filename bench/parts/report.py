@@ -16,7 +16,7 @@ from bench.parts.table import Page, count, markdown
 
 @dataclass(frozen=True)
 class Report:
-    """Where results go, `NAME.json` and `NAME.md`, and what is printed above them."""
+    """The files of results, `NAME.json` and `NAME.md`, and the text above them."""
 
     folder: Path
     name: str
@@ -24,7 +24,7 @@ class Report:
     about: Mapping[str, str]
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write what is known so far."""
+        """Write the results so far."""
         self.folder.mkdir(parents=True, exist_ok=True)
         data = {"about": dict(self.about), "rows": list(rows)}
         (self.folder / f"{self.name}.json").write_text(json.dumps(data, indent=1) + "\n")
@@ -48,12 +48,12 @@ class Report:
 
 
 def output(name: str) -> Path:
-    """Return the folder that results go to: $OUT, else below `build`."""
+    """Return the folder for results: $OUT, else one below `build`."""
     return Path(os.environ.get("OUT") or Path("build") / name)
 
 
 def chosen(parts: Sequence[Part], variable: str) -> list[Part]:
-    """Return the parts that a variable names, separated by commas, or all."""
+    """Return the parts that a variable names, separated by commas, or all parts."""
     named = [name for name in os.environ.get(variable, "").split(",") if name]
     known = {part.name: part for part in parts}
     for name in named:
@@ -63,6 +63,6 @@ def chosen(parts: Sequence[Part], variable: str) -> list[Part]:
 
 
 def printed(page: Page, path: Path) -> str:
-    """Return the table of rows that were written before."""
+    """Return the table of rows written earlier."""
     data = json.loads(path.read_text())
     return markdown(page, data["about"], data["rows"])

@@ -20,8 +20,8 @@ LAST_LINES = 40
 
 @dataclass(frozen=True)
 class Command:
-    """A process: its name in the table, its words, and the exit status that is right. `counts`: it
-    prints no rows, and its exit is a row itself."""
+    """A process: its name in the table, its arguments, and the right exit status. `counts`: it
+    prints no rows, and its exit is itself a row."""
 
     name: str
     words: tuple[str, ...]
@@ -31,7 +31,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Part:
-    """Processes that run at the same time, the seconds they have, and variables they see."""
+    """Processes that run at the same time, their time limit in seconds, and their variables."""
 
     name: str
     commands: tuple[Command, ...]
@@ -56,7 +56,7 @@ def run(part: Part) -> list[Row]:
 
 
 def _started(command: Command, env: Mapping[str, str], log: IO[str]) -> subprocess.Popen[str]:
-    """Start a process whose output goes to a file, in a session of its own."""
+    """Start a process in its own session, with its output in a file."""
     return subprocess.Popen(
         command.words,
         stdout=log,
@@ -68,18 +68,18 @@ def _started(command: Command, env: Mapping[str, str], log: IO[str]) -> subproce
 
 
 def _ended(process: subprocess.Popen[str], seconds: float) -> int | None:
-    """Return the exit status of a process, or None for one that had to be killed."""
+    """Return the exit status of a process, or None if it had to be killed."""
     try:
         return process.wait(max(seconds, 0.1))
     except subprocess.TimeoutExpired:
-        # Its children too: it leads a session of its own.
+        # Its children too: it leads its own session.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return None
 
 
 def _rows(part: Part, command: Command, code: int | None, lines: list[str]) -> list[Row]:
-    """Return what a process said, and a row for each case that it left unfinished."""
+    """Return the rows of a process, and a row for each case that it left unfinished."""
     rows, unfinished = rows_of(lines)
     error = f"no end within {part.seconds:g} s" if code is None else f"exit status {code}"
     if code == command.exits:

@@ -1,4 +1,4 @@
-"""Rows as Markdown: what was run where, a summary, what failed, and a table for each part."""
+"""Rows as Markdown: the run and its machine, a summary, the failures, and a table for each part."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.parts.attempt import Row
 
 @dataclass(frozen=True)
 class Section:
-    """How the rows of a part are printed: a sentence about the columns, `columns` (the key of a
-    row, and its heading), and the summary of the rows. Without columns rows are only counted."""
+    """The format of a part's rows: a sentence about the columns, `columns` (the key in a row, and
+    the heading), and the summary of the rows. Without columns rows are only counted."""
 
     part: str
     text: str = ""
@@ -22,7 +22,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """What the file begins with, and its sections."""
+    """The start of the file, and its sections."""
 
     title: str
     text: str
@@ -30,7 +30,7 @@ class Page:
 
 
 def markdown(page: Page, about: Mapping[str, str], rows: Sequence[Row]) -> str:
-    """Return the whole text of a page for rows; `about`: what ran where and when, by name."""
+    """Return the whole text of a page for rows; `about`: facts on the run, by name."""
     parts = [(section, merged(_of(section.part, rows))) for section in page.sections]
     parts = [(section, mine) for section, mine in parts if mine]
     said = "; ".join(f"{name} {value}" if name else value for name, value in about.items())
@@ -47,7 +47,7 @@ def _of(part: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def count(rows: Sequence[Row]) -> str:
-    """Return how many rows are right, of how many that ran, and how many were left out."""
+    """Return in words how many rows are right, how many ran, and how many were left out."""
     ran = [row for row in rows if row["ok"] is not None]
     right = sum(row["ok"] for row in ran)
     left = len(rows) - len(ran)
@@ -60,8 +60,8 @@ def _counted(section: Section, rows: Sequence[Row]) -> str:
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with those of one name and several ranks as one: right if all are, with the
-    range of each figure."""
+    """Return the rows, merging the ranks' rows of one name: right if all are, with the range of
+    each figure."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["name"], []).append(row)
@@ -87,7 +87,7 @@ def _range(values: Sequence[float]) -> float | str:
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
-    """Return what is wrong or left out: each error once, with the cases that have it."""
+    """Return the errors and omissions: each once, with its cases."""
     lines = []
     for heading, ok in (("Wrong or failed", False), ("Left out", None)):
         cases: dict[str, Counter[str]] = {}
@@ -101,7 +101,7 @@ def _failures(rows: Sequence[Row]) -> list[str]:
 
 
 def _few(names: Counter[str], most: int = 4) -> str:
-    """Return the first few names, each with how many ranks it is of."""
+    """Return the first few names, each with its number of ranks."""
     listed = [f"{name}, {ranks} ranks" if ranks > 1 else name for name, ranks in names.items()]
     more = [f"and {len(listed) - most} more"] if len(listed) > most else []
     return "; ".join(listed[:most] + more)

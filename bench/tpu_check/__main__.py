@@ -1,4 +1,4 @@
-"""Run the parts or, in a process that one of them started, its cases."""
+"""Run the parts or, in a process started by a part, its cases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parts() -> list[Part]:
 
 
 def about() -> dict[str, str]:
-    """Return what runs the modules, and when. The process has the chips from then on."""
+    """Return the machine, the versions and the time. The process has the chips from then on."""
     platform = jax.default_backend()
     if not DRY and platform != "tpu":
         raise SystemExit(
@@ -48,9 +48,9 @@ def about() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the parts, and exit with 1 where anything is wrong."""
+    """Run the parts, and exit with 1 if anything is wrong."""
     wanted = chosen(parts(), "TPU_CHECK_PARTS")
-    # Asked in a process of its own: the parts need the chips.
+    # In a separate process, because the parts need the chips.
     asked = subprocess.run(_itself("about"), stdout=subprocess.PIPE, text=True, timeout=ASKED)
     if asked.returncode:
         raise SystemExit(asked.returncode)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def run_cases(what: str) -> None:
-    """Run what a part's process is for."""
+    """Run the cases of a part's process."""
     if what == "about":
         print(json.dumps(about()))
         return

@@ -1,4 +1,4 @@
-"""The bundles of `generated/` that have a JAX module, on the devices that there are."""
+"""The bundles of `generated/` that have a JAX module, on the available devices."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Bundle:
 
     @property
     def case_name(self) -> str:
-        """What its rows are called."""
+        """The name of its rows."""
         return f"{self.name}, {self.backend}"
 
     @property
     def options(self) -> dict[str, Any]:
-        """What its functions are called with besides arrays and meshes."""
+        """The arguments of its functions besides arrays and meshes."""
         from jax.experimental.pallas import tpu as pltpu
 
         interpreted = DRY and self.backend == "pallas_tpu"
         return {"interpret": pltpu.InterpretParams()} if interpreted else {}
 
     def case(self) -> Case:
-        """Return a reshard as the oracle takes it. Raises LeftOutError for one too large here."""
+        """Return a reshard in the oracle's form. Raises LeftOutError if it is too large here."""
         keys = ("shape", "dtype", "source", "target", "source_split", "target_split")
         meshes = {"mesh": self.said["mesh"], "target_mesh": self.said.get("target_mesh")}
         reshard = sw.Reshard(*(self.said[key] for key in keys), **meshes)
@@ -59,7 +59,7 @@ class Bundle:
 
 
 def enough(ids: Sequence[int]) -> None:
-    """Raise LeftOutError where there are fewer devices than a bundle has."""
+    """Raise LeftOutError if a bundle needs more devices than there are."""
     if len(ids) > count():
         raise LeftOutError(f"needs more devices than the {count()} that there are")
 
@@ -76,7 +76,7 @@ def bundles(key: str) -> list[Bundle]:
 
 
 def mesh_of(axes: Sequence[tuple[str, int]], ids: Sequence[int], every: Sequence[int]) -> Any:
-    """Return a mesh: device i here is that of the i-th of `every` id."""
+    """Return a mesh in which device i of this machine stands for the i-th id of `every`."""
     devices = np.empty(len(ids), dtype=object)
     for position, device in enumerate(ids):
         devices[position] = jax.devices()[every.index(device)]

@@ -1,4 +1,4 @@
-"""Where modules run: on TPUs, or dry on CPU devices with kernels in TPU interpret mode."""
+"""The home of modules: TPUs, or in a dry run CPU devices with kernels in TPU interpret mode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 DRY = os.environ.get("TPU_CHECK_DRY") == "1"
 DEVICES = int(os.environ.get("TPU_CHECK_DEVICES") or 8)
 if DRY:
-    # Interpret mode takes a device more than a kernel has. Both are read when jax is imported.
+    # Interpret mode needs one device more than a kernel has. JAX reads both when it is imported.
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES + 1}"
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -23,5 +23,5 @@ MOST_FLOPS = 2**20 if DRY else 2**42
 
 
 def count() -> int:
-    """Return how many devices a mesh can have."""
+    """Return the most devices that a mesh can have."""
     return DEVICES if DRY else len(jax.devices())

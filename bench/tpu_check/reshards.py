@@ -1,4 +1,4 @@
-"""One reshard on devices: its arrays, its call, and whether every device has what it must."""
+"""One reshard on devices: its arrays, its call, and the check of every device's shard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POISON = 0xFF
 
 
 class Moved:
-    """A module, its meshes, and its jitted call. Raises LeftOutError for what cannot run here."""
+    """A module, its meshes, and its jitted call. Raises LeftOutError if it cannot run here."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.case = bundle.case()
@@ -33,7 +33,7 @@ class Moved:
 
     @cached_property
     def call(self) -> Any:
-        """The reshard, in a jit where both meshes have the same devices in the same order."""
+        """The reshard, in a jit if both meshes have the same devices in the same order."""
         source, target = self.meshes
 
         def reshard(x: Any) -> Any:
@@ -44,12 +44,12 @@ class Moved:
 
     @property
     def sharding(self) -> Any:
-        """How the result is sharded."""
+        """The sharding of the result."""
         return self.module.target_sharding(self.meshes[1])
 
     def example(self, seed: int) -> tuple[Any, dict[int, Bits]]:
-        """Return a source array of random bits, or of small numbers where terms are combined, its
-        padding poisoned; and what each device must have then, its padding zero."""
+        """Return a source array of random bits, or of small numbers if terms are combined, with
+        poisoned padding; and the expected target shard of each device, with zero padding."""
         rng = np.random.default_rng(seed)
         made = sums.made_of(self.case.source, self.case.target, transposed=False)
         if max(map(len, made)) > 1 or self.case.target.unreduced:
@@ -102,13 +102,13 @@ class Moved:
         return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 
     def poison(self) -> None:
-        """Fill free memory, so that a result that is never written is not the one before."""
+        """Fill free memory, so that an unwritten result differs from an earlier one."""
         shape = self.module.PADDED_TARGET_SHAPE
         full = jax.numpy.full(shape, 1, dtype=self.dtype, device=self.sharding)
         jax.block_until_ready(full).delete()
 
     def compare(self, y: Any, wanted: dict[int, Bits], said: str) -> None:
-        """Raise ValueError for the first device whose shard is not bit by bit what is wanted."""
+        """Raise ValueError for the first device whose shard is not bit by bit as expected."""
         numbers = {device: number for number, device in enumerate(jax.devices())}
         for shard in y.addressable_shards:
             device = self.ids[numbers[shard.device]]

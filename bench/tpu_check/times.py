@@ -1,4 +1,4 @@
-"""The part `times`: seconds of a reshard beside XLA's own, by `jit` and by `device_put`."""
+"""The part `times`: seconds of a reshard and of XLA's own, by `jit` and by `device_put`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ REPEATS = 2 if DRY else 20
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """Return the median seconds of a run until its result is there."""
+    """Return the median seconds of a run until its result is ready."""
     (found,) = timed([lambda: jax.block_until_ready(run())], least=REPEATS, most=REPEATS, limit=0.0)
     return statistics.median(found)
 
 
 def measured(bundle: Bundle) -> Row:
-    """Return what a reshard takes, and XLA's where JAX can say both shardings without padding."""
+    """Return the seconds of a reshard, and of XLA's if JAX can express both shardings without
+    padding."""
     moved = Moved(bundle)
     x, _ = moved.example(0)
     ours = seconds(lambda: moved.call(x))
@@ -51,7 +52,7 @@ def _theirs(moved: Moved, x: Any, ours: float) -> Row:
 
 
 def _value(moved: Moved, x: Any) -> Any:
-    """Return the tensor that an array is, or the terms of it are."""
+    """Return the tensor that an array or its terms represent."""
     if not moved.case.source.unreduced:
         return x
     numpy = jax.numpy

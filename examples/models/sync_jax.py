@@ -2,7 +2,7 @@
 
 The trainer has two stages, each on four devices with FSDP and tensor parallelism, and experts on
 one device each. The server has two devices, which store q, k and v of a layer in one buffer, and
-half of the experts each. Devices that have nothing to do with a tensor take no part in its move:
+half of the experts each. Devices without a part of a tensor take no part in its move:
 
     python examples/models/sync_jax.py
 """
@@ -24,7 +24,7 @@ SHAPES = {"q": (64, WIDTH), "k": (32, WIDTH), "v": (32, WIDTH), "o": (WIDTH, 64)
 
 
 def plan() -> sw.Sync:
-    """Return what moves the model."""
+    """Return the mover of the model."""
     tensors = {f"layers.{{0,1}}.{name}": shape for name, shape in SHAPES.items()}
     tensors[f"layers.{{0,1}}.experts.{{0..{EXPERTS - 1}}}"] = (WIDTH, WIDTH)
     trainer = {}
@@ -55,7 +55,7 @@ def whole(name: str, shape: tuple[int, ...]) -> jax.Array:
 
 
 def check(served: dict[str, jax.Array]) -> None:
-    """Compare what the server got with the whole tensors."""
+    """Compare the server's tensors with the whole tensors."""
     for layer in range(2):
         name = f"layers.{layer}"
         parts = [np.split(whole(f"{name}.{each}", SHAPES[each]), 2) for each in "qkv"]
@@ -70,7 +70,7 @@ def check(served: dict[str, jax.Array]) -> None:
 
 
 def main() -> None:
-    """Move the weights, and compare what the server has."""
+    """Move the weights, and check the server's."""
     weights = plan()
     state = {
         name: jax.device_put(whole(name, struct.shape), struct.sharding)

@@ -2,8 +2,8 @@
 
 The trainer has two stages, each on four ranks with tensor parallelism and FSDP2, and experts on one
 rank each. The server has two ranks, which store q, k and v of a layer in one buffer, and half of
-the experts each. All goes in one exchange, of which a rank has at most 16 KiB in flight. Ten
-processes, forked by this one:
+the experts each. All tensors move in one exchange, of which a rank has at most 16 KiB in flight.
+This process forks ten others:
 
     python examples/models/sync_torch.py
 """
@@ -28,13 +28,13 @@ SHAPES = {"q": (64, WIDTH), "k": (32, WIDTH), "v": (32, WIDTH), "o": (WIDTH, 64)
 
 
 def plan() -> sw.Sync:
-    """Return what moves the model; every rank plans the same."""
+    """Return the mover of the model; every rank plans the same."""
     tensors = {f"layers.{{0,1}}.{name}.weight": shape for name, shape in SHAPES.items()}
     tensors[f"layers.{{0,1}}.experts.{{0..{EXPERTS - 1}}}.weight"] = (WIDTH, WIDTH)
     trainer = {}
     for layer, ids in enumerate(STAGES):
         mesh = sw.Mesh({"fsdp": 2, "tp": 2}, ids)
-        # FSDP2 cuts what tensor parallelism has left, along the rows.
+        # FSDP2 cuts the shards of tensor parallelism along the rows.
         trainer[f"layers.{layer}.o.weight"] = {"layout": "_[{fsdp}, {tp}]", "mesh": mesh}
         trainer[f"layers.{layer}.{{q,k,v}}.weight"] = {"layout": "_[{tp,fsdp}]", "mesh": mesh}
         trainer[f"layers.{layer}.experts.*.weight"] = {
@@ -86,7 +86,7 @@ def state_of(rank: int, meshes: list[DeviceMesh], step: int) -> dict[str, torch.
 
 
 def check(received: dict[str, torch.Tensor], tp: int, step: int) -> None:
-    """Compare what a rank of the server got with its part of the whole tensors."""
+    """Compare a server rank's tensors with its part of the whole tensors."""
     for layer in range(2):
         name = f"layers.{layer}"
         parts = [whole(f"{name}.{each}.weight", SHAPES[each], step).chunk(2)[tp] for each in "qkv"]
@@ -99,7 +99,7 @@ def check(received: dict[str, torch.Tensor], tp: int, step: int) -> None:
 
 
 def main(rank: int, store: str) -> None:
-    """Move the weights twice, as after two training steps, and compare what the server has."""
+    """Move the weights twice, as after two training steps, and check the server's."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=10)
     meshes = [
         DeviceMesh("cpu", [ids[:2], ids[2:]], mesh_dim_names=("fsdp", "tp")) for ids in STAGES

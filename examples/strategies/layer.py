@@ -1,9 +1,9 @@
-"""A transformer layer in five ways to lay it out on eight devices: a training step each.
+"""A training step of a transformer layer, sharded over eight devices in five ways.
 
 `dims` says along which dimension tensor parallelism splits a parameter, here heads and the hidden
-features; without it parameters would be split as the network's beside this are. The pipeline has
-four such layers as its stages, and rows of the batch on two devices each. Loss and gradients are
-compared with those of one device. Runs on eight devices of a CPU:
+features; without it parameters would be split as in `network.py`. The pipeline has four such layers
+as its stages, and rows of the batch on two devices each. Loss and gradients are compared with those
+of one device. Runs on eight devices of a CPU:
 
     python examples/strategies/layer.py
 """
@@ -56,7 +56,7 @@ def made(rng, *shape):
 
 
 def shown(name, function, given, mesh, shardings, expected):
-    """Partition a loss with its gradient, emit it, run it, compare it."""
+    """Partition a loss with its gradient, emit it, run it, and compare the results."""
     program = sw.partition(
         jax.value_and_grad(function), *given, mesh=mesh, in_shardings=shardings, mode="cheapest"
     )

@@ -1,8 +1,9 @@
-"""A network in five ways to lay it out on eight devices, from one function without any of them.
+"""A network sharded over eight devices in five ways, from one function that mentions none of them.
 
-Data parallelism, fully sharded data parallelism, tensor parallelism, both of the latter, and a
+Data parallelism, fully sharded data parallelism, tensor parallelism, the last two together, and a
 pipeline: each is a tree of shardings for the parameters, or for the pipeline a function of stacked
-ones. Loss and gradients are compared with those of one device. Runs on eight devices of a CPU:
+parameters. Loss and gradients are compared with those of one device. Runs on eight devices of a
+CPU:
 
     python examples/strategies/network.py
 """
@@ -44,7 +45,7 @@ def loss(parameters, inputs, targets):
 
 
 def arguments():
-    """Parameters, inputs and targets."""
+    """Return parameters, inputs and targets."""
     rng = np.random.default_rng(0)
 
     def made(*shape):
@@ -56,7 +57,7 @@ def arguments():
 
 
 def shown(name, function, given, mesh, shardings, expected):
-    """Partition a loss with its gradient, emit it, run it, compare it."""
+    """Partition a loss with its gradient, emit it, run it, and compare the results."""
     program = sw.partition(
         jax.value_and_grad(function), *given, mesh=mesh, in_shardings=shardings, mode="cheapest"
     )
@@ -71,7 +72,7 @@ def shown(name, function, given, mesh, shardings, expected):
 
 
 def pipelined(microbatches):
-    """The inner layers as a pipeline of four stages, one layer a stage."""
+    """Return the inner layers as a pipeline of four stages, one layer a stage."""
     mesh = sw.Mesh({"stages": 4})
     pipe = sw.strategies.pipeline(layer, mesh, "stages", microbatches)
 
@@ -84,7 +85,7 @@ def pipelined(microbatches):
 
 
 def stacked(parameters):
-    """The first layer, the inner ones as one, the last."""
+    """Return the first layer, the inner layers stacked, and the last layer."""
     first, *inner, last = parameters
     return first, jax.tree.map(lambda *each: np.stack(each), *inner), last
 

@@ -30,7 +30,7 @@ SERVER = {"disjoint": [4, 5], "overlapping": [2, 3, 4]}
 
 
 def main(name: str, process: int, port: int) -> None:
-    """Move the weights, and compare what the devices of this process have."""
+    """Move the weights, and check the shards on this process's devices."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=process)
     devices = np.array(jax.devices())
@@ -65,7 +65,7 @@ def placed(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
 
 
 def checked(y: jax.Array, whole: np.ndarray) -> int:
-    """Compare the shards of this process; where extents do not divide, the last are padded."""
+    """Compare the shards of this process; if extents do not divide, the last shards are padded."""
     padded = np.pad(whole, [(0, n - k) for n, k in zip(y.shape, whole.shape, strict=True)])
     for shard in y.addressable_shards:
         np.testing.assert_array_equal(shard.data, padded[shard.index])

@@ -34,7 +34,7 @@ SPLIT = {"embed": 0, "layer0.wq": 0, "layer0.wo": 1, "layer0.w1": 0, "layer0.w2"
 
 
 def main(name: str) -> None:
-    """Move the weights twice, as after two training steps, and compare what the server has."""
+    """Move the weights twice, as after two training steps, and check the server's."""
     dist.init_process_group("gloo")
     rank, server = dist.get_rank(), SERVER[name]
     trainer = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("fsdp", "tp"))
@@ -58,7 +58,7 @@ def tensors(step: int) -> dict[str, torch.Tensor]:
 
 
 def shards(whole: dict[str, torch.Tensor], mesh: DeviceMesh) -> dict[str, torch.Tensor]:
-    """Return what a rank of the trainer holds: `parameter.to_local()` of each DTensor."""
+    """Return the shards of a trainer rank: `parameter.to_local()` of each DTensor."""
     placed = {
         key: distribute_tensor(whole[key], mesh, placements)
         for key, (_, placements) in TRAINED.items()
@@ -70,7 +70,7 @@ def shards(whole: dict[str, torch.Tensor], mesh: DeviceMesh) -> dict[str, torch.
 def check(
     received: dict[str, torch.Tensor], whole: dict[str, torch.Tensor], number: int, count: int
 ) -> None:
-    """Compare what a rank of the server got with its part of the whole tensors."""
+    """Compare a server rank's tensors with its part of the whole tensors."""
     for key, dim in SPLIT.items():
         extent = -(-whole[key].shape[dim] // count)
         assert received[key].equal(whole[key].split(extent, dim)[number]), key
