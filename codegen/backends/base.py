@@ -55,9 +55,9 @@ class RingText:
 @dataclass(frozen=True)
 class Grouping:
     """A backend's part of a group's module: `host`, the support module with its class `Group`;
-    `exports`, the names of functions; `environment` of a self-check, where {devices} stands for the
-    number of devices and {more} for one more; `how`: the transport in words; `support`: further
-    support modules; `template`: its own template, with `kernel` as the argument of the class."""
+    `exports`, the names of functions; `environment` of a self-check, with {devices} for the number
+    of devices and {more} for one more; `how`: the transport in words; `support`: further support
+    modules; `template`: its own template, with `kernel` as the argument of the class."""
 
     host: str
     exports: tuple[str, ...]
@@ -71,13 +71,13 @@ class Grouping:
 class Backend(Protocol):
     """Renders plans as modules of one kind.
 
-    `executes`: the strategies whose plans it accepts. `reduces`: those by which it reduces terms;
-    `in_two`: whether also in two exchanges, possibly only between meshes of one device order.
-    `unsupported`: the dtypes that it does not move, each with the reason. `differentiable`: whether
-    its modules have derivatives, by a backward sibling. `portable`: whether they are plain JAX,
-    which XLA compiles for any platform. `compiler`: None without one for this kind. `support`: the
-    support modules of its modules, `matmul_support` the further ones of matmuls, `model_support`
-    those of models; `model_host`: the class that these call, "" without modules of models.
+    `executes`: the strategies whose plans it accepts. `reduces`: the strategies by which it reduces
+    terms; `in_two`: whether also in two exchanges, possibly only between meshes of one device
+    order. `unsupported`: the dtypes that it does not move, each with the reason. `differentiable`:
+    whether its modules have derivatives, by a backward sibling. `portable`: whether they are plain
+    JAX, which XLA compiles for any platform. `compiler`: None without one for this kind. `support`,
+    `matmul_support`, `model_support`: the support modules of its modules, and the additional ones
+    of matmuls and of models; `model_host`: the class that these call, "" without modules of models.
     `gradient_on_request`: whether derivatives are optional in a bundle. `grouping`: its part of a
     group's module.
     """

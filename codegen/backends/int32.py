@@ -1,4 +1,4 @@
-"""Whether the index arithmetic of kernels stays within 32 bits."""
+"""The check that the index arithmetic of kernels stays within 32 bits."""
 
 from __future__ import annotations
 

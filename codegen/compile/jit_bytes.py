@@ -1,5 +1,5 @@
-"""Bytes of XLA's own partitioner: those that the busiest device receives in `jax.jit` of a function
-with the user's shardings."""
+"""Bytes of XLA's own partitioner: the busiest device's in `jax.jit` of a function with the user's
+shardings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
 
 def received_by_hlo(lowered: Any, devices: int) -> int:
     """Return the bytes that the busiest device receives according to the HLO of a lowered program,
-    with loops counted.
+    counting loop iterations.
 
     On TPUs XLA gathers float32 as bfloat16 before a multiplication: in a program without its own
     bfloat16 such elements count as float32.

@@ -49,7 +49,7 @@ def keep(job: Job, answer: dict[str, Any]) -> None:
 
 
 def _path(job: Job) -> Path | None:
-    """Return the path of a job's answer; None for one that also saves files."""
+    """Return the path of a job's answer; None for a job that also saves files."""
     folder = os.environ.get(VARIABLE)
     if not folder or job.files is not None:
         return None

@@ -71,7 +71,7 @@ class _BundleTask:
         # A tensor of 64-bit elements exists with 64-bit types only.
         if is_xla and DTYPES[self.description.dtype] < 8:
             jobs += (replace(asked, what="x64"),)
-        # XLA's own reshard is the identity, which adds nothing.
+        # XLA's own reshard would be the identity, which says nothing.
         adds = bool(self.description.reshard().source.unreduced)
         if xla and is_xla and not adds:
             splits = (self.description.source_split, self.description.target_split)
@@ -105,7 +105,8 @@ class _BundleTask:
         return plan(self.description.reshard()).traffic.bound_received_max
 
     def _best(self, xla: Outcome | None) -> str:
-        """Return in a line which is faster on a TPU topology, the module or XLA's own reshard."""
+        """Return one line on whether the module or XLA's own reshard is faster on a TPU
+        topology."""
         if xla is None or not isinstance(xla.code, TpuCode) or self.backend is None:
             return ""
         moves, made = list(xla.code.moves), planned(self.description)

@@ -137,7 +137,7 @@ def _received(op: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _parts(text: str, sizes: Mapping[str, int]) -> int:
-    """Return the number of parts made by the axes in a text."""
+    """Return the number of parts made by the axes in a string."""
     return math.prod(int(size or sizes[name]) for name, _, size in AXIS.findall(text))
 
 

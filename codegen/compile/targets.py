@@ -1,4 +1,4 @@
-"""Compilation targets: those of the backends' compilers, by name."""
+"""Compilation targets of the backends' compilers, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError, install, one_of
 
 @dataclass(frozen=True)
 class Target:
-    """One of a compiler's targets; `backend` is the one whose kernels run there."""
+    """One of a compiler's targets; `backend`: its kernels run on the target."""
 
     name: str
     backend: str

@@ -41,7 +41,7 @@ class TotalRow:
 
 
 def totals(program: Partitioned, description: ProgramDescription) -> tuple[TotalRow, ...]:
-    """Return the totals of a program, ours first; the others' in separate processes."""
+    """Return the totals of a program, ours first; other partitioners run in separate processes."""
     rows = [TotalRow(f"{program.mode}, as emitted", program.bytes_received)]
     for mode, name in (
         ("as_shardy", "as_shardy: Shardy's shardings"),

@@ -1,5 +1,5 @@
-"""The process that runs a backend's compiler on emitted modules: one job a line in, its outcome
-out.
+"""The process that runs a backend's compiler on emitted modules: it reads one job per line, and
+prints its outcome.
 
 Started with the argument BACKEND and the environment that the compiler needs.
 """
@@ -24,7 +24,7 @@ from shardwright.codegen.workers.serve import Answer, serve
 from shardwright.ir.errors import InputError
 
 LONGEST = 200  # characters of a compiler's message to show
-# Text that compilers print before the error.
+# Strings that compilers print before the error.
 _PREAMBLE = re.compile(
     "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
     r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
@@ -74,7 +74,7 @@ def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
     """Return the compiler's result for a job. If XLA refuses a module's collectives on the first
     devices of a topology, another device replaces the last one.
 
-    Raises InputError if it refuses its own program.
+    Raises InputError if XLA refuses its own program.
     """
     try:
         return compiled(module, job)

@@ -1,8 +1,8 @@
 """How often each computation of an HLO module runs in one run of the program.
 
 A loop's body counts once per iteration, according to the compiler's annotation or the loop's
-condition. A branch that depends on a loop's counter, as if the last iteration moves nothing, counts
-in the iterations that take it; any other branch counts as taken.
+condition. A branch that depends on a loop's counter, for instance because the last iteration moves
+nothing, counts in the iterations that take it; any other branch counts as taken.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Counter:
 
 
 def executions(module: HloModule) -> dict[str, Often]:
-    """Return how often each computation runs, without those that never do."""
+    """Return how often each computation runs, without computations that never run."""
     found: dict[str, Often] = {}
     seen: set[str] = set()
 
@@ -57,7 +57,7 @@ def executions(module: HloModule) -> dict[str, Often]:
         seen.add(computation)
         for instruction in module.computations.get(computation, {}).values():
             for kind, name in instruction.called.items():
-                if instruction.op not in ("async-update", "async-done"):  # listed again there
+                if instruction.op not in ("async-update", "async-done"):  # these list it again
                     visit(name, _within(module, instruction, kind, often))
         seen.discard(computation)
 

@@ -1,6 +1,6 @@
 """A compiled program's HLO text: the VMEM of its kernels, and its collectives.
 
-Sizes are those of arrays in memory and on the wire: on a TPU padded to the tiles of their layout.
+Sizes are as in memory and on the wire: on a TPU padded to the tiles of the array's layout.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _starts(each: HloInstruction) -> bool:
 
 
 def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray, ...]:
-    """Return a collective's result. A two-part one returns it in the second part; without that, the
-    first part's tuple has operands before results, except for an all-reduce."""
+    """Return a collective's result. A two-part collective returns it in the second part; without
+    that, the first part's tuple has operands before results, except in an all-reduce."""
     if each.op == "recv":
         return each.arrays[:1]
     if each.op in COLLECTIVES:

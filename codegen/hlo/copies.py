@@ -2,8 +2,8 @@
 
 A pass is an executed instruction other than a collective, kernel, parameter, constant, or a move
 between HBM and VMEM (`copy-start`). It reads its operands and writes its result, in any memory; a
-slice reads only its result's bytes, and an in-place update writes only the update. Bytes are those
-of arrays in memory, with the padding of their layout in the program's text.
+slice reads only its result's bytes, and an in-place update writes only the update. Bytes count
+arrays in memory, with the padding of their layout in the program's text.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class HloInstruction:
 
     @cached_property
     def arrays(self) -> tuple[HloArray, ...]:
-        """The arrays of the result; those of a tuple in sequence."""
+        """The arrays of the result; a tuple's in sequence."""
         return tuple(arrays_of(self.result))
 
     @cached_property

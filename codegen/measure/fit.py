@@ -1,4 +1,4 @@
-"""Fits a topology's figures to measured seconds.
+"""A fit of a topology's figures to measured seconds.
 
 A price is linear in the costs of figures, such as seconds per message and seconds per byte, with a
 module's counts of messages, bytes and calls as coefficients. Where a stage takes the longer of two
@@ -6,8 +6,8 @@ times, or an algorithm is chosen, it is piecewise linear. The coefficients are t
 the price. A fit solves the equations of all modules for the costs, and repeats with new
 coefficients until nothing changes.
 
-A figure is fitted if some price depends on it before the fit: that of the shorter of two times,
-which no price shows, is kept.
+A figure is fitted if some price depends on it before the fit: a figure of the shorter of two times
+affects no price, and is kept.
 
 The fit minimises the sum of squared differences, each divided by measured and by predicted seconds,
 so that half a time counts as much as twice. No cost falls below LEAST of its old value, so that
@@ -168,7 +168,8 @@ def _turned(name: str, value: float) -> float:
 
 
 def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
-    """Return the indices of the figures that samples determine, and for the others why not."""
+    """Return the indices of the figures that samples determine, and why they do not determine the
+    others."""
     _, grows = model.apart(model.start)
     columns = (grows / model.seconds[:, None]).T
     taken: list[int] = []
@@ -190,7 +191,7 @@ def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
 
 
 def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
-    """Return costs of which those in `told` are optimal for prices linearised at `costs`."""
+    """Return costs, with the costs in `told` optimal for prices linearised at `costs`."""
     prices, grows = model.apart(costs)
     weights = 1.0 / np.sqrt(model.seconds * np.maximum(prices, model.seconds / FARTHEST))
     found = costs.copy()

@@ -30,8 +30,8 @@ TIME_LIMIT = 300.0
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of one module, the median of its calls, beside its price. `skipped`: `detail`
-    says why it cannot run here; `failed`: it has the fault."""
+    """The seconds of one module, the median of its calls, and its price. `skipped`: `detail` says
+    why it cannot run here; `failed`: `detail` has the fault."""
 
     name: str
     backend: str
@@ -51,7 +51,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Modules, the topology on which they were priced before, and the fitted one."""
+    """Modules, the topology on which they were priced, and the fitted topology."""
 
     modules: tuple[Measured, ...]
     topology: Topology
@@ -74,11 +74,11 @@ def measure(
     progress: Progress | None = None,
 ) -> Measurement:
     """Return the seconds of bundles' modules on this machine's devices, and the topology fitted to
-    those with correct results.
+    the modules with correct results.
 
-    `topology`: the source of prices, and of figures that no module determines; by default that of a
-    CPU, of H100s or of H200s, if recognised. Raises InputError for a path without bundles, an
-    unknown backend or topology, devices without a known topology, and if nothing can be measured.
+    `topology`: the source of prices, and of figures that no module determines; by default a CPU's,
+    H100s' or H200s', if recognised. Raises InputError for a path without bundles, an unknown
+    backend or topology, devices without a known topology, and if nothing can be measured.
     """
     given = None if topology is None else topology_of(topology)
     modules = _modules(paths, backends, progress or (lambda done, total, module: None))

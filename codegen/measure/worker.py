@@ -1,5 +1,5 @@
-"""The process that times emitted modules: one case a line in, its seconds or the reason for none
-out.
+"""The process that times emitted modules: it reads one case per line, and prints its seconds or why
+there are none.
 
 Started with the argument BACKEND, on whatever devices there are.
 """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Duties:
     """Default uses of a backend: whether reshards and matmuls get a module of it by default;
-    whether models do; and whether programs may request its kernels. `features`: those available
-    for its modules of reshards."""
+    whether models do; and whether programs may request its kernels. `features`: available for its
+    modules of reshards."""
 
     reshards: bool = False
     multiplies: bool = False

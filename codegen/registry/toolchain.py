@@ -31,8 +31,8 @@ class Compiler:
     """The compiler of a backend's modules, which needs no accelerator.
 
     `kind` is the kind of its `targets`, `example` one of them, and `looks_so` tells whether a
-    string is meant as one of them. `packages`: what it imports; `saving`: what saving results
-    needs; `extra` installs both. `environment`: the variables to set before compiling, given a
+    string is meant as one of them. `packages`: its imports; `saving`: further imports for saving
+    results; `extra` installs both. `environment`: the variables to set before compiling, given a
     cache folder. `chips`: chip name to target. `is_xla`: whether it is XLA, which also compiles
     portable modules (with and without 64-bit types), compiles XLA's own reshard for comparison, and
     reports a program's communication.
@@ -53,8 +53,8 @@ class Compiler:
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which JAX has host devices for modules on `count` of them.
 
-    There is one more device than any mesh has: with exactly as many, JAX's interpreter deadlocks on
-    buffers over about 100 KB. There are at least two, for planted faults.
+    There is one more device than any mesh has: without it, JAX's interpreter deadlocks on buffers
+    over about 100 KB. There are at least two, for planted faults.
     """
     option = "--xla_force_host_platform_device_count"
     flags = [flag for flag in given.get("XLA_FLAGS", "").split() if not flag.startswith(option)]

@@ -152,7 +152,7 @@ def holders(layout: Layout, index: tuple[int, ...], limit: int = NAMED_HOLDERS) 
 
 
 def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
-    """Return the holders of a shard as text: `0,4` or `0-7` or `0,4,8,12,…`."""
+    """Return the holders of a shard as a string: `0,4` or `0-7` or `0,4,8,12,…`."""
     ids = holders(layout, index)
     if layout.replicas <= NAMED_HOLDERS:
         return _runs(ids)

@@ -18,7 +18,7 @@ from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# Most device ids of a mesh that are listed; the others are counted.
+# Most device ids of a mesh to list; the others are counted.
 LISTED_IDS = 64
 
 
@@ -26,7 +26,7 @@ def derivation(reshard: Reshard) -> str:
     """Return the derivation of a reshard's tiles from its two shardings.
 
     Layout maps and their inverses, the map from source to target shards, the ranges of a tile for
-    fixed devices, peers, period and divisors, senders, and the bytes beside their bounds.
+    fixed devices, peers, period and divisors, senders, and the bytes with their bounds.
     """
     plan = plan_direct(reshard)
     return "\n".join([title(plan), *derivation_lines(plan)])

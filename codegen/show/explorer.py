@@ -51,7 +51,7 @@ class ExplorerText:
 def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
     """Return a plan's page as HTML; deterministic.
 
-    `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
+    `topology`: also show the bytes on its links. Raises InputError if it lacks devices.
     """
     return explorer_of({name: plan}, name, title(plan), topology)
 
@@ -106,8 +106,8 @@ def _sides(step: Step) -> dict[str, Any]:
 
 
 def _side(layout: Layout) -> dict[str, Any]:
-    """Return a mesh, and the range of the tensor at each position; none if there are more devices
-    than are drawn."""
+    """Return a mesh, and the range of the tensor at each position; none if there are too many
+    devices to draw."""
     mesh = layout.mesh
     drawn = mesh.size <= Limits().devices
     return {

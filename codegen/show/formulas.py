@@ -29,7 +29,7 @@ from shardwright.ir.sharding import Operator, Sharding
 
 @dataclass(frozen=True)
 class Formula:
-    """One side of a map as text, with lines that explain its names."""
+    """One side of a map as a string, with lines that explain its names."""
 
     text: str
     where: tuple[str, ...] = ()

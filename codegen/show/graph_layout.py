@@ -124,7 +124,7 @@ class GraphRows:
         return at
 
     def _apart(self, row: list[int], wanted: list[float]) -> list[float]:
-        """Return centres near the wanted ones, in order, with gaps between the nodes."""
+        """Return centres near the wanted centres, in order, with gaps between the nodes."""
         rooms = [
             (self.widths[a] + self.widths[b]) / 2 + self.gap for a, b in itertools.pairwise(row)
         ]

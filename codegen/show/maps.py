@@ -24,8 +24,8 @@ class ReshardMaps:
     def of(reshard: Reshard, symbols: bool) -> ReshardMaps:
         """Return the maps in symbols, or in the numbers of the reshard.
 
-        Where both meshes have the same axes, their sizes have the same symbols; unless the two
-        shardings cut an axis in ways that have no common refinement.
+        If both meshes have the same axes, their sizes have the same symbols, unless the two
+        shardings cut an axis in ways without a common refinement.
         """
         shape = None if symbols else reshard.shape
         splits = reshard.source_split, reshard.target_split
@@ -61,8 +61,8 @@ class ReshardMaps:
         return "\n".join([f"{left} ->", f"{element} ->", *_braced("d2", placed, rests), f"= {end}"])
 
     def _composed_by_name(self) -> str:
-        """Return the same for a nested split, whose single line would be too long: the two maps in
-        sequence."""
+        """Return `composed_text` for a nested split, whose single line would be too long: the two
+        maps in sequence."""
         inverse = self.target.inverse_text("d2")
         end = f"d2({listed(self.target.coordinates)})[{listed(self.target.local)}]"
         return f"{self.source.forward_text('d1')}\n{inverse}\n= {end}"

@@ -65,8 +65,8 @@ def why_line(plan: MatmulPlan) -> str:
 
 
 def instead_line(plan: MatmulPlan) -> str:
-    """Return which operand moves and which stays, with the cost of moving the other one instead; ""
-    unless exactly one moves and such a candidate is listed."""
+    """Return which operand moves and which stays, with the cost of moving the other operand
+    instead; "" unless exactly one moves and such a candidate is listed."""
     lhs, rhs, _ = plan.chosen.cost.received
     if bool(lhs) == bool(rhs):
         return ""
@@ -174,7 +174,7 @@ def _parts(plan: MatmulPlan, position: int) -> Iterator[str]:
 
 
 def range_text(part: Range) -> str:
-    """Return a range as text."""
+    """Return a range as a string."""
     return "[{}, {})".format(*part)
 
 

@@ -39,7 +39,7 @@ class PartMoved:
 def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) -> str:
     """Return the page of a matmul as HTML; deterministic.
 
-    `topology`: also show the bytes on its links. Raises InputError for one that lacks devices.
+    `topology`: also show the bytes on its links. Raises InputError if it lacks devices.
     """
     plans = {
         f"{name}: {letter}": plan.chosen.move(side)
@@ -53,7 +53,7 @@ def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) ->
 
 
 def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:
-    """Return the sends in each round of a plan's loop; empty without one."""
+    """Return the sends in each round of a plan's loop; empty without a loop."""
     loop = plan.chosen.loop
     if loop is None:
         return []
@@ -87,7 +87,7 @@ def _moved(
 
 
 def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
-    """Return for each position the positions that its parts come from: for the upward and downward
+    """Return for each position the positions that send its parts: for the upward and downward
     halves, or for whole parts. Sums in one direction go down."""
     digits = tuple(Digit(*pair) for pair in loop.digits)
     rings: dict[int, dict[int, int]] = defaultdict(dict)

@@ -41,7 +41,7 @@ CORNERS: dict[Side, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Scene:
-    """A plan, and every device's box in each of the three, [devices, dimensions, 2]."""
+    """A plan, and every device's box in A, B and C, [devices, dimensions, 2]."""
 
     plan: MatmulPlan
     boxes: dict[Side, list[list[list[int]]]]
@@ -101,7 +101,7 @@ class Scene:
         turns = enumerate(turns_of(self.plan, position))
         numbered = sorted((part, turn) for turn, parts in turns for part in parts)
         down = axis == len(whole) - 2
-        # Numbers that would touch stand in lanes beside each other.
+        # Numbers that would touch go into adjacent lanes.
         *_, across, high, _ = self._part(loop.side, whole[-2:], left, top)
         lanes = math.ceil(len(numbered) * (10 if down else 12) / max(high if down else across, 1))
         for rank, ((start, end), turn) in enumerate(numbered):
@@ -135,7 +135,7 @@ def matmul_svg(plan: MatmulPlan) -> str | None:
 
 
 def _said(plan: MatmulPlan) -> Span:
-    """Return the legend: shapes of parts, how factors are split, and what the numbers are."""
+    """Return the legend: shapes of parts, the split of factors, and the meaning of the numbers."""
     local = plan.chosen.multiplication.local_extents
     shapes = (
         f"{NAMES[side]} {[local[each] for each in plan.matmul.factors(side)]}" for side in SIDES

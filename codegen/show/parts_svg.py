@@ -62,7 +62,7 @@ def _said(part: BoundPart, position: int) -> str:
 
 
 def held_rows(stored: Stored) -> Iterator[tuple[int, list[str]]]:
-    """Yield devices, by id, and the contents of each buffer as text."""
+    """Yield devices, by id, and the contents of each buffer as a string."""
     for device in sorted(stored.mesh.device_ids)[:DRAWN]:
         position = stored.mesh.device_ids.index(device)
         cells = (blocks(stored, name, position) for name in stored.buffers)

@@ -80,7 +80,7 @@ def _visible_box(layout: Layout, position: int) -> tuple[tuple[int, int], ...]:
 
 
 def has_element_labels(layout: Layout) -> bool:
-    """Return whether every element has a label of one character a dimension, and a shard fits a
+    """Return whether every element has a label of one character per dimension, and a shard fits a
     cell."""
     extents = [dim.extent for dim in layout.dims[layout.hidden :]]
     return max(extents, default=1) <= 9 and math.prod(layout.local_shape[:-1]) <= CELL_LINES
@@ -95,8 +95,8 @@ def _labels(layout: Layout) -> str:
 
 
 def element_lines(box: tuple[tuple[int, int], ...]) -> Cell:
-    """Return the labels of a box's elements, counted from 1: one line for all that differ only in
-    the last."""
+    """Return the labels of a box's elements, counted from 1: one line for elements that differ only
+    in the last index."""
     if not box:
         return ("t",)
     ranges = [range(low + 1, high + 1) for low, high in box]
@@ -226,7 +226,7 @@ def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
 
 
 def _height(band: Band, bands: tuple[Band, ...]) -> int:
-    """Return one line for the shortest bands, up to three for longer ones."""
+    """Return one line for the shortest bands, up to three for longer bands."""
     shortest = min(other.high - other.low for other in bands)
     return min(3, max(1, 2 * ((band.high - band.low) // shortest) - 1))
 

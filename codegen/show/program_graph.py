@@ -68,8 +68,8 @@ class ProgramGraph:
     edges: tuple[GraphEdge, ...]
 
     def around_communications(self) -> ProgramGraph:
-        """Return the arguments, results and values at the ends of communications; an edge is marked
-        if they depend on each other through others."""
+        """Return the arguments, results and values at the ends of communications; mark an edge if
+        its ends depend on each other through omitted values."""
         ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
         kept = [
             number
@@ -263,7 +263,7 @@ def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
 
 
 def split_text(layout: LocalLayout) -> str:
-    """Return the axes that split a layout's dimensions, without trailing whole ones."""
+    """Return the axes that split a layout's dimensions, without trailing whole dimensions."""
     dims = ["@".join(names) for names in layout.dims]
     while dims and not dims[-1]:
         dims.pop()

@@ -118,7 +118,7 @@ def _shown(numbers: tuple[int, ...]) -> str:
 
 
 def _tiled(cut: Cut) -> str:
-    """Return what the shards are found to be, all of them, and the owners of their elements."""
+    """Return the closed form of all shards, and the owners of their elements."""
     low, high = cut.intervals
     held = low < high
     numbers = np.flatnonzero(held)
@@ -138,8 +138,8 @@ def _said(value: Value) -> str:
 
 
 def _meetings(source: Stored, target: Stored) -> list[str]:
-    """Return which source shards each target shard meets, and after how many elements both cuts
-    repeat."""
+    """Return the source shards that intersect each target shard, and the number of elements after
+    which both cuts repeat."""
     rows: list[str] = []
     pairs = itertools.product(_cuts(target), _cuts(source))
     for (_, part, dim, cut), (_, other, at, before) in pairs:
@@ -159,7 +159,8 @@ def _meetings(source: Stored, target: Stored) -> list[str]:
 
 
 def _met(cut: BoundCut, before: BoundCut) -> str:
-    """Return the source shards that meet a target shard; nothing if their ranges are apart."""
+    """Return the source shards that intersect a target shard; nothing if their ranges are
+    disjoint."""
     shift = cut.start - before.start
     if shift >= before.cut.extent or -shift >= cut.cut.extent:
         return ""
@@ -172,7 +173,7 @@ def _met(cut: BoundCut, before: BoundCut) -> str:
 
 
 def _period(cut: BoundCut, before: BoundCut) -> str:
-    """Return how often two cuts repeat, and how many tiles they make of a period."""
+    """Return how often two cuts repeat, and the number of tiles in a period."""
     found = []
     for each in (before, cut):
         if each.cut.step is None:

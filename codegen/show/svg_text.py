@@ -24,7 +24,8 @@ class Span:
     anchor: str = "middle"
 
     def within(self, room: float) -> Span:
-        """Return it smaller if it is wider than `room`, truncated below a legible size."""
+        """Return the text in a smaller size if it is wider than `room`; truncate it below a legible
+        size."""
         size = max(min(self.size, room / (CHARACTER * max(len(self.text), 1))), 8)
         most = int(room / (CHARACTER * size) + 1e-6)
         text = self.text if len(self.text) <= most else self.text[: most - 1] + "…"

@@ -16,7 +16,7 @@ HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes"
 LISTED_TRANSFERS = 64
 
 DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
-# Most devices shown, and pieces received by each; the others are counted.
+# Most devices to show, and received pieces of each; the others are counted.
 LISTED_DEVICES, LISTED_PIECES = 16, 8
 
 
@@ -78,7 +78,7 @@ def tile_rows(
 
 
 def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
-    """Return at most `limit` transfers of a plan, one a line, and a count of the others.
+    """Return at most `limit` transfers of a plan, one per line, and a count of the others.
 
     Above 512 devices they are enumerated only for `limit=None`.
     """
@@ -105,7 +105,8 @@ def more_text(count: int, shown: int, what: str) -> str:
 
 
 def _aligned(rows: tuple[Row, ...]) -> Iterator[str]:
-    """Yield rows in columns; the first two and the last hold numbers and are right-aligned."""
+    """Yield rows in columns; the first two columns and the last hold numbers and are
+    right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = {0, 1, len(HEADINGS) - 1}
     for row in rows:

@@ -72,7 +72,7 @@ def allocated(
 ) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
     """Return the operations of a config with collisions of collective ids resolved.
 
-    A later operation gets another id; relayouts keep theirs. `folders` has the reshards that share
+    A later operation gets a new id; relayouts keep theirs. `folders` has the reshards that share
     the bundle of another. Raises InputError, argument "collective_id", for two operations that
     state the same id; `where` names the second.
     """
@@ -118,7 +118,7 @@ def _distinct(
     wanted: Mapping[str, tuple[int | None, int]],
     kept: Mapping[int, str] | None = None,
 ) -> dict[str, int]:
-    """Return the ids to state: those already stated, and a free one for each name whose own id, the
+    """Return the ids to state: already stated ids, and a free id for each name whose own id, the
     second number, is taken. `kept` holds ids that must not change."""
     found: dict[str, int] = {}
     taken: dict[int, str] = dict(kept or {})

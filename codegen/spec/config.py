@@ -1,8 +1,8 @@
 """The config: a TOML file and the files it includes, for one folder of bundles.
 
 A file's tables come after those of its includes. All files share the named meshes. A key missing
-from a table comes from its group, then from the `[defaults]` of its file, then from those of the
-including files.
+from a table comes from its group, then from the `[defaults]` of its file, then from the including
+files' defaults.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True)
 class Origin:
-    """The tables that describe an operation: its own, then those it inherits the keys `shared`
-    from."""
+    """The tables that describe an operation: its own, then the tables from which it inherits the
+    keys `shared`."""
 
     tables: tuple[Table, ...]
     shared: tuple[str, ...] = SHARED
@@ -404,7 +404,7 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
 
 
 def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Origin]:
-    """Return the origin of each name; InputError for a duplicate."""
+    """Return the origin of each name. Raises InputError for a duplicate."""
     found: dict[str, tuple[str, Origin]] = {}
     for one, origin in said:
         folder = one.name.casefold()  # for file systems that ignore case
@@ -442,7 +442,7 @@ def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
 def _check_members(
     group: Group, reshards: Mapping[str, Description], origins: Mapping[str, Origin]
 ) -> None:
-    """Raise InputError, located, for a member that is not a reshard or is on other devices."""
+    """Raise InputError, located, for a member that is not a reshard or is on different devices."""
     (table,) = origins[group.name].tables
     for member in group.members:
         if member not in reshards:

@@ -46,7 +46,8 @@ OF_THE_ROOT = "MODULES", "_support", "load"
 
 @dataclass(frozen=True)
 class Description:
-    """A named reshard and how it is to be emitted. Texts are canonical: equal means equal text.
+    """A named reshard and its emission options. Strings are canonical: equal descriptions have
+    equal strings.
 
     `strategy` is as requested ("auto" stays "auto"); `topology` and `memory_limit` (bytes) decide
     the choice. `gradient`: whether modules have derivatives, for backends where this is optional.
@@ -127,7 +128,7 @@ class Description:
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON without those that are None, False or empty; `describe` reads
+        """Return the fields for JSON, omitting None, False and empty ones; `describe` reads
         them."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
@@ -144,8 +145,8 @@ class Description:
         """Return the command that emits this bundle again, quoted for a POSIX shell, into folder
         `out`.
 
-        Where it would be too long for a shell or a reader, it takes the description from the
-        manifest of the folder.
+        If that would be too long for a shell or a reader, the command reads the description from
+        the folder's manifest.
         """
         where = [] if out is None else ["-o", out]
         line = shlex.join(["shardwright", "emit", *self._flags(), *where])
@@ -178,7 +179,7 @@ _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
 
 def describe(given: Mapping[str, object]) -> Description:
-    """Return the description for a user's fields: texts, or lists as in TOML.
+    """Return the description for a user's fields: strings, or lists as in TOML.
 
     An error names the field in `argument`; callers add its location.
     """
@@ -373,14 +374,14 @@ def read_id(value: object, among: range) -> int | None:
 
 
 def read_text(key: str, value: object) -> str:
-    """Return a text; InputError for any other type."""
+    """Return a string. Raises InputError for any other type."""
     if isinstance(value, str):
         return value
     raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
 
 
 def read_switch(key: str, value: object) -> bool:
-    """Return a boolean; InputError for any other type."""
+    """Return a boolean. Raises InputError for any other type."""
     if isinstance(value, bool):
         return value
     raise InputError(f"{key} is true or false", argument=key, got=value, expected="true or false")

@@ -68,7 +68,7 @@ def check_matmul_features(names: Iterable[str]) -> None:
 
 
 def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
-    """Return the page text on a backend's features: those the module has, and those available."""
+    """Return the page text on a backend's features: the module's, and the available ones."""
     had = [name for name in known if name in {*features}]
     others = [name for name in known if name not in had]
     said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []

@@ -61,7 +61,7 @@ class Group:
         return listed_command(self.name)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the members as TOML, one a line, and the collective id if stated."""
+        """Return the members as TOML, one per line, and the collective id if stated."""
         members = ("members = [", *(f'  "{member}",' for member in self.members), "]")
         said = () if self.collective_id is None else (f"collective_id = {self.collective_id}",)
         return (*members, *said)

@@ -1,4 +1,4 @@
-"""Convert shardings to those of jax, which is imported at the first conversion.
+"""Conversion of shardings to JAX's; jax is imported at the first conversion.
 
 The device ids of a mesh are the `id`s of jax devices. `ir/jax_specs.py` and
 `ir/torch_placements.py` convert in the other direction.
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = None) -> NamedSharding:
     """Return the `jax.sharding.NamedSharding` that places a tensor like `sharding`.
 
-    `devices` (all of jax's by default) are found by their `id`. Where sub-axes are used, the jax
-    mesh is refined: axis `x` becomes axes `x:(1)2`, `x:(2)2` over the same devices in the same
+    `devices` (all of jax's by default) are found by their `id`. If the sharding uses sub-axes, the
+    jax mesh is refined: axis `x` becomes axes `x:(1)2`, `x:(2)2` over the same devices in the same
     order. Openness, priorities and explicit replication have no counterpart in jax and are dropped.
     """
     jax = _imported("jax", "jax", "jax")
@@ -90,7 +90,7 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
 
 
 def _imported(module: str, package: str, extra: str) -> Any:
-    """Import a module of an optional package; raise InputError naming the extra if it is
+    """Import a module of an optional package. Raises InputError, naming the extra, if it is
     missing."""
     try:
         return importlib.import_module(module)

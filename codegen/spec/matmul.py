@@ -36,7 +36,8 @@ REQUIRED = ("name", "mesh", "dtype", "lhs", "rhs", "out")
 
 @dataclass(frozen=True)
 class MatmulDescription:
-    """A named matmul and its emission options. Texts are canonical: equal means equal text.
+    """A named matmul and its emission options. Strings are canonical: equal descriptions have equal
+    strings.
 
     `lhs_shape`, `lhs` and so on: shapes and shardings. The plan is chosen for `topology`; `loop` is
     as requested. `gradient`: whether modules have derivatives. `single_file`: whether each module
@@ -161,7 +162,7 @@ def describe_operation(given: Mapping[str, object]) -> Operation:
 
 
 def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
-    """Return the description for a user's fields: texts, or lists as in TOML.
+    """Return the description for a user's fields: strings, or lists as in TOML.
 
     An error names the field in `argument`; callers add its location.
     """

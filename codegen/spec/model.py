@@ -94,7 +94,7 @@ class ModelDescription:
         return self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[model]] table without those that are None."""
+        """Return the fields of a [[model]] table, omitting None."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found |= {key: _values(found[key]) for key in ("tensors", "source", "target")}
         found["backends"] = list(self.backends)
@@ -252,7 +252,7 @@ def _ruled(mesh: Mesh, given: Mapping[str, Any], argument: str) -> Rules:
 
 
 def _within(error: InputError, argument: str) -> InputError:
-    """Return a mistake inside a table as one of the table's key."""
+    """Return an error inside a table as an error about the table's key."""
     return InputError(
         f"{error.argument}: {error.rule}" if error.argument else error.rule,
         argument=argument,
@@ -264,7 +264,8 @@ def _within(error: InputError, argument: str) -> InputError:
 
 
 def of_key(error: InputError) -> InputError:
-    """Return an error about a rule or buffer of a side, said of the side's key in the table."""
+    """Return an error about a rule or buffer of a side as an error about the side's key in the
+    table."""
     key, _, rest = (error.argument or "").partition(", ")
     return _within(error.named(rest), key) if rest and key in FIELDS else error
 

@@ -41,7 +41,7 @@ REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class ProgramDescription:
-    """A named program and how it is to be partitioned.
+    """A named program and its partitioning options.
 
     `function`, `arguments` and, unless given as text, the shardings name objects in a user's
     module: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
@@ -167,7 +167,7 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
 
 
 def _bytes(key: str, given: object) -> int | None:
-    """Return bytes given as an integer or a text: 64MiB."""
+    """Return bytes given as an integer or a string such as 64MiB."""
     if given is None or (type(given) is int and given >= 0):
         return given
     match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None

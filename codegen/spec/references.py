@@ -21,7 +21,7 @@ def named(
     where: str = "the folder of the config",
     home: str = "",
 ) -> Any:
-    """Import the object that a reference names; InputError if that fails.
+    """Import the object that a reference names. Raises InputError if that fails.
 
     `rule`: the requirement stated in errors. `home`: the folder searched first, by default the
     current one. `where`: the name used in errors.

@@ -76,7 +76,7 @@ class RelayoutDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[relayout]] table without those that are None."""
+        """Return the fields of a [[relayout]] table, omitting None."""
         found: dict[str, Any] = {"name": self.name, "mesh": self.mesh}
         found |= {} if self.target_mesh is None else {"target_mesh": self.target_mesh}
         return found | {

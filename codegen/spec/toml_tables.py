@@ -53,7 +53,7 @@ class Table:
     def many(self, key: str, what: str) -> tuple[Table, ...]:
         """Return the tables of the array at a key, under headers or inline.
 
-        Raises InputError if something else is there.
+        Raises InputError if the key has any other value.
         """
         listed = self.values.get(key, [])
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
@@ -66,7 +66,7 @@ class Table:
         return tuple(Table(self.path, self.text, what, each, place) for each, place in pairs)
 
     def one(self, key: str, what: str) -> Table | None:
-        """Return the table at a key, or None; InputError for any other value."""
+        """Return the table at a key, or None. Raises InputError for any other value."""
         if key not in self.values:
             return None
         value, places = self.values[key], self._places(key)

@@ -1,5 +1,5 @@
-"""Worker processes from the caller's side: started, timed, killed, replaced, and their end
-reported.
+"""Worker processes from the caller's side: start, time, kill and replace them, and report their
+end.
 
 A worker runs a module of this package that uses `serve.py`: a question and an answer are one line
 each, an answer in JSON. The first answer only announces that the worker is ready.
@@ -43,12 +43,12 @@ _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
 
 
 class EndedError(Exception):
-    """A worker ended without an answer; the text states how, such as `ended with SIGABRT: last
+    """A worker ended without an answer; the message states how, such as `ended with SIGABRT: last
     words`."""
 
 
 class LateError(Exception):
-    """A worker gave no answer in time; the text states the limit."""
+    """A worker gave no answer in time; the message states the limit."""
 
 
 class Worker:
@@ -76,7 +76,7 @@ class Worker:
             raise
 
     def stop(self) -> None:
-        """End the process, whatever it is doing; the next question starts another."""
+        """End the process, whatever it is doing; the next question starts a new one."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -145,8 +145,8 @@ class _Process:
 
 
 def epitaph(code: int, log: str) -> str:
-    """Return how a process ended, from its return code, and why: the failed check in a compiler, or
-    the last line it printed."""
+    """Describe how a process ended, from its return code, and why: the failed check in a compiler,
+    or the last line it printed."""
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return ": ".join([f"ended with {how}", *(_FATAL.findall(log) or lines)[-1:]])
@@ -163,6 +163,6 @@ def command(module: str, *words: str) -> list[str]:
 
 
 def with_own(environment: Environment) -> dict[str, str]:
-    """Return the environment of this process updated with another one."""
+    """Return this process's environment, updated with `environment`."""
     merged: dict[str, str | None] = {**os.environ, **environment}
     return {key: value for key, value in merged.items() if value is not None}

@@ -171,7 +171,7 @@ def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
 
 
 def _own_axes(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[tuple[str, int]]:
-    """Return the axes of a side; lhs is on those of the program."""
+    """Return the axes of a side; lhs uses the program's."""
     return _program_axes(steps) if side == "lhs" else axes_of(matmul.sharding(side))
 
 

@@ -1,7 +1,7 @@
 """Overlapped loops in plain JAX: `lax.ppermute` while multiplying.
 
-The statements are those of JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number
-filled in. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
+The statements follow JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number filled
+in. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
 
 `lax.ppermute` numbers devices in mesh order, whatever the order of its axes (`lax.axis_index` and
 the other collectives follow the latter). So a ring along axes in another order lists its devices.

@@ -54,7 +54,7 @@ class MatmulStep:
 
 @dataclass(frozen=True)
 class MatmulSteps:
-    """The movements before the product, which is step `product`, and those after it.
+    """The movements before and after the product, which is step `product`.
 
     `axes`: the axes of the program. `named`: whether these can name the axes of all shardings, so
     that operands and result share one mesh. `rotated`: the movement that a loop replaces together
@@ -118,8 +118,7 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
 
 
 def _axes(matmul: Matmul, chosen: MatmulCandidate) -> ProgramAxes:
-    """Return axes that can name those of shardings, the product, and all steps, if there are
-    any."""
+    """Return axes that can name the axes of shardings, the product, and all steps, if any exist."""
     steps = (step for plan in chosen.moves for step in plan.listed())
     cuts = [*_shardings(matmul), *_product(chosen)]
     for step in steps:

@@ -229,8 +229,8 @@ class Writer(KnownValues):
         )
 
     def _called(self, word: re.Match[str]) -> str:
-        """Return what this function calls a value of the program; any other word as it is, and
-        the name of a value that is not named here."""
+        """Return this function's name for a value of the program; return any other word unchanged,
+        and the value's own name if the function has none."""
         texts = (self.text.get(v, "(") for v in reversed(self.locals.get(word[0], [])))
         return next((text for text in texts if "(" not in text), word[0])
 

@@ -49,8 +49,8 @@ def call_names(
     places: Mapping[int, Path],
     paths: Mapping[int, Path],
 ) -> tuple[CallNames, ...]:
-    """Return the names for each function; `places` are those of the program's results, whose keys
-    their functions use, `paths` those of its arguments."""
+    """Return the names for each function; `places`: of the program's results, whose keys their
+    functions use; `paths`: of its arguments."""
     out = []
     inside = names.inside(())
     for number, calls in enumerate(calls_of(program)):
@@ -249,8 +249,7 @@ def _number(part: str) -> int | None:
 
 
 def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
-    """Return the paths of regular rows as an expression of their index, given those of the
-    first."""
+    """Return the paths of regular rows as an expression of their index, given the first row's."""
     out = []
     for part, other in zip(*paths[:2], strict=True):
         start, after = _number(part), _number(other)

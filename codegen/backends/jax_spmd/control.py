@@ -51,7 +51,7 @@ def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 def _function(
     writer: BodyWriter, start: list[str], body: LocalBody, indent: int, template: str = ""
 ) -> list[str]:
-    """Return a nested function that begins with the lines `start`; `template`: what it returns,
+    """Return a nested function that begins with the lines `start`; `template`: its return value,
     with results by number (default: all)."""
     lines = writer.body(body, indent + 1)
     given = [writer.read(result) for result in body.results]

@@ -1,6 +1,6 @@
 """The table from the kind of an op to the expression that a person would write for its shards.
 
-An expression is a function with arguments, or a finished text. Shapes are those of shards.
+An expression is a function with arguments, or a finished string. Shapes are those of shards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of local values: their texts, their numbers, and which need no statement."""
+"""Known local values: their expressions, their numbers, and the values that need no statement."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Filled:
 
 @dataclass
 class KnownValues:
-    """Local values of a program as texts; some are numbers, or are written where they are used."""
+    """Local values of a program as strings; some are numbers, or are inlined at their uses."""
 
     program: LocalProgram
     functions: Functions
@@ -108,8 +108,8 @@ class KnownValues:
                 yield self.read(local)
 
     def _is_weak(self, step: Compute) -> bool:
-        """Return whether operands of an op may be numbers, or broadcast by it: for a select, only
-        those chosen by its predicate."""
+        """Return whether operands of an op may be numbers, or broadcast by it; in a select, only
+        the values chosen by its predicate may."""
         chooses = step.op.kind == "select_n"
         return step.op.kind in WEAK and not (
             chooses and self.program.of(step.operands[0]).dtype != "bool"

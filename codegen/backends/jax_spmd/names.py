@@ -64,7 +64,7 @@ class LocalNames:
         return found
 
     def own(self, local: int) -> str:
-        """Return what a local value is called if that is free: `x`, for the program's third `x`."""
+        """Return a local value's own name if that is free: `x`, for the program's third `x`."""
         name = self.program.of(local).name
         if name in self.called:
             return self.called[name]

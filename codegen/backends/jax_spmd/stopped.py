@@ -29,8 +29,8 @@ def uses_of(body: LocalBody) -> Uses:
 
 
 def stopped(program: LocalProgram, body: LocalBody, uses: Uses) -> set[int]:
-    """Return the local values all of whose uses end in `stop_gradient` or in what has no gradient,
-    as a comparison or an index."""
+    """Return the local values whose uses all end in `stop_gradient` or in an op without a gradient,
+    such as a comparison or an index."""
     found: set[int] = set()
 
     def ends(use: Step | None) -> bool:

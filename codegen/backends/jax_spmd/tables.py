@@ -38,7 +38,7 @@ class _Nodes:
         self.words: dict[str, str] = {}
 
     def count(self, tree: Any, word: str) -> None:
-        """Count the nodes of a tree; those inside a repeated node are not counted again."""
+        """Count the nodes of a tree, without recounting nodes inside a repeated node."""
         if not isinstance(tree, dict | list | tuple) or len(tree_lines(tree)) == 1:
             return
         text = flat(tree)

@@ -118,7 +118,7 @@ def _way(tree: Any, key: Any, item: Any) -> str:
 
 def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tuple[Any, bool]:
     """Return the tree of results as an expression of the plain tree `text`, and whether it has all
-    classes: those of an equal part of an argument. `arguments`: nodes of these."""
+    classes, taken from equal parts of arguments. `arguments`: their nodes."""
     if is_classless(tree):
         return text, True
     structure = _structure(tree)

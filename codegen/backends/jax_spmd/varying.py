@@ -1,4 +1,4 @@
-"""Whether jax itself can check that results are equal on replicas."""
+"""The test whether JAX itself can check that results are equal on replicas."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def stays(kind: str, value: object) -> bool:
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:
-    """Return the axes along which an op's results differ, given those of its operands."""
+    """Return the axes along which an op's results differ, given its operands' axes."""
     layout = program.values[step.results[0]].layout
     split = {*layout.used, *layout.partial}
     if step.formed:

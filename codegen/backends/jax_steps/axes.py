@@ -2,8 +2,8 @@
 
 The steps of a plan are over digits (stride, size) of a device's position. If the borders of all
 digits divide one another, the devices form an array with one axis between neighbouring borders, and
-every collective names its axes. Otherwise the axes are those of the source, and a step over other
-digits uses groups of devices.
+every collective names its axes. Otherwise the axes are the source's, and a step over other digits
+uses groups of devices.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Blocks:
         received[[receiver for _, receiver in sends]] = nbytes
         written = str([*map(tuple, pairs)])
         made = [Statement("lax.ppermute", ("x", "AXES", written), ("lax",))]
-        if len(written) > WIDTH - 30:  # beside the rest of its line
+        if len(written) > WIDTH - 30:  # next to the rest of its line
             permute = Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",))
             made = [self._sends(before, after), permute]
         asked = (Collective("collective-permute", nbytes, sends),) if sends else ()

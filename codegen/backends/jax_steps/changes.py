@@ -1,8 +1,8 @@
 """Changes of dimensions as collectives over axes: slices, all-to-alls and all-gathers.
 
-A dimension that gains minor-most digits keeps a slice of every shard, one that loses them gathers
-its shards, and digits that one dimension loses and another gains are an all-to-all; one dimension
-may gain those of several. Collectives run in sequence, so each must leave the digits of the others
+A dimension that gains minor-most digits keeps a slice of every shard, a dimension that loses them
+gathers its shards, and digits that move between dimensions are an all-to-all; one dimension may
+gain the digits of several. Collectives run in sequence, so each must leave the digits of the others
 unchanged: the digits of different collectives must not overlap, nor have incompatible borders.
 """
 

@@ -1,7 +1,7 @@
 """Exchanges equal to a few tiled collectives over axes: slices, all-gathers and all-to-alls.
 
-Every dimension is split by the same axes before and after, except its minor-most ones: new ones are
-slices, removed ones are gathered, and those that move from one dimension to another are an
+Every dimension is split by the same axes before and after, except its minor-most axes: new axes are
+slices, removed axes are gathered, and axes that move from one dimension to another are an
 all-to-all. Devices receive only needed data and padding: a whole uneven dimension is padded before
 it is cut.
 """
@@ -38,7 +38,7 @@ class AxisChange:
 @dataclass(frozen=True)
 class Collectives:
     """Statements that compute the target shard `y` of the source shard `x`; `wire` as in Rounds;
-    `libraries`: those they use; `asked`: the collectives among them; `laid`: with slices, for
+    `libraries`: the imports they use; `asked`: the collectives among them; `laid`: with slices, for
     counting passes over memory."""
 
     lines: tuple[str, ...]

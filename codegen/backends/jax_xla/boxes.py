@@ -138,7 +138,7 @@ def _is_whole(dim: DimLayout, peer: DimLayout) -> bool:
 
 
 def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:
-    """Return the row-major number of the other shard among those that meet this one."""
+    """Return the row-major number of the other shard among the shards that intersect this one."""
     number = np.zeros(shards[0][0].shape, dtype=np.int64)
     for mine, peer, at, its in zip(own.dims, other.dims, *shards, strict=True):
         first, last = _owners(mine, peer, at)

@@ -159,7 +159,7 @@ def how_of(plan: DirectPlan) -> How:
 
 
 def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
-    """Return the boxes of a plan, and those of whole tiles."""
+    """Return the boxes of a plan, and the boxes of whole tiles."""
     exchange, pads = as_vectors(plan.exchange), plan.reshard.dtype not in WIDENED
     boxes = whole = Boxes.of(exchange, pads)
     if exchange.rule.pieces > 1:

@@ -18,10 +18,9 @@ from shardwright.ir.exchange import Exchange
 
 @dataclass(frozen=True)
 class Groups:
-    """An all-to-all among groups of `members`, ranks as `groups` has them; `wire` as in Rounds.
-
+    """An all-to-all among groups of `members`, with ranks as in `groups`; `wire` as in Rounds.
     `cuts`: the number of different boxes that a device cuts; `pieces`: the number of pieces that it
-    concatenates, where boxes that are adjacent in a shard form one piece.
+    concatenates; adjacent boxes in a shard form one piece.
     """
 
     members: int

@@ -1,4 +1,4 @@
-"""How boxes that arrive as one array become a shard, in the fewest passes."""
+"""Assembly of a shard from boxes that arrive as one array, in the fewest passes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import cached_property
 class Join:
     """Windows of one shape, row-major in a grid, that tile a shard.
 
-    `axis`: the array's axis that numbers the windows. For a one-dimensional grid it is where
-    windows are contiguous, so that a reshape joins them.
+    `axis`: the array's axis that numbers the windows. For a one-dimensional grid it makes windows
+    contiguous, so that a reshape joins them.
     """
 
     grid: tuple[int, ...]

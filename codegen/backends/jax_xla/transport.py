@@ -249,7 +249,7 @@ def _number(
 def _among(
     own: Layout, other: Layout, position: Index, peer: Index, side: str, body: FunctionBody
 ) -> Value:
-    """Return the row-major number of a peer's shard among those that meet this one."""
+    """Return the row-major number of a peer's shard among the shards that intersect this one."""
     number: Value = sympy.Integer(0)
     for axis, (dim, met) in enumerate(zip(own.dims, other.dims, strict=True)):
         let = unnamed if dim.is_flat else body.named(axis, side)

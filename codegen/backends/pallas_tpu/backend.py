@@ -22,8 +22,8 @@ from shardwright.codegen.registry.toolchain import Compiler
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:
     """Return environment variables that let the compiler target any topology on any machine,
-    without its cache, so that the seconds are those of compiling. Routes that a v5e cannot send
-    directly compile with a warning."""
+    without its cache, so that the seconds are compile time. Routes that a v5e cannot send directly
+    compile with a warning."""
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",

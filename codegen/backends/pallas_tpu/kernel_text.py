@@ -208,7 +208,7 @@ class WindowsText:
 
     @property
     def rank(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return len(self.view)
 
     @staticmethod

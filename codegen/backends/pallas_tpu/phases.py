@@ -149,7 +149,7 @@ class TwoKernels:
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions of both kernels after those of the arrays."""
+        """Return the index functions of the arrays, then of both kernels."""
         every = (*self.arrays, *(each for text in texts for each in text.functions))
         return tuple({each.name: each for each in reversed(every)}.values())[::-1]
 

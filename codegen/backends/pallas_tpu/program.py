@@ -69,8 +69,7 @@ class KernelText:
 def kernel_text(
     exchange: Exchange, form: Form, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> KernelText:
-    """Return the text of a form; `powers_of_two`: whether it is for a topology restricted to
-    those."""
+    """Return the text of a form; `powers_of_two`: whether the topology restricts hops to these."""
     if isinstance(form, Direct | Slots):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None and isinstance(form, Direct):

@@ -16,7 +16,7 @@ Row = tuple[str, ...]
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
     """Return the forms that can move the tiles of a plan, each in its best dimension order: a
-    title, a heading and rows; the chosen one first. For two kernels, those of the first come
+    title, a heading and rows; the chosen form first. For two kernels, the first kernel's rows come
     first."""
     first, *rest = exchanges_of(plan)
     ring = rings_of(plan) if plan.reshard.adds else None

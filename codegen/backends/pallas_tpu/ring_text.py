@@ -75,7 +75,7 @@ class RingKernel:
 @dataclass(frozen=True)
 class RingLoop:
     """One ring of a kernel. It reads `count` chunks of each part, from chunk `low` of `source` on,
-    and writes those of one part to y, from chunk `begin` on."""
+    and writes one part's chunks to y, from chunk `begin` on."""
 
     number: int
     axis: str
@@ -136,5 +136,5 @@ class RingLoop:
 
     @property
     def slots(self) -> int:
-        """The number of initially free slots, of those that will be used."""
+        """The number of initially free slots among the slots in use."""
         return min(2, self.sends)

@@ -209,7 +209,7 @@ def candidates(
 
 
 def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-    """Yield the forms with necessary forwarding; also along lines, where there are more offsets."""
+    """Yield the forms with necessary forwarding; also along lines, which have more offsets."""
     yield from Routed.every(exchange, itemsize, grid)
     lines = replace(grid, on_lines=True)
     if lines.numbering.lines and lines.reaches():

@@ -121,7 +121,7 @@ class TermsText:
         return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1], CARRIER)
 
     def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
-        """Return a kernel's functions after those of the arrays."""
+        """Return the functions of the arrays, then a kernel's."""
         own = [function.name for function in self.functions]
         return (*self.functions, *(each for each in functions if each.name not in own))
 

@@ -23,7 +23,7 @@ from shardwright.ir.plan import DirectPlan, Plan
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of a direct plan's module: those of its exchanges in sequence."""
+    """Return the stages of a direct plan's module: its exchanges' stages in sequence."""
     stages: list[Stage] = []
     for each in exchanges_of(plan):
         stages += _stages(each)

@@ -91,8 +91,9 @@ class ThinText:
 
 @dataclass(frozen=True)
 class Uniform:
-    """An exchange of tiles of one shape; `axes`: those that give a device's position, as a Python
-    expression; `itemsize`: bytes of an element; `ends`: the module's names for this exchange."""
+    """An exchange of tiles of one shape; `axes`: the axes that give a device's position, as a
+    Python expression; `itemsize`: bytes of an element; `ends`: the module's names for this
+    exchange."""
 
     exchange: Exchange
     view: View
@@ -120,8 +121,8 @@ class Uniform:
 
     @property
     def sends(self) -> bool:
-        """Whether anything is sent, which is not so if all hold the one tile of their target shard.
-        Position 0 always has one."""
+        """Whether devices send anything: not if each already holds the only tile of its target
+        shard. Position 0 always has a tile."""
         positions = np.arange(self.exchange.source.mesh.size, dtype=np.int64)
         pairs = [(tiles.source, tiles.target) for tiles in self.exchange.dims]
         owners = (a.owner(b.index(positions) * b.size) for a, b in pairs)

@@ -124,7 +124,7 @@ class WindowDim:
 
 
 def _ends(pieces: Pieces, unit: int, step: int) -> Integers:
-    """Return where pieces end in the staging area."""
+    """Return the ends of pieces in the staging area."""
     into = (pieces.low - pieces.target_low) // unit * unit
     ends: Integers = into + pieces.band * step + covered(0 * pieces.low, pieces.width, unit)
     return ends

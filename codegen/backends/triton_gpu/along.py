@@ -57,7 +57,7 @@ class Candidates:
 
     @staticmethod
     def of(dim: DimTiles) -> Candidates:
-        """Return those of a dimension."""
+        """Return the candidates of a dimension."""
         count = dim.max_peers_of_target
         low, high = dim.target.intervals
         full = np.flatnonzero(high > low)

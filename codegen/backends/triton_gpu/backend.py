@@ -29,8 +29,8 @@ CHIPS = {
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return environment variables that disable the compiler's cache, so that the seconds are those
-    of compiling."""
+    """Return environment variables that disable the compiler's cache, so that the seconds are
+    compile time."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",

@@ -283,8 +283,8 @@ _Placed = int | tuple[int, int] | Operator | None
 
 def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
     """Return, for each mesh axis, the dimension that it splits (with the split factor of a
-    `_StridedShard`, where an axis after it is more major), None if it replicates, or the operator
-    that reduces its terms; None if DTensor cannot express them.
+    `_StridedShard`, if a later axis is more major), None if it replicates, or the operator that
+    reduces its terms; None if DTensor cannot express them.
 
     DTensor splits a dimension chunk by chunk: over several axes that is the split `nested`, unless
     the extent divides. Ranks must ascend along such an axis.

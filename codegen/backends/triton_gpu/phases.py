@@ -90,7 +90,7 @@ class PullPhase:
 
     @property
     def exchange(self) -> Exchange:
-        """What is moved."""
+        """The exchange."""
         return self.kernel.exchange
 
     @property
@@ -100,7 +100,7 @@ class PullPhase:
 
     @property
     def together(self) -> str:
-        """Those ends as written in a module."""
+        """The ends in place, as written in a module."""
         return BOTH if len(self.in_place) == 2 else str(self.in_place).replace("'", '"')
 
     @cached_property
@@ -169,8 +169,8 @@ def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
 
 
 def in_place(exchange: Exchange) -> tuple[str, ...]:
-    """Return the ends, "source" and "target", at which tiles are exchanged in place: those at which
-    each tile is contiguous.
+    """Return the ends, "source" and "target", at which tiles are exchanged in place, because each
+    is contiguous there.
 
     The result is empty if a device exchanges nothing: it would not learn of another's failure, and
     NCCL may wait for it.

@@ -45,7 +45,7 @@ class ReducedText:
 
     @staticmethod
     def of(exchange: Exchange, dtype: str) -> ReducedText:
-        """Return those of an exchange of elements of a dtype."""
+        """Return the text for an exchange of elements of a dtype."""
         operator, count = exchange.operator or "sum", exchange.terms
         element = f"tl.{_TYPES.get(dtype, dtype)}"
         is_widened = is_floating(dtype) and dtype not in ("float32", "float64")

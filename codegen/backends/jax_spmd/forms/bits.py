@@ -1,4 +1,4 @@
-"""Random bits of a shard: those at its positions in the whole."""
+"""Random bits of a shard: the bits at its positions in the whole tensor."""
 
 from __future__ import annotations
 

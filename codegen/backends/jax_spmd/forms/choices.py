@@ -9,7 +9,7 @@ from shardwright.codegen.partition.local.forms.choices import shared_dim
 
 
 def arg(form: FormText) -> FormLines:
-    """Yield the best of the shard, those of all shards, and the place of the first best one."""
+    """Yield the best of the shard, the best of all shards, and the place of the first best."""
     kind = f"lax.{form.text.op.kind}"
     (axis,) = form.text.op.integers("axes")
     dtype = dtype_text(form.text.dtype)
@@ -30,7 +30,7 @@ def arg(form: FormText) -> FormLines:
 
 
 def top_k(form: FormText) -> FormLines:
-    """Yield the best of the shard, those of all shards, and the best of these."""
+    """Yield the best of the shard, the candidates of all shards, and the best of these."""
     op, (given,) = form.text.op, form.given
     last = len(form.text.shapes[0]) - 1
     (count,) = op.integers("k")

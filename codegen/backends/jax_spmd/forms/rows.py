@@ -15,8 +15,8 @@ from shardwright.ir.program import Param
 def gather(form: FormText) -> FormLines:
     """Yield a mask of local rows, and all rows with zeros for remote ones.
 
-    An index before the first row belongs to the first device and one beyond the last row to the
-    last, where the mode's rule for them is applied.
+    An index before the first row belongs to the first device, and an index beyond the last row to
+    the last; these devices apply the mode's rule for them.
     """
     text = form.text
     here, rows, own = map(form.local, ("here", "rows", "own"))
@@ -138,7 +138,7 @@ def _zero(form: FormText) -> str:
 
 
 def _behind(rows: str, extent: int) -> str:
-    """Return row numbers with those before this shard moved beyond it, for indices that may not be
+    """Return row numbers, with rows before this shard moved beyond it, for indices that may not be
     negative."""
     return f"jnp.where({rows} < 0, {extent}, {rows})"
 

@@ -47,7 +47,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the checks that need no data: none beyond those of every module."""
+    """Return the checks that need no data: none besides every module's."""
     del module, case
     return ()
 

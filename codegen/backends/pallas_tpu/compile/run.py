@@ -107,9 +107,9 @@ def _staging(program: Any, itemsize: int) -> int:
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
-    """Return the code with the bytes that the compiler does not see: those that the module states
-    for its kernels, added to the bytes of XLA's collectives. In plain JAX every move is a
-    collective: the module's bytes count only if the compiler states none."""
+    """Return the code with bytes that the compiler does not see: the bytes that the module states
+    for its kernels, added to XLA's collectives'. In plain JAX every move is a collective: the
+    module's bytes count only if the compiler states none."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
     return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)

@@ -1,6 +1,5 @@
-"""Where the blocks of a matmul's kernel are in its arrays, as expressions of a product `block`.
-
-An extent need not be a multiple of its blocks: the last one ends with the extent, rounded up to
+"""The places of a matmul kernel's blocks in its arrays, as expressions of a product `block`. An
+extent need not be a multiple of its blocks: the last block ends with the extent, rounded up to
 whole memory tiles, which XLA allocates anyway. So nothing is padded before a kernel or cut after
 it, unless parts of an array do not begin at a tile.
 """

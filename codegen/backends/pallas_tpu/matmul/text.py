@@ -45,8 +45,8 @@ CALLED = {
 
 @dataclass(frozen=True)
 class MatmulKernel:
-    """The context of kernel templates. `name`: of the constant; `axes`: those that rank devices, as
-    an expression."""
+    """The context of kernel templates. `name`: of the constant; `axes`: the axes that rank devices,
+    as an expression."""
 
     ring: MatmulRing
     name: str
@@ -406,7 +406,7 @@ def _all(terms: Sequence[str]) -> str:
 
 
 def kernel_lines(ring: MatmulRing, name: str, axes: str, collective_id: int) -> tuple[str, ...]:
-    """Return the kernel of a ring and the named constant that runs it; `axes`: those that rank
+    """Return the kernel of a ring and the named constant that runs it; `axes`: the axes that rank
     devices."""
     context = MatmulKernel(ring, name, axes, collective_id)
     form = "gather" if context.product.gathers else "scatter"

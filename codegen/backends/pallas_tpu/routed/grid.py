@@ -48,8 +48,8 @@ class Grid:
 
     @property
     def digits(self) -> Digits:
-        """The digits of places: of prime extents, except those for a whole wrapping axis in
-        neighbour order, or for a line; with straight hops, those for places along one axis."""
+        """The digits of places: of prime extents, except for a whole wrapping axis in neighbour
+        order, or a line; with straight hops, the digits for places along one axis."""
         return self.numbering.digits
 
     @cached_property

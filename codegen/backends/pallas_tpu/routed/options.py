@@ -42,9 +42,9 @@ class Option:
 def options(
     exchange: Exchange, itemsize: int, grid: Grid, window: Shape, source_reach: Shape
 ) -> Iterator[Option]:
-    """Yield the ways to forward an exchange; with straight hops, or on lines, only those of tiles,
-    because shards leave copies on every device on their way. `window`: the shape that fits a tile;
-    `source_reach`: the reach of windows into source shards."""
+    """Yield the ways to forward an exchange; with straight hops, or on lines, only the ways that
+    forward tiles, because shards leave copies on every device on their way. `window`: the shape
+    that fits a tile; `source_reach`: the reach of windows into source shards."""
     offsets, senders = grid.offsets(exchange), grid.senders(exchange)
     if grid.on_lines and not senders:  # a ring form does the same
         return

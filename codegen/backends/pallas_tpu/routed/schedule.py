@@ -216,8 +216,8 @@ class _Places:
 
 
 def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
-    """Return the schedule of source shards, copied where their routes part, digit by digit; each of
-    two digit orders is used by one half."""
+    """Return the schedule of source shards, copied where their routes diverge, digit by digit; each
+    half uses one of two digit orders."""
     offsets, place, rounds = tuple(sorted(offsets)), {0: 0}, []
     halves = [(half,) for half in WHOLE] if len(orders) > 1 else [WHOLE]
     ways = [_shared_ways(offsets, order, first) for first, order in enumerate(orders)]

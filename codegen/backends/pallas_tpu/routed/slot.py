@@ -36,7 +36,7 @@ class Slot:
     def every(held: Shape, itemsize: int) -> Iterator[Slot]:
         """Yield the slots that can hold these extents.
 
-        XLA can pack the rows of small tiles, and those of a vector.
+        XLA can pack the rows of small tiles and of vectors.
         """
         if len(held) == 1 or math.prod(held) <= MAX_WINDOW:
             packed = 4 // min(itemsize, 4)

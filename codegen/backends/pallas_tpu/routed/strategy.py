@@ -1,6 +1,6 @@
 """Forwarding forms: a v5e cannot send directly to every receiver, so tiles travel over several
 devices (`schedule.py`), in slots of one size that XLA packs and unpacks. If the moved data are
-parts of target shards there are no slots (`gathered.py`), and if tiles need no packing only those
+parts of target shards there are no slots (`gathered.py`), and if tiles need no packing only tiles
 in flight are in slots (`relayed.py`)."""
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Routed:
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-        """Yield the forms of an exchange; with straight hops, only those of pieces, because shards
-        leave copies on every device on their way."""
+        """Yield the forms of an exchange; with straight hops, only the forms that move pieces,
+        because shards leave copies on every device on their way."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
@@ -131,7 +131,7 @@ class Routed:
         return self.schedule.halves or self.chunks > 1
 
     def cut_as(self, other: Routed) -> Routed:
-        """Return this form with moves cut like those of the other, however short."""
+        """Return this form with its moves cut like the other's, however short."""
         return self if other.chunks == 1 else replace(self, chunk_bytes=0)
 
     @cached_property

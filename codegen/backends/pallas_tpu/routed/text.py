@@ -93,7 +93,7 @@ class ForwardText:
 
     @property
     def count(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return len(self.steps)
 
 
@@ -152,7 +152,7 @@ class _Parts:
 
     @property
     def first(self) -> int:
-        """The index of a move's number for the sent extent, after those of its ends."""
+        """The index of a move's number for the sent extent, after the numbers of its ends."""
         return 2 + self.form.schedule.halves
 
     @property

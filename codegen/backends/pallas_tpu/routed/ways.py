@@ -67,7 +67,7 @@ def added(device: Integers, offset: int, digits: Digits) -> Integers:
 @dataclass(frozen=True)
 class Numbering:
     """The places of devices, converted from their numbers and back; both are equal without lines.
-    `digits`: of places; `lines`: those whose lower half devices occupy."""
+    `digits`: of places; `lines`: the digits whose lower half devices occupy."""
 
     digits: Digits
     lines: Lines = ()
@@ -151,7 +151,8 @@ class Ways:
         return tuple(axes[n:] + axes[:n] for n in range(len(axes)))
 
     def in_order(self, axes: Sequence[int]) -> Digits:
-        """Return the digits by axis in an order, within each those crossing most links first."""
+        """Return the digits by axis in an order; within each axis, digits that cross the most links
+        come first."""
         every = zip(self.axes, self.lengths, self.digits, strict=True)
         found = sorted(every, key=lambda each: (axes.index(each[0]), -each[1]))
         return tuple(digit for *_, digit in found)

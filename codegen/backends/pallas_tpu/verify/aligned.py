@@ -1,5 +1,5 @@
-"""Whether a kernel's sends between shards arrive at their place in the tensor, and completely, from
-the devices' events.
+"""The check, from the devices' events, that a kernel's sends between shards arrive completely and
+at their place in the tensor.
 
 A window of a shard is a box of the tensor, and so are a slot's contents: each copy must bring a box
 to its own place. Data read from a result or a slot must be there; `reuse` checks that the device

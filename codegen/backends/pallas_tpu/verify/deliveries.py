@@ -1,4 +1,5 @@
-"""Whether a kernel's sends arrive where its module expects them, from the devices' events."""
+"""The check, from the devices' events, that a kernel's sends arrive where its module expects
+them."""
 
 from __future__ import annotations
 

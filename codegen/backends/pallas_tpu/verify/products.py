@@ -59,7 +59,7 @@ class _Ring(BlockedProduct):
 
     @staticmethod
     def of(module: ModuleType, ring: Any) -> _Ring:
-        """Return what a module says."""
+        """Return the ring that a module states."""
         size, factor = len(ring.rings[0]), FACTORS.index(ring.factor)
         ways, dtypes = ring.scratch[-1].shape[0], (module.DTYPE, module.OUT_DTYPE)
         part, unit = ring.extents[factor] // size, unit_of(factor, *dtypes)
@@ -100,9 +100,9 @@ def check_products(module: ModuleType, program: Any) -> None:
 
 
 def _check_parts(module: ModuleType, ring: _Ring) -> None:
-    """Raise MismatchError if a ring joins other devices than those whose shards are the parts of
-    one array, or mistakes a shard for another part. If more moves than the ring's parts, boxes do
-    not determine the parts."""
+    """Raise MismatchError if a ring joins devices whose shards are not the parts of one array, or
+    mistakes a shard for a different part. If more moves than the ring's parts, boxes do not
+    determine the parts."""
     does = named(module, "_multiply").__code__.co_names
     if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
         return

@@ -1,4 +1,4 @@
-"""Whether places that a kernel reuses are free when data arrives, from the devices' events.
+"""The check, from the devices' events, that places that a kernel reuses are free when data arrives.
 
 A copy reads its source from its start until its device has waited for all its sends, and writes its
 destination from its start until the receiver has waited for all its arrivals. If either of two uses

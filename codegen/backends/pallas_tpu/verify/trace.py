@@ -227,14 +227,14 @@ def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class _Span:
-    """What `pl.ds` says."""
+    """The arguments of a `pl.ds`."""
 
     start: int
     size: int
 
 
 def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of several windows or chunks; those of a vector are consecutive."""
+    """Return the shape of several windows or chunks; a vector's are consecutive."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 

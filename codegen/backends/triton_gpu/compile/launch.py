@@ -59,7 +59,7 @@ def launch_json(
 ) -> str:
     """Return the launches of every device, as JSON.
 
-    `metadata`: Triton's; `resources`: what else to state of the kernel.
+    `metadata`: Triton's; `resources`: further facts about the kernel.
     """
     about = {
         **kernel_facts(target, metadata, resources),

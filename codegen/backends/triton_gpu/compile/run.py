@@ -23,7 +23,7 @@ WARPS = 4
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
     """Return the figures of a module's kernel, or of both, in exchange order; with `job.files`,
-    binary and assembly are saved too, those of a second one beside the first's.
+    save binary and assembly too, a second kernel's next to the first's.
 
     A device's positions are arguments, so one binary serves all devices.
     """

@@ -73,7 +73,7 @@ class MatmulKernels:
         return _volume(self.whole) > 0
 
     def held(self, side: Side) -> np.ndarray:
-        """Return the ranges of shards, [position, dimension, end], without those of terms."""
+        """Return the ranges of shards, [position, dimension, end], without ranges of terms."""
         return self.layouts[side].boxes()[:, -len(self.product.matmul.factors(side)) :]
 
     def used(self, side: Side) -> np.ndarray:

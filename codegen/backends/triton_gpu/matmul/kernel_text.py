@@ -26,7 +26,7 @@ class MovedOperand:
 @dataclass(frozen=True)
 class PartRows:
     """How rows of parts are copied: in `unit`s of `width` elements, with starts divisible by
-    `lanes` of them; `rows` by `columns` units at a time, `across` such blocks side by side; shards
+    `lanes` units; `rows` by `columns` units at a time, `across` such blocks side by side; shards
     are aligned to `aligned` bytes."""
 
     unit: str
@@ -90,10 +90,11 @@ class MultiplyText:
 
     @property
     def of_holders(self) -> int:
-        """The first code of waits for operands, after those of waits for the previous call."""
+        """The first code of waits for operands; waits for the previous call have the codes before
+        it."""
         return 1 + self.devices
 
     @property
     def of_parts(self) -> int:
-        """The first code of waits for parts, after those of waits for devices."""
+        """The first code of waits for parts; waits for devices have the codes before it."""
         return 1 + 2 * self.devices

@@ -1,8 +1,8 @@
 """The pull kernel's copies, checked at full size: exactly the planned data, from its place to its
 destination; that tiles declared contiguous are; and that tiles are interleaved as planned.
 
-The kernel's programs are traced (`trace`), for each tile and outer index those of the first and the
-last block: both compute the same rows, from which the copy selects its block.
+The kernel's programs are traced (`trace`): for each tile and outer index, the first and the last
+block's; both compute the same rows, from which the copy selects its block.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _mesh(side: Placement, rank: Rank, devices: tuple[int, ...]) -> Any:
 
 
 def _check_held(side: Placement, shape: tuple[int, ...], device: int, y: Any) -> None:
-    """Raise MismatchError unless a device holds what torch expects for a DTensor."""
+    """Raise MismatchError unless a device holds the shard that torch expects for a DTensor."""
     from torch.distributed.tensor import Partial
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -230,7 +230,7 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
 
 
 def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[Any]) -> None:
-    """Compare the cotangents of lhs of all devices, then those of rhs, with the oracle."""
+    """Compare all devices' cotangents of lhs, then of rhs, with the oracle."""
     devices = len(case.devices())
     for number, values in enumerate(wanted.operands):
         held = oracle.holdings(case.placements[number], case.shapes[number])
@@ -253,7 +253,7 @@ def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
 
 
 def _whole_shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of a tensor, replicated where a side has terms."""
+    """Return the shards of a tensor, replicated if the side has terms."""
     held = oracle.holdings(case.placements[number], case.shapes[number])
     return _placed(case, number, values, held)
 

@@ -53,7 +53,7 @@ def _in_step(module: Any, ranks: Ranks, on_gpus: bool) -> Iterator[None]:
         return shared_memory(size, Gpu() if on_gpus else home, group)
 
     class Member(support.Member):  # type: ignore[misc]
-        """A device whose steps wait for those of the others."""
+        """A device whose steps wait for other devices' steps."""
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)

@@ -33,9 +33,9 @@ _EMPTY = torch.empty
 class Memory:
     """While entered, kernels run under observation; `check` then checks their stores.
 
-    `poison` is the byte that fills what torch.empty and torch.empty_like allocate. Kernels may
-    access the named input shards, those allocations, those of torch.zeros, and the tensors they are
-    launched with.
+    `poison` is the byte that fills allocations of torch.empty and torch.empty_like. Kernels may
+    access the named input shards, these allocations, allocations of torch.zeros, and the tensors
+    they are launched with.
     """
 
     def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:

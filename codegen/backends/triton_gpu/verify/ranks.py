@@ -2,7 +2,7 @@
 
 The host code of a module runs unchanged. Launches and messages take effect at once, in program
 order, and are recorded: the bytes read and written, and the waits of streams, barriers and
-messages. So values are those of one order, and conflicts in other orders are found from the record.
+messages. So values come from one order, and the record reveals conflicts in other orders.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
             results = module.reshard_local(tensors)
             compare_held(_held(results, wanted), wanted)
             compare_held(_among_ranks(module, case, memory, tensors), wanted)
-            if number == 0:  # what else is so of every value
+            if number == 0:  # the other checks do not depend on values
                 _poisoned(module, case, memory, tensors, wanted, padding)
                 _views(module, case, memory, tensors, wanted, padding)
         memory.check({})
@@ -47,8 +47,8 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 
 def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, ...]]) -> Tensors:
-    """Return fresh tensors of the devices' data, sorted by device id; those without elements have
-    the module's shape."""
+    """Return fresh tensors of the devices' data, sorted by device id; empty tensors have the
+    module's shape."""
 
     def made(name: str, device: int, bits: Any) -> Any:
         return to_torch(bits if bits.size else bits.reshape(shape_of(name, device)), dtype)

@@ -22,8 +22,8 @@ _KINDS = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch
 
 @contextmanager
 def rounded_to_nearest() -> Iterator[None]:
-    """Make casts of float32, inside, round to nearest, ties to even; those to a float8 saturate,
-    like the instructions `cvt.rn.satfinite` of NVIDIA GPUs."""
+    """Make casts of float32 in this context round to nearest, ties to even; casts to a float8
+    saturate, like the instructions `cvt.rn.satfinite` of NVIDIA GPUs."""
     with patch.object(interpreter, "_convert_float", _rounding(interpreter._convert_float)):
         yield
 

@@ -109,7 +109,7 @@ def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Move:
-    """One tensor to move: its shards before and after as bits, and those before as tensors."""
+    """One tensor to move: its shards before and after as bits, and its source shards as tensors."""
 
     case: Case
     execution: Run

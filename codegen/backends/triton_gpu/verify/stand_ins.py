@@ -59,7 +59,7 @@ class StandIns:
             replaced.append((listed, "copier", self._copier(listed.copier)))
         for push in {vars(each)["Push"] for each in inside if "Push" in vars(each)}:
             replaced.append((push, "pusher", self._pusher(inside)))
-        if self._on_gpus:  # where a kernel asserts, after its wait
+        if self._on_gpus:  # on which a kernel asserts, after its wait
             wires = {vars(each)["Wire"] for each in inside if "Wire" in vars(each)}
             replaced += [(wire, "check", lambda *given: None) for wire in wires]
         with replacing([*replaced, *self._driver(), *self._group()]):

@@ -131,7 +131,7 @@ class _PlainLanguage:
         return value
 
     def where(self, test: bool, one: int, other: int) -> int:
-        """Return one of two values."""
+        """Return `one` if a test holds, else `other`."""
         return one if test else other
 
     def copy(self, by: str, sender: int, out: object, **given: int) -> None:
