@@ -286,6 +286,13 @@ def emit(
         )
     if loop is not None:
         raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
+    if not isinstance(what, Reshard | Plan):
+        raise InputError(
+            "there are no modules of this",
+            got=type(what).__name__,
+            expected="a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` "
+            "of what sw.sync returns",
+        )
     backends = checked(DEFAULT_BACKENDS if backends is None else backends)
     check_features(asked, backends)
     return _emitted_reshard(

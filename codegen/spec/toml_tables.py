@@ -31,8 +31,8 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 @dataclass(frozen=True)
 class TablePlace:
     """The position of a table: its header, or its whole text if inline; the spans of its entries
-    and their values, by key; for a whole document, which has no span, the tables under headers, by
-    name."""
+    and their values, by key; the tables in it under headers of their own, by name. A whole document
+    has no span."""
 
     span: Span | None
     entries: Mapping[str, tuple[Span, Span]] = field(default_factory=dict)
@@ -105,7 +105,11 @@ class Table:
         """Return the most precise span known: the key, the offending part of the value, the whole
         entry, or the table."""
         if key not in place.entries:
-            return place.tables[key][0].span if key in place.tables else place.span
+            if key not in place.tables:
+                return place.span
+            found = place.tables[key][0]
+            named = str(error.got), re.split("[:,] ", error.rule)[0]  # a rule or a tensor
+            return next((found.entries[x][0] for x in named if x in found.entries), found.span)
         entry, (start, end) = place.entries[key]
         if error.got == key:
             begin = self.text.index(key, entry[0])
@@ -169,13 +173,19 @@ def _document(text: str) -> TablePlace:
     bare = _bare(text)
     top: dict[str, tuple[Span, Span]] = {}
     entries, tables = top, defaultdict[str, list[TablePlace]](list)
+    inside: dict[str, dict[str, tuple[TablePlace, ...]]] = {}  # of the last table of a name
     for span in _parts(bare, (0, len(bare)), "\n"):
         header = _HEADER.fullmatch(bare, *span)
         if header is None:
             entries.update(_entry(bare, span))
         else:
-            entries = {}
-            tables[header[1].strip("\"'")].append(TablePlace(span, entries))
+            entries, name = {}, header[1].strip("\"'")
+            inside[name] = {}
+            place = TablePlace(span, entries, inside[name])
+            tables[name].append(place)
+            outer, _, inner = name.rpartition(".")
+            if outer in inside:
+                inside[outer][inner] = (*inside[outer].get(inner, ()), place)
     return TablePlace(None, top, {name: tuple(places) for name, places in tables.items()})
 
 

@@ -30,6 +30,17 @@ target = "_[{tp}]"
 "layer0.*" = "_[{a}]"
 "layer1.*" = { layout = "_[{a}]", mesh = "stage1" }
 """
+SECOND = """
+[[model]]
+name = "second"
+mesh = "stage0"
+dtype = "bfloat16"
+tensors = { a = [4] }
+target = "_"
+[model.source]
+a = "_"
+b = "_"
+"""
 TENSORS = """\
 [tensors]
 "layer{0,1}.w" = [64, 64]
@@ -91,9 +102,18 @@ def test_mistakes_say_the_file_and_the_table(folder: Path) -> None:
     assert said.startswith("error: --topology: a model does not take this key\n"), said
     config = folder / "shardwright.toml"
     config.write_text(CONFIG.replace('"layer0.*" = "_[{a}]"', '"layer0.*" = "_[{b}]"'))
-    where = "error: shardwright.toml, line 5, model 'stages', source: layer0.w: an axis must exist"
+    where = "error: shardwright.toml, line 13, model 'stages', source: layer0.w: an axis must exist"
     for command in ("plan", "emit"):
         assert run(command).err.startswith(where), run(command).err
+    config.write_text(CONFIG.replace('"layer0.*" = "_[{a}]"', '"layer0.*" = "_[{a"'))
+    said = run("plan").err
+    assert said.startswith(
+        "error: shardwright.toml, line 14, model 'stages', source: layer0.*: "
+    ), said
+    assert '  "layer0.*" = "_[{a"\n  ^^^' in said
+    config.write_text(f"{CONFIG}{SECOND}")
+    said = run("plan", "second").err
+    assert "line 25, model 'second', source: a rule must match" in said, said
     config.write_text(CONFIG.replace('"layer0.*"', '"layr0.*"'))
     said = run("plan").err
     assert "model 'stages', source: a rule must match a tensor; did you mean layer*.w?" in said, (
@@ -155,6 +175,13 @@ def test_a_learned_layout_goes_to_the_devices_of_the_mesh(folder: Path) -> None:
 def test_a_state_is_of_torch_or_jax() -> None:
     weights = sw.sync(
         sw.Model({"w": (4,)}, "float32"), sw.Rules("a=2", "_[{a}]"), sw.Rules("a=2", "_")
+    )
+    assert message(lambda: sw.emit(weights)) == exactly(  # type: ignore[call-overload]
+        """
+        there are no modules of this
+        got: Sync
+        expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of what sw.sync returns
+        """  # noqa: E501
     )
     assert message(lambda: weights({"w": np.zeros(2)})) == exactly(
         """
