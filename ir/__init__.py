@@ -3,7 +3,7 @@
 The text forms are Shardy's. One screen of grammar stands in `text/grammar.lark`; the meaning:
 
     mesh       <["x"=2, "y"=3]>               six devices viewed as 2 x 3, ids 0 to 5
-               <["x"=2], device_ids=[1, 0]>   the same view, another order of devices
+               <["x"=2], device_ids=[1, 0]>   the same view, devices reordered
                <[], device_ids=[3]>           maximal: one device
     axis       "x"                            a full axis
                "x":(m)k                       reshape "x" to [m, k, n/(m*k)], take the middle

@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError, Where, check_type
 
 @dataclass(frozen=True)
 class AxisRef:
-    """A full axis (`pre` and `size` None) or the sub-axis `"name":(pre)size`."""
+    """A full axis (`pre` and `size` are None) or the sub-axis `"name":(pre)size`."""
 
     name: str
     pre: int | None = None  # product of the sizes of the parts major to it, at least 1
@@ -97,8 +97,8 @@ def can_coexist(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def merged(refs: Iterable[AxisRef], sizes: Mapping[str, int]) -> tuple[AxisRef, ...]:
-    """Return neighbouring sub-axes as one: `"x":(1)2, "x":(2)4` is `"x":(1)8`, or `"x"` if that is
-    all.
+    """Merge neighbouring sub-axes: `"x":(1)2, "x":(2)4` becomes `"x":(1)8`, or `"x"` if that is the
+    whole axis.
 
     >>> merged([AxisRef("x", 1, 2), AxisRef("x", 2, 2)], {"x": 4})
     (AxisRef(name='x', pre=None, size=None),)
@@ -113,7 +113,8 @@ def merged(refs: Iterable[AxisRef], sizes: Mapping[str, int]) -> tuple[AxisRef, 
 
 
 def _joined(a: AxisRef, b: AxisRef, size: int) -> AxisRef | None:
-    """Return two references as one if `b` begins where `a` ends; a full axis has no neighbours."""
+    """Return two references as one if `b` begins where `a` ends, else None; a full axis has no
+    neighbours."""
     if a.name != b.name or a.pre is None or b.pre is None:
         return None
     (low, middle), (start, high) = borders(a, size), borders(b, size)

@@ -1,4 +1,5 @@
-"""Buckets: the units of transfer of a model, filled in order with tensors and pieces of tensors."""
+"""Buckets: the units in which a model is transferred, filled in order with tensors and pieces of
+tensors."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ MOST_BUCKETS = 1 << 16
 
 
 class Buckets(NamedTuple):
-    """For each member the number of its pieces; the ends of the buckets among all pieces; and the
-    bytes of the largest bucket on any device."""
+    """The number of pieces of each member, the ends of the buckets among all pieces, and the bytes
+    of the largest bucket on any device."""
 
     pieces: tuple[int, ...]
     ends: tuple[int, ...]
@@ -47,7 +48,7 @@ class Filling:
         self.largest = 0
 
     def run(self, busiest: int) -> Buckets:
-        """Return the buckets; `busiest`: bytes that a device sends and receives, at most. Raises
+        """Return the buckets. `busiest`: the most bytes that a device sends and receives. Raises
         InputError for a limit that is too small."""
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
@@ -70,7 +71,7 @@ class Filling:
         return Buckets(tuple(pieces), tuple(self.ends), self.largest)
 
     def _fits(self, member: ModelMember, flow: Flow) -> bool:
-        """Add a piece to the bucket if it fits."""
+        """Add a piece to the bucket and return True if it fits."""
         most = _most(flow)
         if self.bound + most > self.half:
             self._settle()
@@ -132,14 +133,13 @@ class Filling:
 
     @property
     def least(self) -> int:
-        """A limit, in bytes, within which an element of every message of each tensor goes."""
+        """A limit, in bytes, that admits one element of every message of each tensor."""
         shares = {Share(each.kind, each.turn) for each in self.members}
         return 2 * max(_most(_with_digests(self.flows.pairs(each, finest=True))) for each in shares)
 
 
 def _with_digests(pairs: Integers) -> Flow:
-    """Return the bytes of messages including digests and alignment, from the bytes between
-    pairs."""
+    """Return the bytes of messages with digests and alignment, given the bytes between pairs."""
     staged = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
     return Flow(staged.sum(axis=1), staged.sum(axis=0))
 

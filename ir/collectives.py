@@ -1,8 +1,8 @@
 """Collectives by name: the reshard equal to each, from a sharding and axes.
 
     all_gather       A[I_X, J]          -> A[I, J]      minor-most axes of a dimension leave
-    reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    terms along axes are reduced, then split
-    all_reduce       A[I, J] {U_X}      -> A[I, J]      terms along axes are reduced
+    reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    partial sums are reduced, then split
+    all_reduce       A[I, J] {U_X}      -> A[I, J]      partial sums are reduced
     all_to_all       A[I_X, J]          -> A[I, J_X]    axes move from one dimension to another
     slice            A[I, J]            -> A[I_X, J]    axes split a dimension further
     permute          A[I_X, J] on X     -> A[I_X, J]    shards move along an axis
@@ -38,7 +38,7 @@ def all_gather(
 ) -> Reshard:
     """Return the reshard after which each device along `axes` has the shards of all of them.
 
-    `dim`: where untiled shards are stacked; for these, `axes` alone must split the dimension.
+    `dim`: the dimension along which untiled shards are stacked; then `axes` alone must split it.
     Raises InputError for axes that are not the minor-most of a dimension, and for shards of unequal
     size if they are to be stacked.
     """
@@ -64,10 +64,10 @@ def all_gather(
 def reduce_scatter(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard that reduces terms along `axes` and splits dimension `dim` further by
-    them; untiled, that dimension has one element per term.
+    """Return the reshard that reduces partial sums along `axes` and splits dimension `dim` further
+    by them; untiled, that dimension has one element per partial sum.
 
-    Raises InputError for axes that are not unreduced, or if an untiled dimension has another
+    Raises InputError for axes that are not unreduced, or if an untiled dimension has a different
     extent.
     """
     shape, refs = tuple(shape), _refs(source, axes)
@@ -78,7 +78,7 @@ def reduce_scatter(
 
 
 def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshard:
-    """Return the reshard that reduces terms along `axes` on every device along them.
+    """Return the reshard that reduces partial sums along `axes` on every device along them.
 
     Raises InputError for axes that are not unreduced.
     """
@@ -88,7 +88,7 @@ def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshar
 def all_to_all(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard that moves `axes` from another dimension to the minor-most place of
+    """Return the reshard that moves `axes` from another dimension to the minor-most position of
     dimension `dim`; untiled, `dim` has one element per device along them.
 
     Raises InputError for axes that are not the minor-most of another dimension.
@@ -222,7 +222,7 @@ def _without(source: Sharding, here: int, refs: Refs) -> Refs:
 
 
 def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
-    """Return the axes of a dimension without these at its end, or None if it does not end in
+    """Return the axes of a dimension without `refs` at its end, or None if it does not end in
     them."""
     left = list(source.dims[here].axes)
     for ref in reversed(refs):
@@ -239,7 +239,8 @@ def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
 
 
 def _less(source: Sharding, refs: Refs) -> Refs:
-    """Return the unreduced axes without these. Raises InputError for one that is not unreduced."""
+    """Return the unreduced axes without `refs`. Raise InputError for an axis that is not
+    unreduced."""
     for ref in refs:
         if ref not in source.unreduced:
             raise InputError(

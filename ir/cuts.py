@@ -13,8 +13,8 @@ Every formula is written once, over Python integers, numpy arrays and sympy expr
     window         a range of a cut dimension: the other cut's interval minus the offset, clamped
 
 Why the owner of a balanced cut is a maximum: below element r*(q+1) all shards have q + 1 elements,
-so the first term is the owner and the second is at most that. Above, the first r shards have one
-extra element each, so i - r counts in shards of q, and the first term is at most that.
+so the first term is the owner and the second is no greater. From there on, the first r shards have
+one extra element each, so (i - r) floordiv q is the owner, and the first term is no greater.
 
 Shards that meet a range [lo, hi) are those from the owner of lo to the owner of hi - 1. Two sized
 cuts repeat every lcm(S, T) elements. Their widths are multiples of gcd(S, T) where their offsets
@@ -46,7 +46,7 @@ from shardwright.ir.algebra.index import (
     weights,
 )
 
-# Names an intermediate value in emitted code; the identity elsewhere.
+# Gives an intermediate value a name in emitted code; elsewhere it is the identity.
 Let = Callable[[str, Value], Value]
 Pair: TypeAlias = tuple[Value, Value]
 
@@ -78,7 +78,7 @@ class _OneCut(ABC):
 
     @property
     def phase(self) -> int:
-        """How far before the dimension a repeating cut begins, in elements."""
+        """How many elements before the dimension a repeating cut begins."""
         return 0
 
     def locate(self, element: Value, let: Let = unnamed) -> Pair:
@@ -87,13 +87,13 @@ class _OneCut(ABC):
         return shard, element - self.interval(shard, let)[0]
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> Pair:
-        """Return the first and last shard that may meet the range [low, high); a superset if it is
-        empty."""
+        """Return the first and last shard that may intersect the range [low, high); a superset
+        if that is empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
     def window(self, start: int, extent: int) -> Cut:
-        """Return the cut of `extent` elements of this dimension, from `start` on."""
+        """Return the cut of `extent` elements of this dimension, starting at `start`."""
         if (start, extent) == (0, self.extent):
             return self  # type: ignore[return-value]
         return WindowCut(extent, self.parts, self, start)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Device places: where a rule stores its tensors, on a mesh or at positions along some axes."""
+"""Device places: the devices on which a rule stores its tensors, as a mesh or positions along some
+axes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from shardwright.ir.mesh import Axes, Mesh, as_integer, unknown_axis
 
 
 class DevicePlace(NamedTuple):
-    """Where a buffer is: the axes of a mesh, and the device of each position."""
+    """The devices of a buffer: the axes of a mesh, and the device at each position."""
 
     axes: Axes
     devices: tuple[int, ...]
@@ -48,7 +49,7 @@ _OPERATORS: dict[type, Any] = {
 
 
 def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> int:
-    """Return the value of integer arithmetic with holes; `$1` is the first hole.
+    """Evaluate integer arithmetic with holes; `$1` is the first hole.
 
     >>> evaluated("$2 // 4", ("7", "13"), "at", "")
     3
@@ -81,7 +82,7 @@ def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> i
 
 
 def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
-    """Return the submesh at some positions along axes; an axis with one position is dropped."""
+    """Return the submesh at some positions along axes, without axes that have only one position."""
     axes = dict(mesh.axes)
     ids = np.array(mesh.device_ids, dtype=np.int64).reshape(list(axes.values()))
     for axis, places in chosen.items():

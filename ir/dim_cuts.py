@@ -1,4 +1,4 @@
-"""How one stored dimension of a part is cut, and which device has each shard.
+"""The cut of one stored dimension of a part, and the device that has each shard.
 
 `DimCut` is the cut as written (`ir/parts.py` has the text form); `BoundCut` is the cut on a mesh,
 as closed forms of a mesh position.
@@ -24,13 +24,13 @@ _COUNTS = {"flat": (0, 0), "sized": (1, 2), "balanced": (0, 0), "nested": (0, 0)
 
 @dataclass(frozen=True)
 class DimCut:
-    """One stored dimension of a part: the axes that cut it, the cut rule, and the owner of each
-    shard."""
+    """One stored dimension of a part: the axes that cut it, the cut rule, and the shard of each
+    position."""
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     rule: Rule = "flat"
-    numbers: tuple[int, ...] = ()  # numbers of the rule, as in its text
-    into: int | None = None  # number of shards; by default one for each position along the axes
+    numbers: tuple[int, ...] = ()  # the rule's numbers, as in its text
+    into: int | None = None  # number of shards; default: one per position along the axes
     reversed: bool = False  # position c has shard `shards - 1 - c`
     table: tuple[int | None, ...] | None = None  # the shard of each position along the axes
     window: tuple[int, int] | None = None  # the stored elements, half-open
@@ -86,7 +86,8 @@ class DimCut:
         return self == DimCut()
 
     def bind(self, extent: int, mesh: Mesh) -> BoundCut:
-        """Return the cut of a dimension of this extent on a mesh; InputError if impossible."""
+        """Return the cut of a dimension of this extent on a mesh. Raise InputError if it does not
+        fit."""
         start, stop = self.window or (0, extent)
         if not 0 <= start < stop <= extent:
             raise InputError(
@@ -207,11 +208,11 @@ class BoundCut:
     digits: tuple[Digit, ...]
     cut: Cut
     reversed: bool = False
-    table: tuple[int, ...] | None = None  # -1 for no shard
-    pads: int | None = None  # number of elements that every device stores
+    table: tuple[int, ...] | None = None  # -1: no shard
+    pads: int | None = None  # the number of elements that every device stores
 
     def shard(self, position: Value) -> Value:
-        """Return the shard of a mesh position; -1 for none."""
+        """Return the shard at a mesh position, or -1."""
         place = read_digits(self.digits, position)
         if self.table is not None:
             return pick(self.table, place)

@@ -6,8 +6,9 @@ from importlib import import_module
 
 
 class Drawn:
-    """An object that `sw.html` draws; notebooks call `_repr_html_` of the last value of a cell."""
+    """An object that `sw.html` draws; a notebook displays the picture if it is the last value of a
+    cell."""
 
     def _repr_html_(self) -> str:
-        # Loaded on first use, because data does not depend on pictures.
+        # Import on first use, because data does not depend on pictures.
         return str(import_module("shardwright").html(self))

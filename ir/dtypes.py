@@ -65,11 +65,11 @@ _NAME = re.compile(r"\s*(?:(?:torch|numpy|np|jax\.numpy|jnp|ml_dtypes)\.)?(\w+)\
 
 
 def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
-    """Return the canonical name of an element type given as a name, a short name, or a dtype of
-    numpy, jax or torch.
+    """Return the canonical name of an element type, given a name, a short name, or a dtype of
+    numpy, JAX or torch.
 
-    `known`: the allowed names. Raises InputError for any other, and for `float` and `int`, whose
-    widths differ between numpy and jax.
+    `known`: the allowed names. Raises InputError for any other name, and for `float` and `int`,
+    whose widths differ between numpy and JAX.
 
     >>> dtype_of("bf16"), dtype_of("torch.float16"), dtype_of(np.dtype("int8"))
     ('bfloat16', 'float16', 'int8')
@@ -89,7 +89,7 @@ def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
 
 
 def itemsize(dtype: object) -> int:
-    """Return the bytes of an element of `dtype`; InputError for an unknown name."""
+    """Return the bytes of an element of `dtype`. Raises InputError for an unknown name."""
     return SIZES[dtype_of(dtype, SIZES)]
 
 
@@ -110,8 +110,8 @@ def _name(given: object) -> str:
 
 
 def _of_class(given: type) -> object:
-    """Return the dtype of a class of numpy, ml_dtypes or jax, or None if it has none, as
-    `np.floating`."""
+    """Return the dtype of a class of numpy, ml_dtypes or JAX; None for a class such as
+    `np.floating`, which has none."""
     if not issubclass(given, np.generic):
         return getattr(given, "dtype", None)
     try:

@@ -28,11 +28,11 @@ LONGEST_EXPECTED = 1000  # characters shown of an expectation
 
 
 class InternalError(RuntimeError):
-    """A broken promise of Shardwright's: our bug, not a mistake of the user's."""
+    """A broken invariant of Shardwright's: our bug, not the user's mistake."""
 
 
 class InputError(ValueError):
-    """A user's mistake: the rule it breaks, what was given, what was expected.
+    """A user's mistake: the broken rule, the given value and the expected one.
 
     `text` and `span` locate the mistake in the user's text; `where` names the offending part of a
     structure (such as `("dims", 1, "axes", 0)`), so that the parser can find its span.
@@ -75,7 +75,7 @@ class InputError(ValueError):
         return self._with(text=text, span=span, argument=argument or self.argument)
 
     def named(self, argument: str | None) -> InputError:
-        """Return the same error about a named argument (a flag, a key, a parameter)."""
+        """Return the same error for a named argument (a flag, a key, a parameter)."""
         return self._with(text=self.text, span=self.span, argument=argument or self.argument)
 
     def _with(self, text: str | None, span: Span | None, argument: str | None) -> InputError:
@@ -94,7 +94,7 @@ class InputError(ValueError):
 
 
 def _rebuilt(state: dict[str, object]) -> InputError:
-    """Rebuild an error that was pickled between processes."""
+    """Rebuild a pickled error in another process."""
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
@@ -113,7 +113,7 @@ def placed(*where: Hashable) -> Iterator[None]:
 def check_type(
     value: object, kind: type | UnionType, expected: str, argument: str | None = None
 ) -> None:
-    """Raise an InputError unless the value is of the type; `expected` shows how to make one."""
+    """Raise an InputError unless the value has the type; `expected` shows how to make one."""
     if not isinstance(value, kind):
         raise wrong_type(value, kind, expected, argument)
 
@@ -138,7 +138,7 @@ def in_a_line(value: object) -> str:
 
 
 def underlined(text: str, span: Span | None) -> list[str]:
-    """Return the line of `text` that holds `span`, and carets under the span; long lines are
+    """Return the line of `text` that contains `span`, and carets under the span. Long lines are
     clipped."""
     if span is None:
         return [f"  {_clipped(line, 0)[0]}" for line in text.splitlines()[:1]]
@@ -154,7 +154,7 @@ def underlined(text: str, span: Span | None) -> list[str]:
 
 
 def _clipped(line: str, begin: int) -> tuple[str, int]:
-    """Return at most WIDTH columns of a line around column `begin`, and their first column."""
+    """Return at most WIDTH columns of a line around column `begin`, and the first column shown."""
     offset = max(0, min(begin - WIDTH // 3, len(line) - WIDTH))
     return line[offset : offset + WIDTH], offset
 
@@ -165,8 +165,8 @@ def _short(value: object, most: int = LONGEST_VALUE) -> str:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra, from a checkout because an index may have another
-    package of this name."""
+    """Return the command that installs an extra. It installs from a checkout, because an index may
+    have a different package of this name."""
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
 

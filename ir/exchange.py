@@ -10,8 +10,8 @@ sends is a closed form of the receiver's position, so both ends compute it indep
             q mod (R/P) + (R/P) * ((j + q floordiv (R/P) + b) mod P),
             b the target shard index along the cut dimension
 
-Terms to be reduced are numbered along the first hidden dimension: a source shard has one of them, a
-target shard all. The exchange brings every term of a shard to its receiver, which reduces them in
+Partial sums are numbered along the first hidden dimension: a source shard has one of them, a target
+shard all. The exchange brings every partial sum of a shard to its receiver, which reduces them in
 the order of their numbers.
 """
 
@@ -37,8 +37,8 @@ class HolderRule:
     """The rule that picks the sending holder: `own`, or `turns` with `pieces` cut along dimension
     `cut`.
 
-    Pieces are cut at multiples of `unit` from the start of their tile; it divides every width, so
-    pieces are aligned as well as the tile.
+    Pieces are cut at multiples of `unit` from the start of their tile. `unit` divides every width,
+    so pieces are as well aligned as the tile.
     """
 
     kind: Literal["own", "turns"] = "own"
@@ -49,8 +49,8 @@ class HolderRule:
 
 @dataclass(frozen=True)
 class Exchange(Once):
-    """All transfers of a reshard at once, in closed form. `operator` reduces the terms of the first
-    hidden dimension; None keeps values."""
+    """All transfers of a reshard at once, in closed form. `operator` reduces the partial results
+    along the first hidden dimension; None keeps values."""
 
     source: Layout
     target: Layout
@@ -62,9 +62,9 @@ class Exchange(Once):
         """Return the exchange of a reshard under a holder rule.
 
         Axes that stay unreduced are matched by name and become hidden dimensions of both sides, in
-        the order of the source's mesh, so a term keeps its coordinate. Along a new unreduced axis
-        the source's hidden dimension has one element and the target's has one per device, so only
-        the device of coordinate 0 needs a value; transposed, the roles swap. All reduced axes
+        the order of the source's mesh, so a partial sum keeps its coordinate. Along a new unreduced
+        axis the source's hidden dimension has one element and the target's has one per device, so
+        only the device of coordinate 0 needs a value; transposed, the roles swap. All reduced axes
         together form the first hidden dimension, which the source splits and the target does not.
         """
         hidden = _hidden(reshard)
@@ -83,12 +83,12 @@ class Exchange(Once):
 
     @property
     def terms(self) -> int:
-        """The number of terms reduced to one value; 1 without reduction."""
+        """The number of partial results reduced to one value; 1 without reduction."""
         return 1 if self.operator is None else self.dims[0].source.extent
 
     @property
     def new(self) -> int:
-        """The number of trailing hidden dimensions whose first term alone has the source's
+        """The number of trailing hidden dimensions in which only the first element has the source's
         value."""
         hidden = self.source.hidden
         grows = (dim.target.extent > dim.source.extent for dim in self.dims[:hidden])
@@ -105,7 +105,7 @@ class Exchange(Once):
         return np.union1d(ids_of(self.source.mesh), ids_of(self.target.mesh))
 
     def source_position_of(self, target_position: np.ndarray) -> np.ndarray:
-        """Return the source mesh positions of the devices at target positions, -1 for a device
+        """Return the source mesh positions of the devices at target positions, or -1 for a device
         outside the source mesh."""
         if self.same_order:
             return target_position
@@ -147,8 +147,8 @@ Hidden = tuple[HiddenDim, ...]
 
 
 def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
-    """Return the hidden dimensions of source and target: terms to reduce, axes that stay unreduced,
-    then axes unreduced on one side."""
+    """Return the hidden dimensions of source and target: partial sums to reduce, axes that stay
+    unreduced, then axes unreduced on one side."""
     fate, meshes = reshard.fate, (reshard.source.mesh, reshard.target.mesh)
     first, second = (tuple(HiddenDim.of((ref,), mesh) for ref in fate.kept) for mesh in meshes)
     if reshard.transposed:
@@ -171,7 +171,7 @@ def ids_of(mesh: Mesh) -> np.ndarray:
 
 
 def positions_of(mesh: Mesh, ids: np.ndarray) -> np.ndarray:
-    """Return the mesh positions of device ids, -1 for ids outside the mesh."""
+    """Return the mesh positions of device ids, or -1 for ids outside the mesh."""
     own = ids_of(mesh)
     order = np.argsort(own)
     slot = np.minimum(np.searchsorted(own[order], ids), own.size - 1)
@@ -186,5 +186,5 @@ def same_devices(a: Mesh, b: Mesh) -> bool:
 
 
 def same_ids(a: Mesh, b: Mesh) -> bool:
-    """Return whether two meshes have the same devices in any order."""
+    """Return whether two meshes have the same devices, in any order."""
     return same_devices(a, b) or bool(np.array_equal(np.sort(ids_of(a)), np.sort(ids_of(b))))

@@ -1,5 +1,5 @@
-"""Factors: a logical dimension viewed as several and stored in another order: `(g h) d -> h g
-d`."""
+"""Factors: view a logical dimension as several and store them in a different order, as in `(g h) d
+-> h g d`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shardwright.ir.errors import InputError
 
 
 class FactorAxis(NamedTuple):
-    """A factor of a logical dimension: its elements are `weight` apart."""
+    """A factor of a logical dimension. Its successive elements are `weight` apart in that
+    dimension."""
 
     dim: int
     weight: int
@@ -46,8 +47,8 @@ class Factors:
             )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[tuple[FactorAxis, ...], ...]:
-        """Return the factors of each stored dimension, merging those that were already
-        neighbours."""
+        """Return the factors of each stored dimension, merging factors that are neighbours in the
+        logical dimension too."""
         if len(self.before) != len(shape):
             raise InputError(
                 "there must be one group of factors for each dimension of the tensor",

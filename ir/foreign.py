@@ -1,4 +1,4 @@
-"""Values of jax and torch, recognised by class name without importing either package.
+"""Values of JAX and torch, recognised by class name without importing either package.
 
 If the module of a class is not imported, no value can be an instance of it.
 """
@@ -40,7 +40,7 @@ def is_a(value: object, *paths: str) -> bool:
 
 
 def door(value: object, wanted: Iterable[str]) -> str | None:
-    """Return the hint that converts a jax or torch value to one of the wanted types."""
+    """Return a hint for converting a JAX or torch value to one of the wanted types."""
     kinds = set(wanted)
     first = value[0] if isinstance(value, list | tuple) and value else value
     return next(

@@ -1,8 +1,8 @@
-"""Readers of the values that users give for a mesh or a sharding.
+"""Read the values that users give for a mesh or a sharding.
 
-A mesh is a `Mesh`, its text, a dict of its axes, a mesh of jax or a DeviceMesh of torch. A sharding
-is a `Sharding`, a NamedSharding, a PartitionSpec, a DTensor, placements of one, the text of one of
-these or of HLO's, or one by subscripts of indices, `A[I_X, J]`. Neither jax nor torch is imported.
+A mesh is a `Mesh`, its text, a dict of its axes, a JAX mesh or a torch DeviceMesh. A sharding is a
+`Sharding`, a NamedSharding, a PartitionSpec, a DTensor or its placements, the text of any of these,
+or text in HLO's notation or in index notation, `A[I_X, J]`. Neither JAX nor torch is imported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, plac
 
 
 class Given(NamedTuple):
-    """A sharding and the split implied by its source, or None if it implies none."""
+    """A sharding and the split that its source implies, or None."""
 
     sharding: Sharding
     split: str | None = None
@@ -47,7 +47,7 @@ def shape_of(given: object) -> tuple[int, ...]:
 
 
 def mesh_of(given: object, argument: str | None = None) -> Mesh:
-    """Return the mesh denoted by a text or an object. Raises InputError if there is none."""
+    """Return the mesh that a text or an object denotes. Raise InputError if it denotes none."""
     try:
         return _mesh_of(given, argument)
     except InputError as error:
@@ -73,17 +73,17 @@ def _mesh_of(given: Any, argument: str | None) -> Mesh:
 
 
 def sharding_on(given: object, mesh: Mesh, rank: int | None = None) -> Sharding:
-    """Return the sharding denoted by a value, on a mesh; `rank` is the tensor's, for values that do
-    not state it."""
+    """Return the sharding that a value denotes on a mesh; `rank` is the tensor's, for values that
+    do not state it."""
     return _GivenReader(mesh, True, rank, None, None).read(given).sharding
 
 
 def sharding_of(
     given: object, mesh: Mesh | None, shape: tuple[int, ...], argument: str, *, only: bool
 ) -> Given:
-    """Return the sharding of a tensor denoted by a value; errors name `argument`.
+    """Return the sharding of a tensor that a value denotes; errors name `argument`.
 
-    `mesh` is for values without a mesh; with `only`, a value that has a mesh must have this one.
+    `mesh` is for values without a mesh; with `only`, a value's own mesh must equal it.
     """
     try:
         return _GivenReader(mesh, only, len(shape), shape, argument).read(given)
@@ -99,7 +99,7 @@ class _GivenReader(NamedTuple):
     argument: str | None
 
     def read(self, given: Any) -> Given:
-        """Return the sharding denoted by a value."""
+        """Return the sharding that a value denotes."""
         if isinstance(given, str):
             return self._text(given)
         if isinstance(given, Sharding):
@@ -157,8 +157,8 @@ class _GivenReader(NamedTuple):
         return Given(self._own(found.sharding), found.split(tuple(x.shape)), placed=True)
 
     def _named(self, named: Any) -> Sharding:
-        """Return the sharding of a NamedSharding; an abstract mesh means the given mesh if the axes
-        agree."""
+        """Return the sharding of a NamedSharding; an abstract mesh stands for the given mesh if
+        their axes agree."""
         rank = len(named.spec) if self.rank is None else self.rank
         found = from_named_sharding(named, rank)
         abstract = is_a(named.mesh, ABSTRACT_MESH)

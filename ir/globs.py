@@ -1,4 +1,4 @@
-"""Globs over names, and the text that a name has in their holes.
+"""Globs over names, and the text that their holes match.
 
 `*` matches as few characters as possible, `{a,b}` one of several words, `{0..39}` a number, and
 `/…/` is a regular expression. Each of these, and each group of a regular expression, is a *hole*.
@@ -36,7 +36,7 @@ class Glob:
 
     @property
     def is_regex(self) -> bool:
-        """Whether it is a regular expression."""
+        """Whether this is a regular expression."""
         return len(self.text) > 1 and self.text[0] == self.text[-1] == "/"
 
     @property
@@ -55,7 +55,7 @@ class Glob:
         return None if found is None else found.groups(default="")
 
     def named(self, text: str) -> Glob:
-        """Return another text as a glob whose stars are the holes of the same number."""
+        """Return another text as a glob: a hole of this glob replaces each star with its number."""
         if self.is_regex or _HOLE.findall(text) == [*self.holes]:
             return Glob(text)
         if text.count("*") != len(self.holes) or "{" in text:
@@ -69,7 +69,7 @@ class Glob:
     def names(self) -> Iterator[str]:
         """Yield the names matched by a glob of words and numbers, in order.
 
-        Raises InputError for a star, which has no list of names, and for too many names.
+        Raises InputError for a star, which matches endlessly many names, and for too many names.
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(

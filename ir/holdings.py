@@ -3,7 +3,7 @@
 Along each logical dimension, a part has the elements whose factors lie in ranges: a *pattern*. The
 patterns of all parts cut the dimension into *segments*; segments in the same patterns form a
 *class*. The elements of a device are then a union of products of classes: a boolean array whose
-size does not depend on that of the tensor.
+size does not depend on the size of the tensor.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _ends(pattern: Pattern) -> Integers:
     whole = [(weight, size) for weight, size, low, high in pattern if (low, high) != (0, size)]
     if not whole:
         return np.zeros(0, dtype=np.int64)
-    last = whole[-1][0]  # factors after the last cut factor are whole, so runs span them
+    last = whole[-1][0]  # factors after the last cut one are whole, so runs span them
     starts = np.zeros(1, dtype=np.int64)
     for weight, _, low, high in pattern:
         if weight > last:

@@ -1,6 +1,6 @@
-"""Shardings of jax: a mesh and a PartitionSpec on it. jax is not imported.
+"""Shardings of JAX: a mesh and a PartitionSpec on it. JAX is not imported.
 
-The device ids of a mesh are the `id`s of jax devices.
+The device ids of a mesh are the `id`s of JAX devices.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """The content of a PartitionSpec: the axes that split each dimension, None if UNCONSTRAINED;
-    the unreduced axes; `text`, its printed form.
+    """The content of a PartitionSpec: the axes that split each dimension (None if UNCONSTRAINED),
+    the unreduced axes, and `text`, its printed form.
 
     Its `reduced` axes place a gradient, not the tensor, and are ignored.
     """
@@ -73,6 +73,6 @@ def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
 
 
 def mesh_of_jax(mesh: Any) -> Mesh:
-    """Return a jax mesh by its device ids; an abstract mesh has devices 0, 1, 2, …"""
+    """Return a JAX mesh by its device ids; an abstract mesh gets devices 0, 1, 2, …"""
     ids = None if is_a(mesh, ABSTRACT_MESH) else [device.id for device in mesh.devices.flat]
     return Mesh(zip(mesh.axis_names, mesh.axis_sizes, strict=True), ids)

@@ -2,8 +2,8 @@
 
 Source positions that store the same elements at the same offsets form one class of *senders*.
 Target positions that store the same elements, and have the same source elements, form one class of
-*receivers*. A relay connects two classes: receiver i takes it from sender i + `turn`, modulo the
-number of senders. So replicas at either end add nothing to a plan.
+*receivers*. A relay connects two classes: receiver i gets its elements from sender i + `turn`,
+modulo the number of senders. So replicas at either end do not lengthen a plan.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ LEAST_PIECE = 1 << 16
 
 @dataclass(frozen=True)
 class KindRelays:
-    """The classes and relays of a kind; `Relay.sender` and `receiver` are numbers of classes."""
+    """The classes and relays of a kind. `Relay.sender` and `Relay.receiver` are numbers of
+    classes."""
 
     senders: tuple[tuple[int, ...], ...]  # a class may be listed again, rotated
     receivers: tuple[tuple[int, ...], ...]
     relays: tuple[Relay, ...]
-    step: int  # how far turns differ between successive members
+    step: int  # the increase of the turn from one member to the next
 
 
 def classes_of(
     boxes: list[list[StoredBox]], beside: Iterable[Hashable] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Group positions that store the same elements at the same offsets, omitting empty positions;
-    `beside`: values that positions of a class must share."""
+    """Group positions that store the same elements at the same offsets, omitting empty positions.
+    `beside`: further values that positions of a class must share."""
     found: dict[object, list[int]] = {}
     more = [*beside] or [None] * len(boxes)
     for position, (held, other) in enumerate(zip(boxes, more, strict=True)):
@@ -81,7 +82,7 @@ class _Choosing:
     first: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sent = [0] * len(self.senders)  # shares already given out of each class
+        self.sent = [0] * len(self.senders)  # shares of each class already assigned
         self.load = [0.0] * len(self.senders)  # elements that each sender of a class sends
         self.rotated = {(number, 0): number for number in range(len(self.senders))}
 
@@ -120,8 +121,8 @@ class _Choosing:
         return min(replicas // math.gcd(replicas, lacking), most)
 
     def _turned(self, sender: int, receiver: int, piece: int) -> int:
-        """Return the number of a class rotated so that the next shares start where the last ones
-        ended."""
+        """Return the number of a class, rotated so that the next shares start after the last
+        assigned ones."""
         lacking, key = len(self.receivers[receiver]), (sender, receiver)
         if key not in self.first:
             self.first[key] = self.sent[sender]

@@ -1,10 +1,10 @@
 """Kinds: groups of tensors of a model that have the same layouts on both sides.
 
 A *member* is one tensor in a buffer of the source and in one of the target. Its *kind* is its
-shape, its dtype, how both buffers are laid out, and which positions of the two meshes are the same
-device; names and device ids do not matter. Moves are planned once per kind, over mesh positions.
-Members take turns: receiver i of a class takes elements from sender i + turn of the class that has
-them, so that replicas send equally much.
+shape, its dtype, the layouts of both buffers, and the pairs of positions in the two meshes that are
+the same device; names and device ids do not matter. Moves are planned once per kind, over mesh
+positions. Members take turns: receiver i of a class gets elements from sender i + turn of the class
+that has them, so that all replicas send equal amounts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Geometry:
     layout: BufferLayout
     dtype: str
     side: str
-    buffer: str  # the names of the first such buffer and of its tensors
+    buffer: str  # names of the first such buffer and of its tensors
     names: tuple[str, ...]
 
     @cached_property
@@ -60,8 +60,8 @@ class Geometry:
         return Stored(mesh, shapes, {BUFFER: layout}, self.dtype, partial=True)
 
     def _said(self, error: InputError) -> InputError:
-        """Return a layout's error with tensor numbers replaced by their names, if the names can be
-        written in a layout."""
+        """Return a layout's error with names in place of tensor numbers, if a layout can contain
+        these names."""
         if all(map(WORD.fullmatch, self.names)):
             try:
                 self._stored(self.names, self.said)
@@ -111,9 +111,8 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind: a tensor, its buffers, and its number in each; for each target position, the
-    source position on the same device, or -1; and both layouts with the tensor names of the
-    first member."""
+    """A kind: a tensor, its buffers, and its number in each; the source position on the same device
+    as each target position, or -1; and both layouts with the tensor names of the first member."""
 
     tensor: Logical
     source: Geometry
@@ -177,7 +176,7 @@ class Homed(NamedTuple):
 
 
 def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
-    """Return a layout with tensor numbers replaced by names."""
+    """Return a layout with names in place of tensor numbers."""
     if isinstance(layout, TensorPart):
         return replace(layout, tensor=names[int(layout.tensor)])
     return replace(

@@ -80,8 +80,8 @@ def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...
 
 
 def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
-    """Split the digits of a position into those among others and the rest, both major to minor; a
-    digit only partly among them is cut if possible, else belongs to the rest."""
+    """Split the digits of a position into digits that are among `others` and the rest, both major
+    to minor. A digit only partly among them is cut if possible, else it belongs to the rest."""
     shared, rest = [], []
     for digit in digits:
         end = digit.stride * digit.size
@@ -185,8 +185,8 @@ class DimLayout:
         return self.cut.locate(element, let)
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """Return the first and last shard that may meet the range [low, high); a superset if it is
-        empty."""
+        """Return the first and last shard that may intersect the range [low, high); a superset
+        if that is empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
@@ -198,14 +198,14 @@ class DimLayout:
 
 @dataclass(frozen=True)
 class HiddenDim:
-    """A hidden dimension: the number of terms, and the unreduced axes that split it."""
+    """A hidden dimension: the number of partial sums, and the unreduced axes that split it."""
 
     extent: int
     axes: tuple[AxisRef, ...] = ()
 
     @staticmethod
     def of(axes: tuple[AxisRef, ...], mesh: Mesh) -> HiddenDim:
-        """Return the hidden dimension of the terms along some axes of a mesh."""
+        """Return the hidden dimension for the partial sums along some axes of a mesh."""
         return HiddenDim(math.prod(mesh.digit(ref).size for ref in axes), axes)
 
 
@@ -213,9 +213,9 @@ class HiddenDim:
 class Layout:
     """A tensor on a mesh: a `DimLayout` for each dimension, and the digits that only replicate.
 
-    `hidden` leading dimensions represent unreduced axes, whose devices hold different terms. Both
-    sides split a hidden dimension that stays unreduced; one that is reduced is split on the source
-    side and whole on the target side.
+    `hidden` leading dimensions represent unreduced axes, whose devices hold different partial sums.
+    Both sides split a hidden dimension that stays unreduced; a dimension that is reduced is split
+    on the source side and unsplit on the target side.
     """
 
     mesh: Mesh
@@ -261,7 +261,7 @@ class Layout:
         return tuple(dim.index(position) for dim in self.dims)
 
     def replica(self, position: Number) -> Number:
-        """Return a position's number among the holders of its shard."""
+        """Return a position's index among the holders of its shard."""
         return read_digits(self.free, position)
 
     def position(self, index: tuple[Value, ...], replica: Value) -> Value:

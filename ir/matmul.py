@@ -30,7 +30,7 @@ SIDES: tuple[Side, ...] = ("lhs", "rhs", "out")
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor's shape and how it is sharded."""
+    """The shape and the sharding of a tensor."""
 
     shape: tuple[int, ...]
     sharding: Sharding
@@ -40,8 +40,8 @@ class Operand:
 class Matmul:
     """Element type, operands, and the sharding of the result.
 
-    `out_dtype`: element type of the result and of the terms that devices exchange, so a sum of
-    bfloat16 products with `out_dtype` float32 is never rounded.
+    `out_dtype`: element type of the result and of the partial sums that devices exchange, so a sum
+    of bfloat16 products with `out_dtype` float32 is never rounded.
     """
 
     dtype: str
@@ -81,7 +81,7 @@ class Matmul:
         _check_out_dtype(self)
         for name, sharding in (("rhs", self.rhs.sharding), ("out", self.out)):
             _check_mesh(name, sharding.mesh, self.mesh)
-        for side in SIDES:  # bytes of one, for counting transfers
+        for side in SIDES:  # element sizes, for counting transfers
             whole = self.sharding(side)
             Reshard(self.shape(side), self.dtype_of(side), whole, whole)
 
@@ -146,7 +146,7 @@ class Matmul:
 
 
 def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
-    """Return an operand given as one or as a pair, with a sharding of its rank."""
+    """Return an operand given as an `Operand` or as a pair, with a sharding of its rank."""
     pair = (given.shape, given.sharding) if isinstance(given, Operand) else given
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise wrong_type(given, tuple, """((8, 16), mesh.sharding('[{"x"}, {}]'))""", name)

@@ -34,10 +34,10 @@ class Loop:
 
     For an operand it is the all-gather at the end of its movement: a device multiplies its current
     part while sending it on. For the result it is the reduce-scatter at the start of its movement:
-    a device adds its term to each passing part. The `digits` (stride, size) of a device's position,
-    major to minor, give its place in the ring; parts are cut along `factor`. With two directions,
-    half of every part goes each way. `order`: the order of the places round the ring, if not
-    ascending.
+    a device adds its partial sum to each passing part. The `digits` (stride, size) of a device's
+    position, major to minor, give its place in the ring; parts are cut along `factor`. With two
+    directions, half of every part goes each way. `order`: the order of the places round the ring,
+    if not ascending.
     """
 
     side: Side
@@ -58,7 +58,7 @@ class MatmulCost:
     """The cost of a candidate on the busiest device: flops, bytes received before and after the
     product, memory bytes that the product reads and writes, and seconds of each on a topology.
     `hidden`: seconds of communication overlapped with the product; `apart`: seconds of the same
-    candidate without the loop or pulling kernel; `launch`: the other cost of a call."""
+    candidate without the loop or pulling kernel; `launch`: all other seconds of a call."""
 
     flops: int
     received: tuple[int, int, int]  # for lhs, rhs and the result
@@ -100,8 +100,8 @@ class MatmulCost:
 @dataclass(frozen=True)
 class MatmulCandidate:
     """One way to compute a matmul: the shardings during the product, the plans of the moves, and
-    the step that overlaps with the product. `pulled`: one kernel replaces all steps; it pulls parts
-    of operands and pushes sums while devices multiply, and the cost is its own."""
+    the step that overlaps with the product. `pulled`: one kernel replaces all steps, pulling parts
+    of operands and pushing sums while devices multiply; the cost is the kernel's."""
 
     multiplication: Multiplication
     moves: tuple[Plan, Plan, Plan]  # plans for lhs, rhs and the result
@@ -192,7 +192,7 @@ def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
 
 
 def _rounded(seconds: float) -> float:
-    """Round seconds for files: last digits of float sums differ between versions of Python."""
+    """Round seconds for files: the last digits of float sums differ between versions of Python."""
     return float(f"{seconds:.6g}")
 
 

@@ -42,12 +42,12 @@ class Mesh:
     """Named axes over devices; `str` gives Shardy's text, `<["x"=2, "y"=3]>`.
 
     A mesh without axes is maximal: one device, `<[], device_ids=[3]>`. Without a device it is the
-    empty mesh `<[]>`: a tensor on it is replicated on all devices of the other side of its reshard.
+    empty mesh `<[]>`: a reshard replicates a tensor on it over all devices of the other side.
     """
 
     axes: Axes
-    device_ids: range | tuple[int, ...]  # device_ids[position]; a range if consecutive ascending
-    name: str | None = field(compare=False)  # as in `@name = <[...]>`; independent of the devices
+    device_ids: range | tuple[int, ...]  # by position; a range if consecutive
+    name: str | None = field(compare=False)  # of `@name = <[...]>`; not compared
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Mesh:
 
     @classmethod
     def of(cls, given: object) -> Mesh:
-        """Return the mesh given as a text, a dict of axes, a mesh of jax or a DeviceMesh."""
+        """Return the mesh given as a text, a dict of axes, a JAX mesh or a DeviceMesh."""
         return _readers().mesh(given)
 
     def sharding(self, given: object, rank: int | None = None) -> Sharding:
@@ -130,7 +130,7 @@ class Mesh:
         return AxisRef(ref.name) if ref.size == size else ref
 
     def ordered(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """Return references in mesh order, sub-axes by pre-size, neighbouring ones merged."""
+        """Return references in mesh order, sub-axes by pre-size, with neighbouring ones merged."""
         place = {name: i for i, name in enumerate(self.names)}
         in_order = sorted(refs, key=lambda ref: (place[ref.name], ref.pre or 1))
         return algebra.merged(in_order, self.sizes)
@@ -138,8 +138,8 @@ class Mesh:
     def refine(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
         """Return the mesh cut at every border of `refs`: sub-axes and full axes, major to minor.
 
-        Every one of `refs` is then a product of consecutive pieces. Raises InputError for
-        references to one axis that cannot coexist.
+        Each reference is then a product of consecutive pieces. Raises InputError for references to
+        one axis that cannot coexist.
         """
         cuts = {name: {1, size} for name, size in self.axes}
         for ref in map(self.canonical, refs):
@@ -185,7 +185,7 @@ _registered: list[Readers] = []
 
 
 def read_by(readers: Readers) -> None:
-    """Register the functions behind `Mesh.parse`, `Mesh.of` and `Mesh.sharding`.
+    """Register the functions that implement `Mesh.parse`, `Mesh.of` and `Mesh.sharding`.
 
     They depend on this module, so the package registers them at import.
     """

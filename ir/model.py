@@ -129,13 +129,13 @@ def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the field names of a named tuple, or none."""
+    """Return the field names of a named tuple, or an empty tuple."""
     return getattr(given, "_fields", ())
 
 
 def nested(flat: Mapping[str, Any], like: Any) -> Any:
-    """Return leaves with flat names as a tree: like `like` if its leaves have exactly these names;
-    else a dict, nested at the dots where `like` is nested."""
+    """Return leaves with flat names as a tree: shaped like `like` if its leaves have exactly these
+    names, else a dict, nested at the dots where `like` is nested."""
     names = flattened(like)
     if {*names} == {*flat}:
         return _rebuilt(flat, like, "")

@@ -1,4 +1,4 @@
-"""The plain data that a runtime needs from a plan of a model."""
+"""The plain data of a model plan that a runtime needs."""
 
 from __future__ import annotations
 

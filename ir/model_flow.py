@@ -16,8 +16,8 @@ from shardwright.ir.relays import Relay
 
 
 class Flow(NamedTuple):
-    """Bytes of a member or piece: sent by each source position, received by each target
-    position."""
+    """Bytes of a member or piece: those that each source position sends, and those that each target
+    position receives."""
 
     sent: Integers
     received: Integers
@@ -46,7 +46,7 @@ class ModelFlows:
         return Flow(pairs.sum(axis=1), pairs.sum(axis=0))
 
     def pairs(self, moving: Share, finest: bool = False) -> Integers:
-        """Return the bytes from each position of the source to each of the target; `finest`: of one
+        """Return the bytes from each source position to each target position. `finest`: of one
         element of every relay."""
         kind, found = self.kinds[moving.kind], self.relays[moving.kind]
         shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size

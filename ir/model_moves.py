@@ -1,4 +1,4 @@
-"""The reference for runtimes: apply a plan's data to arrays of all devices in one process."""
+"""The reference for runtimes: apply a plan's data to the arrays of all devices in one process."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Plans of models: moves, their order and buckets, and the bytes of every device.
 
 A plan's `data` has everything that a runtime needs: kinds, members, places and buckets as plain
-data. A bucket is the unit of transfer. Buckets are cut so that the messages of two of them, sent
-and received, take at most `memory_limit` bytes on any device: while one is in flight, the next is
-packed.
+data. A bucket is the unit of transfer. Buckets are cut so that the messages of two buckets, sent
+and received, take at most `memory_limit` bytes on any device: while one bucket is in flight, the
+next is packed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """The moves between two sides of a model. `memory_limit`: most bytes in flight on any
+    """The moves between two sides of a model. `memory_limit`: the most bytes in flight on any
     device."""
 
     model: Model
@@ -235,7 +235,7 @@ def plan_model(
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:
-    """Assign turns to members and order them so that the devices of all places work all the time:
+    """Assign turns to members and order them so that the devices of all places always have work:
     each group of members with the same places is spread over the whole sequence."""
     rounds = [math.lcm(*map(len, each.senders)) for each in relays]
     before: Counter[tuple[int, int]] = Counter()

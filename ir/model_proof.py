@@ -13,9 +13,9 @@ planner. It checks for each kind, for exact and for padded buffers:
               ranges, each cell is written once
     least     a receiver gets as many elements from others as it lacks
 
-A digit is a factor of a stored dimension; the buffer's strides make it a mixed radix. For members
-it checks that each tensor has one for each of its target buffers, with the kind, buffers and places
-given by its layouts.
+A digit is a factor of a stored dimension; the buffer's strides make it a mixed radix. It also
+checks that each tensor has one member per target buffer, with the kind, buffers and places that its
+layouts give.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def prove(plan: ModelPlan, data: dict[str, Any] | None = None) -> ModelProof:
 
 
 def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
-    """Check that each tensor has one member for each of its target buffers, and that the buckets
-    contain all pieces."""
+    """Check that each tensor has one member per target buffer, and that the buckets contain all
+    pieces."""
     places = [tuple(each) for each in data["places"]]
     expected = {(each.tensor, each.target_buffer): each for each in plan.kinds.members}
     pieces = 0
@@ -127,7 +127,8 @@ class _OfKind:
         self.written: dict[int, list[Write]] = {}
 
     def check(self) -> int:
-        """Check the kind and return the number of its target elements; ProofError on a fault."""
+        """Check the kind and return the number of its target elements. Raise ProofError on a
+        fault."""
         self._check_classes()
         self._check_relays()
         self._check_once()
@@ -220,7 +221,7 @@ class _OfKind:
                     check_cover([digit.extent for digit in part.digits], writes)
 
     def _check_least(self) -> None:
-        """Check that receivers take each element they lack from others, once."""
+        """Check that receivers get each element that they lack from other positions, once."""
         boxes = [self._boxes(end) for end in (0, 1)]
         grid = TensorClasses.of(
             self.kind.tensor.shape, dict.fromkeys(itertools.chain(*boxes[0], *boxes[1]))

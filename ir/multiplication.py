@@ -1,9 +1,9 @@
-"""Where devices multiply: the axes that split each factor of a matmul during the product.
+"""The split of a matmul over devices: the axes that split each factor during the product.
 
 During the product, an operand's dimensions are split like their factors. The result is split like i
 and k; along the axes of j devices have partial sums of it. An operand may stay unreduced along axes
-where the other is replicated: for A = A_0 + A_1, A_0 B and A_1 B are terms of the result, since the
-product is linear in either operand.
+on which the other is replicated: for A = A_0 + A_1, A_0 B and A_1 B are partial sums of the result,
+since the product is linear in either operand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Multiplication:
 
     @cached_property
     def shardings(self) -> dict[Side, Sharding]:
-        """Return the sharding of each side during the product, the result as a pending sum."""
+        """The sharding of each side during the product, the result as a pending sum."""
         j = self.matmul.batch + 1
         unreduced = {
             "lhs": self.terms[0],

@@ -19,7 +19,7 @@ _RULE = "two elements are a byte, neighbours along the last dimension"
 
 
 def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors in bytes; InputError for an odd last extent."""
+    """Return the shapes of tensors in bytes. Raises InputError for an odd last extent."""
     for name, shape in shapes.items():
         if not shape or shape[-1] % 2:
             raise InputError(
@@ -36,7 +36,7 @@ def layout_in_bytes(
 ) -> BufferLayout:
     """Return the layout of a buffer in bytes. `bound` is in elements, `shapes` in bytes.
 
-    Raises InputError, with the place in the layout, for a pair that is split.
+    Raises InputError, with the place in the layout, if a cut splits a pair.
     """
     parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
     last = len(bound.parts[0].axes) - 1
@@ -65,7 +65,7 @@ def _part(part: TensorPart, last: int, extent: int) -> TensorPart:
 
 
 def _factors(factors: Factors, extent: int) -> Factors:
-    """Return factors with the last factor of the last dimension halved."""
+    """Return the factors of a tensor in bytes: the last factor of the last dimension is halved."""
     *dims, group = factors.before
     *first, (name, size) = group
     others = math.prod(each for _, each in first if each is not None)
@@ -83,7 +83,8 @@ def _factors(factors: Factors, extent: int) -> Factors:
 
 
 def _cut(cut: DimCut) -> DimCut:
-    """Return the cut of a dimension of half the extent; `cover` still counts blocks in elements."""
+    """Return the cut of a dimension in bytes, half as long; `cover` still counts blocks in
+    elements."""
     window = None if cut.window is None else (cut.window[0] // 2, -(-cut.window[1] // 2))
     if cut.rule == "cover":
         block, covered, *size = cut.numbers

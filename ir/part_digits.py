@@ -1,4 +1,4 @@
-"""Digits of parts: where relays read and write in the parts of a tensor, for the proof of a model.
+"""Digits of parts, which locate reads and writes of relays, for the proof of a model.
 
 A part of a buffer is a mixed radix: each digit adds a fixed step to the buffer offset and a fixed
 weight to the index along a tensor dimension. A loop that moves along digits without a carry is
@@ -21,7 +21,7 @@ from shardwright.ir.kinds import BUFFER, Geometry
 
 
 class ProofError(InternalError):
-    """A plan that does not move its model correctly."""
+    """A plan does not move its model correctly."""
 
 
 class PartDigit(NamedTuple):
@@ -146,8 +146,8 @@ class LinedUp:
         return [*self.split(outer, end), (inside, *steps)]
 
     def walk(self, turns: list[tuple[int, ...]], end: int) -> Integers:
-        """Return the change of the digits by each loop, [relay, loop, digit]; ProofError if a digit
-        leaves its range."""
+        """Return the change of the digits by each loop, [relay, loop, digit]. Raises ProofError if
+        a digit leaves its range."""
         shape = len(self.parts), len(turns), len(self.steps_of)
         along = np.zeros(shape, dtype=np.int64)
         low, high = self.digits.copy(), self.digits.copy()

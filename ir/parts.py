@@ -45,7 +45,7 @@ ONLY = "_"
 
 @dataclass(frozen=True)
 class TensorPart:
-    """A piece of a logical tensor; `str` gives its text, without trailing whole dimensions."""
+    """A piece of a logical tensor. `str` gives its text, without trailing uncut dimensions."""
 
     tensor: str
     dims: tuple[DimCut, ...] = ()
@@ -58,7 +58,8 @@ class TensorPart:
         object.__setattr__(self, "dims", tuple(dims))
 
     def bind(self, shape: tuple[int, ...], mesh: Mesh) -> BoundPart:
-        """Return the part on a mesh for a tensor of this shape; InputError if impossible."""
+        """Return the part on a mesh for a tensor of this shape. Raises InputError if it does not
+        fit."""
         whole: tuple[tuple[FactorAxis, ...], ...] = tuple(
             (FactorAxis(dim, 1, extent),) for dim, extent in enumerate(shape)
         )
@@ -91,7 +92,7 @@ class TensorPart:
         return self.dims + (DimCut(),) * (rank - len(self.dims))
 
     def with_cut(self, dim: int, cut: DimCut) -> TensorPart:
-        """Return the part with the cut of one dimension replaced."""
+        """Return the part with a different cut of one dimension."""
         dims = list(self._all(max(dim + 1, len(self.dims))))
         dims[dim] = cut
         return replace(self, dims=tuple(dims))
@@ -164,7 +165,8 @@ class BoundPart:
 
 @dataclass(frozen=True)
 class Stack:
-    """Parts one after another along a dimension; `cut`: a contiguous cut through all of them."""
+    """Parts laid one after another along a dimension. `cut`: a contiguous cut through all of
+    them."""
 
     dim: int
     parts: tuple[TensorPart, ...]

@@ -1,4 +1,4 @@
-"""Whether two shardings, on one mesh or two, place a tensor's data equally."""
+"""Compare shardings, on one mesh or two: do they place a tensor's data equally?"""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
     """Return whether every device holds the same interval of the tensor under `a` as under `b`.
 
     Without a shape the result holds for every shape. Uneven extents are cut by the flat split.
-    Devices must also hold the same terms, under the same operator. Meshes of different devices
-    never place equally.
+    Devices must also hold the same partial sums, under the same operator. Meshes of different
+    devices never place equally.
 
     >>> from shardwright.ir.mesh import Mesh
     >>> full, xy = Mesh({"devices": 8}), Mesh({"x": 4, "y": 2})
@@ -46,8 +46,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
 def _placed(
     sharding: Sharding, extents: tuple[int, ...] | None
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the mesh's device ids in ascending order, the interval that each holds, and its
-    term."""
+    """Return the mesh's device ids in ascending order, the interval that each device holds, and the
+    number of its partial sum."""
     layout = Layout.of(sharding, extents or (1,) * sharding.rank, "flat")
     ids = np.asarray(sharding.mesh.device_ids, dtype=np.int64)
     order = np.argsort(ids, kind="stable")
@@ -78,7 +78,8 @@ def _intervals(layout: Layout) -> Integers:
 
 
 def _same_terms(held: Integers, a: Integers, b: Integers) -> bool:
-    """Return whether two numberings of terms group equally the devices that hold the same elements.
+    """Return whether two numberings of partial sums group the devices that hold the same elements
+    in the same way. The order of a sum has no meaning, so this compares groups, not numbers.
 
     The order of the terms of a sum has no meaning, so groups are compared, not numbers.
     """

@@ -40,13 +40,13 @@ __all__ = [
 
 Strategy = Literal["direct", "basis"]
 
-# With more devices a plan is stated in closed form unless transfers are requested.
+# With more devices, a plan is stated in closed form unless transfers are requested.
 ENUMERATED_DEVICES = 512
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a plan moves between devices, beside the lower bounds of its reshard.
+    """Bytes that a plan moves between devices, next to the lower bounds of its reshard.
 
     `bound_received_*`: the elements that devices lack. `bound_sent_max`: the maximum over source
     shards of ceil(elements of it that non-holders lack / its holders), times the item size.
@@ -184,8 +184,8 @@ class DirectPlan(_Planned):
 class SteppedPlan(_Planned):
     """Collectives in sequence; none if both sides place the tensor equally.
 
-    `by`: their strategy. Strategy direct has two exchanges: the first reduces terms into parts of
-    target shards, the second copies these to the replicas.
+    `by`: their strategy. Strategy direct has two exchanges: the first reduces partial sums to parts
+    of target shards, the second copies these to the replicas.
     """
 
     steps: tuple[MoveStep | ReduceStep, ...]
@@ -205,7 +205,7 @@ class SteppedPlan(_Planned):
 
 
 def _outline(plan: _Planned) -> Exchange:
-    """Return the exchange between source and target, treating terms as values."""
+    """Return the exchange between source and target, treating partial sums as values."""
     reshard = plan.reshard
     source, target = (replace(side, unreduced=()) for side in (reshard.source, reshard.target))
     return Exchange.of(replace(reshard, source=source, target=target), HolderRule())
@@ -215,7 +215,7 @@ Plan: TypeAlias = DirectPlan | SteppedPlan
 
 
 def direct_of(plan: Plan) -> DirectPlan:
-    """Return a direct plan. Raise InputError for another one."""
+    """Return a direct plan unchanged. Raise InputError for any other plan."""
     match plan:
         case DirectPlan():
             return plan

@@ -1,4 +1,4 @@
-"""Plans as JSON: steps with their transfers, one sender a line, or closed forms."""
+"""Plans as JSON: steps with their transfers (one line per sender) or closed forms."""
 
 from __future__ import annotations
 
@@ -73,9 +73,8 @@ def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
 
 
 def closed_forms(exchange: Exchange) -> dict[str, Any]:
-    """Return an exchange as Python expressions in `position` of either mesh; the holder is an
-    expression in the source shard a0, a1, ..., the receiver's position in the target mesh, and the
-    piece."""
+    """Return an exchange as Python expressions in `position` of either mesh. The holder depends on
+    the source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
     receiver = Index("receiver", exchange.target.mesh.size)
     piece = Index("piece", exchange.rule.pieces)
@@ -86,8 +85,8 @@ def closed_forms(exchange: Exchange) -> dict[str, Any]:
 
 
 def reduction_forms(reduction: Reduction) -> dict[str, Any]:
-    """Return a reduction as Python expressions, like `closed_forms`; `sender` depends on the term's
-    number."""
+    """Return a reduction as Python expressions, like `closed_forms`; `sender` depends on the number
+    of the partial sum."""
     dims = reduction.before.dims[reduction.before.hidden :]
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(dims))
     receiver = Index("receiver", reduction.after.mesh.size)
@@ -113,7 +112,7 @@ def _python(expr: Value) -> str:
 
 
 def format_plan(plan: dict[str, Any]) -> str:
-    """Return a plan's object as JSON, one transfer a line for readable diffs."""
+    """Return a plan's object as JSON, one transfer per line for readable diffs."""
     lines = []
     for key, value in plan.items():
         text = _format_steps(value) if key == "steps" else json.dumps(value)

@@ -1,9 +1,9 @@
-"""Terms of sums in a matmul: the term that a device has, and the terms that it adds.
+"""Partial sums in a matmul: the one that a device has, and those that it adds, by number.
 
-Terms of an operand are numbered by the axes that stay unreduced first, so that the terms added by
-one device before it multiplies are neighbours. Products are numbered the same way as terms of the
-result. Along axes that are unreduced only in the result, the device of coordinate 0 adds all terms
-and the others add none.
+Partial sums of an operand are numbered first by the axes that stay unreduced, so that the ones that
+a device adds before it multiplies are neighbours. Products, as partial sums of the result, are
+numbered in the same way. Along axes that are unreduced only in the result, the device of coordinate
+0 adds all partial sums and the others add none.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def product_layout(product: Multiplication) -> Layout:
 
 
 def fate_of(product: Multiplication, side: Side) -> Fate:
-    """Return the fate of the terms of an operand, or of the devices' products."""
+    """Return what becomes of the partial sums of an operand, or of the devices' products."""
     return product.movement(side).fate
 
 
 def added(product: Multiplication, side: Side) -> int:
-    """Return the largest number of terms that a device adds."""
+    """Return the largest number of partial sums that a device adds."""
     return math.prod(map(product.matmul.mesh.full_size, fate_of(product, side).reduced))
 
 
 def terms_at(product: Multiplication, side: Side, position: Number) -> tuple[Value, ...]:
-    """Return a device's term and the range of terms that it adds."""
+    """Return the number of a device's partial sum, and the range of those that it adds."""
     fate, count = fate_of(product, side), added(product, side)
     mesh = product.matmul.mesh
 

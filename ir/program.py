@@ -40,17 +40,18 @@ CONTROL = {
 
 @dataclass(frozen=True)
 class Rule:
-    """Correspondence between the dimensions of an op's operands and results: each has factors.
+    """The correspondence between the dimensions of an op's operands and results: each dimension
+    consists of factors.
 
-    A matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor of none of the
-    kinds below is a pass-through.
+    A matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor of no kind
+    below passes through.
     """
 
     sizes: tuple[int, ...]
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
     reduction: tuple[int, ...] = ()  # reduced by a sum, maximum, …
-    need_replication: tuple[int, ...] = ()  # the op needs it whole on one device (sort)
+    need_replication: tuple[int, ...] = ()  # must be whole on one device (sort)
     permutation: tuple[int, ...] = ()  # elements cross shard borders (slice, pad)
     blocked: tuple[int, ...] = ()  # never propagated along
 
@@ -77,7 +78,7 @@ class Value:
     name: str  # unique in the program, without the `%` it is printed with
     shape: tuple[int, ...]
     dtype: str  # as jaxprs print it: f32, bf16, i32, bool, key<fry>
-    sharding: Sharding | None = None  # one entry per dimension; None: nothing is known
+    sharding: Sharding | None = None  # one entry per dimension; None: unknown
     line: Line | None = None
     scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
     backward: bool = field(default=False, compare=False)  # whether a backward pass makes it
@@ -110,7 +111,7 @@ class Op:
     line: Line | None = None
 
     def param(self, name: str) -> Param:
-        """Return the value of a parameter; InternalError if the op has no such parameter."""
+        """Return the value of a parameter. Raises InternalError if the op does not have it."""
         for known, value in self.params:
             if known == name:
                 return value
@@ -145,7 +146,7 @@ class Program:
         return self.paths or tuple(f"result {place}" for place in range(len(self.results)))
 
     def value(self, name: str) -> Value:
-        """Return the value of this name; InternalError if there is none."""
+        """Return the value of this name. Raises InternalError if there is none."""
         for value in self.values:
             if value.name == name:
                 return value

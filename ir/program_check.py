@@ -1,4 +1,4 @@
-"""Well-formedness of a program: an executable definition, which tests run between passes."""
+"""Well-formedness of a program: an executable definition, which tests check between passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parser of the text of programs, which underlines every mistake; `program_text` prints."""
+"""Parse the text of programs, underlining every mistake; `program_text` prints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _parser() -> Lark:
 
 
 def parse_program(text: str, check: Check | None = None) -> Program:
-    """Return a program from its text; InputError with a caret where it is malformed.
+    """Parse a program. Raises InputError with a caret if the text is malformed.
 
     `check` is called with each op and the values before it; an InternalError from it becomes such
     an InputError.

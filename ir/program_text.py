@@ -6,7 +6,7 @@
       return %y
     }
 
-Sizes of a rule's factors stand in it, as in Shardy's text: `rule=([ij])->([i, j]) {i=2, j=4}`.
+A rule includes the sizes of its factors, as in Shardy's text: `rule=([ij])->([i, j]) {i=2, j=4}`.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ def format_rule(rule: Rule) -> str:
 
 
 def factor_name(factor: int) -> str:
-    """Return the name of factor number n: i, j, … z, then z_1, z_2, …"""
+    """Return the name of the n-th factor: i, j, … z, then z_1, z_2, …"""
     last = len(LETTERS) - 1
     return LETTERS[factor] if factor <= last else f"z_{factor - last}"
 
 
 def parse_rule(text: str) -> Rule:
-    """Return a rule from its text; accepts Shardy's `blocked_propagation` and `custom` too."""
+    """Parse a rule; Shardy's `blocked_propagation` and `custom` are accepted too."""
     operands, results = text.split("->")
     head, _, tail = results.partition(")")
     sizes = dict(re.findall(r"(z_\d+|[i-z])=(\d+)", tail))

@@ -1,14 +1,14 @@
-"""Reductions: transfers that combine terms into a sum, a maximum or a minimum.
+"""Reductions: transfers that combine partial results into a sum, a maximum or a minimum.
 
-The n terms of every sum are on n devices that differ only in the digits of the unreduced axes.
-Statements about sums also hold for maxima and minima.
+The n partial sums of every sum are on n devices that differ only in the digits of the unreduced
+axes. Statements about sums also hold for maxima and minima.
 
     scatter   every device adds up all terms of its target shard
     in place  every device adds up one of n parts of its shard, cut along the longest dimension;
               then the parts are copied to the other devices of the group
 
-A term's sender has the receiver's digits except those of the term and the shard, so all devices
-send equally much if the tensor divides.
+The sender of a partial sum has the receiver's digits except those of the partial sum and the shard,
+so all devices send equal amounts if the tensor divides evenly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardwright.ir.transfers import Transfers
 
 @dataclass(frozen=True)
 class Reduction:
-    """Two layouts over one order of devices, and the digits along which terms are added.
+    """Two layouts over one order of devices, and the digits along which partial sums are added.
 
     `before` has the unreduced digits among its hidden dimensions; `after` lacks those of `terms`.
     """
@@ -44,12 +44,12 @@ class Reduction:
 
     @property
     def count(self) -> int:
-        """The number of terms of a sum."""
+        """The number of partial sums per sum."""
         return math.prod(digit.size for digit in self.terms)
 
     def sender(self, shard: tuple[Value, ...], receiver: Value, term: Value) -> Value:
-        """Return the position that holds a term of a shard (given per tensor dimension) for a
-        receiver."""
+        """Return the position that holds a partial sum of a shard (given per tensor dimension) for
+        a receiver."""
         position: Value = write_digits(self.terms, term)
         for dim, index in zip(self.before.dims[self.before.hidden :], shard, strict=True):
             position = position + dim.place(index)
@@ -120,8 +120,8 @@ class Reduction:
         return starts
 
     def _in_parts(self, part: Callable[[Integers, int], Value]) -> Transfers:
-        """Return the transfers from every device of a group to every other: the part of the shard
-        that `part` gives for the receiver's and the sender's numbers."""
+        """Return the transfers from every device of a group to every other: `part` gives the part
+        of the shard, given the numbers of receiver and sender."""
         receiver = np.arange(self.after.mesh.size, dtype=np.int64)
         own = read_digits(self.terms, receiver) + 0 * receiver
         box = self.after.boxes()[:, self.after.hidden :]

@@ -10,8 +10,8 @@ from shardwright.ir.mesh import Mesh
 
 
 def refs_of(mesh: Mesh, digits: Iterable[tuple[int, int]]) -> tuple[AxisRef, ...] | None:
-    """Return digits (stride, size) of a mesh position as axis references, major to minor; None if
-    an axis would be cut where no sub-axis exists."""
+    """Return digits (stride, size) of a mesh position as axis references, major to minor; None if a
+    digit cuts an axis where no sub-axis can."""
     found: list[AxisRef] = []
     for stride, size in digits:
         refs, at, top = [], stride, stride * size

@@ -1,6 +1,6 @@
 """Relayouts: the same logical tensors in two stored layouts, and the moves between them.
 
-A device must receive each element that it stores afterwards and did not have before; once suffices,
+A device must receive each element that it stores afterwards but did not have before, and only once
 even if several of its buffers store it. The plan moves exactly this minimum.
 """
 
@@ -28,7 +28,8 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, repr=False)
 class Relayout(Drawn):
-    """Logical tensors from one stored layout to another, on the same or other devices.
+    """A move of logical tensors from one stored layout to another, on the same or different
+    devices.
 
     Raises InputError unless both sides have the same tensors, shapes and dtype.
     """
@@ -133,7 +134,7 @@ class RelayoutPlan(Drawn):
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as text, one relay a line."""
+        """Return `to_dict` as text, one line per relay."""
         said = self.to_dict()
         relays = ",\n    ".join(map(json.dumps, said.pop("relays")))
         text = json.dumps(said, indent=2).removesuffix("\n}")
@@ -158,7 +159,7 @@ class RelayoutPlan(Drawn):
 
 
 def _listed(relay: Relay) -> dict[str, object]:
-    """Return a relay as plain data; a place is a buffer number and an element number."""
+    """Return a relay as plain data; a location is a buffer number and an element number."""
     return {
         "tensor": relay.tensor,
         "sender": relay.sender,
@@ -175,8 +176,8 @@ def plan_relayout(relayout: Relayout) -> RelayoutPlan:
 
 
 def as_reshard(relayout: Relayout) -> Reshard | None:
-    """Return the reshard that moves the same: of one tensor, stored on both sides in one buffer
-    that devices have as under a sharding by whole axes. None if there is none."""
+    """Return the reshard that makes the same moves, or None. It exists for one tensor that each
+    side stores in one buffer, split as by a sharding along whole axes."""
     source, target = sides = relayout.source, relayout.target
     if any(len(side.tensors) != 1 or len(side.buffers) != 1 for side in sides):
         return None
@@ -186,7 +187,7 @@ def as_reshard(relayout: Relayout) -> Reshard | None:
     (shape,) = source.tensors.values()
     try:
         return Reshard(shape, target.dtype, before[0], after[0], before[1], after[1])
-    except InputError:  # a dtype or a rank that reshards do not have
+    except InputError:  # a dtype or a rank that reshards do not support
         return None
 
 
@@ -211,5 +212,5 @@ def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
 
 
 def _filled(box: Ranges) -> Ranges | None:
-    """Return the range of each dimension, None for a box without elements."""
+    """Return the range of each dimension, or None if the box has no elements."""
     return box if all(low < high for low, high in box) else None

@@ -38,12 +38,12 @@ class Relay(NamedTuple):
     device.
 
     `loops` start at `source` and the `targets`, outer to inner, with a step for each buffer. `box`:
-    ranges of the tensor, by dimension, that the elements are of, and no others if one relay moves
-    them all.
+    the ranges of the tensor, by dimension, that contain the elements; exactly the elements, if one
+    relay moves all of them.
     """
 
     tensor: str
-    sender: int  # device ids
+    sender: int  # a device id
     receiver: int
     source: InBuffer
     targets: tuple[InBuffer, ...]
@@ -102,8 +102,8 @@ def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
 def boxes_at(
     stored: Stored, buffer: BoundBuffer, shape: Shape, position: int
 ) -> Iterator[tuple[str, Box, int, tuple[View, ...]]]:
-    """Yield the contents of a buffer of a shape at a mesh position: the tensor, the box of it, the
-    offset of its first element, and how each dimension is stored."""
+    """Yield the contents of a buffer of a shape at a mesh position: the tensor, its box, the offset
+    of the first element, and how each dimension is stored."""
     steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
         rank = len(stored.tensors[part.tensor])
@@ -227,7 +227,7 @@ def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]
 
 
 def _among(ranges: Ranges, first: int, last: int) -> Ranges:
-    """Return the elements of some ranges with numbers `first` to below `last`."""
+    """Return the elements with numbers from `first` to below `last` in some ranges."""
     found, before = [], 0
     for low, high in ranges:
         begin, end = max(first - before, 0), min(last - before, high - low)

@@ -19,11 +19,11 @@ SPLITS = ("flat", "nested")  # how uneven extents are cut; defined in `layout`
 class Reshard:
     """A tensor's shape and element type, its source and its target sharding.
 
-    Terms along axes unreduced only in the source are reduced. Along axes unreduced only in the
-    target, the device of coordinate 0 gets the value, and the others the operator's neutral
+    Partial sums along axes unreduced only in the source are reduced. Along axes unreduced only in
+    the target, the device of coordinate 0 gets the value, and the others the operator's neutral
     element. `transposed`: the reshard moves cotangents back to the source of another reshard. Then
-    each target term is a copy of the source term at the same coordinates, and along axes unreduced
-    only in the source only the terms of coordinate 0 are read.
+    each target partial sum is a copy of the source's at the same coordinates, and along axes
+    unreduced only in the source only those of coordinate 0 are read.
     """
 
     shape: tuple[int, ...]  # extents of at least 1, at most eight
@@ -32,7 +32,7 @@ class Reshard:
     target: Sharding
     source_split: str
     target_split: str
-    # Left out of `repr`, which module hashes use; modules of those backends have no terms.
+    # Left out of `repr`, which module hashes use; modules of those backends have no partial sums.
     transposed: bool = field(repr=False)
     fate: Fate = field(init=False, repr=False, compare=False)  # what happens to unreduced axes
     # whether the sharding came from placements
@@ -54,8 +54,8 @@ class Reshard:
         """Read the arguments into canonical form.
 
         `shape`: extents. `dtype`: a name, or a dtype of numpy, JAX or torch. `source`, `target`: a
-        Sharding, a NamedSharding, a PartitionSpec, placements, or a text. `mesh` and `target_mesh`
-        are for shardings without a mesh; the target's mesh defaults to the source's.
+        Sharding, a NamedSharding, a PartitionSpec, placements, or a string. `mesh` and
+        `target_mesh` are for shardings without a mesh; the target's mesh defaults to the source's.
         `source_split`, `target_split`: "nested" or "flat", by default nested for torch's placements
         if the two differ, else flat. Raises InputError for anything else.
         """
@@ -90,12 +90,12 @@ class Reshard:
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element takes."""
+        """Bytes per element."""
         return itemsize(self.dtype)
 
     @property
     def adds(self) -> bool:
-        """Whether terms are reduced: some axes are unreduced only in the source."""
+        """Whether partial sums are reduced: some axes are unreduced only in the source."""
         return bool(self.fate.reduced) and not self.transposed
 
     @property
@@ -105,15 +105,15 @@ class Reshard:
 
     @property
     def reads_one(self) -> bool:
-        """Whether only terms of coordinate 0 are read: the transpose of `places`."""
+        """Whether only partial sums of coordinate 0 are read: the transpose of `places`."""
         return bool(self.fate.reduced) and self.transposed
 
     @property
     def extremum(self) -> str:
-        """The operator, `max` or `min`, that reduces or makes terms; "" for none.
+        """The operator, `max` or `min`, that reduces or makes partial results; "" for none.
 
-        It has no derivative: a maximum has none if terms are equal, and terms without a value are
-        infinite.
+        It has no derivative: a maximum has none if partial results are equal, and partial results
+        without a value are infinite.
         """
         operators = (self.source.operator,) * self.adds + (self.target.operator,) * self.places
         return next((each for each in operators if each != "sum"), "")
@@ -132,7 +132,7 @@ class Reshard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes the whole tensor takes."""
+        """Bytes of the whole tensor."""
         return math.prod(self.shape) * self.itemsize
 
 
@@ -172,7 +172,7 @@ def _check_sum(reshard: Reshard) -> None:
 
 
 def _split(given: str | None, implied: str | None, argument: str) -> str:
-    """Return the given split, else the split implied by a sharding."""
+    """Return the given split, or the split that a sharding implies."""
     if given is None:
         return implied or "flat"
     if given not in SPLITS:

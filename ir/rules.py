@@ -61,14 +61,15 @@ class LayoutRule:
     """A rule of one side of a model."""
 
     glob: Glob
-    layout: Any  # a text, a layout, or a sharding
+    layout: Any  # a string, a layout, or a sharding
     mesh: Mesh | None = None
     at: tuple[tuple[str, int | str | tuple[int, ...]], ...] = ()
     also: bool = False
 
     @staticmethod
     def of(text: str, given: object) -> LayoutRule:
-        """Return the rule for a text, a layout, a sharding, or a table of these."""
+        """Return the rule for a pattern, given a layout as a string or object, a sharding, or a
+        table with these."""
         if not isinstance(given, Mapping):
             return LayoutRule(Glob(text), given)
         for key in given:
@@ -160,8 +161,8 @@ class Rules:
 
         `mesh`: for rules without their own. `rules` maps each glob, or regular expression between
         slashes, to a layout (its text, `sw.stack`, `sw.cut`), a sharding of the tensor, or a dict
-        of `layout`, `mesh` and `at`; a single one applies to all tensors. Raises InputError for an
-        invalid text.
+        of `layout`, `mesh` and `at`; a single layout applies to all tensors. Raises InputError for
+        an invalid rule.
         """
         object.__setattr__(self, "mesh", mesh_of(mesh, "mesh"))
         given = rules if isinstance(rules, Mapping) else {"*": rules}
@@ -173,7 +174,7 @@ class Rules:
 
     @staticmethod
     def of(given: object, argument: str) -> Rules:
-        """Return the rules given as such or as a stored layout, for example a learned one."""
+        """Return given rules unchanged, or rules for a stored layout, such as a learned one."""
         if isinstance(given, Rules):
             return given
         if isinstance(given, Stored):
@@ -247,7 +248,8 @@ class _Placing:
             )
 
     def _near(self, rule: LayoutRule) -> str:
-        """Return a suffix that suggests the closest glob, or name for a rule without stars."""
+        """Return a suffix that suggests the closest glob, or the closest name for a rule without
+        stars."""
         tensor = rule.tensor
         if tensor.is_regex:
             return ""
@@ -309,7 +311,7 @@ class _Placing:
     def _place(
         self, number: int, rule: LayoutRule, name: str, values: tuple[str, ...]
     ) -> DevicePlace:
-        """Return where a tensor is stored: the mesh, or positions along some of its axes."""
+        """Return the devices that store a tensor: the mesh, or positions along some of its axes."""
         mesh = self.side.mesh if rule.mesh is None else rule.mesh
         chosen = {axis: _positions(rule, axis, each, name, values) for axis, each in rule.at}
         key = number, tuple(place for each in chosen.values() for place in (*each, -1))

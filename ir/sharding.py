@@ -1,7 +1,7 @@
-"""A sharding: for each dimension of a tensor the axes that split it, major to minor.
+"""A sharding: the axes that split each dimension of a tensor, major to minor.
 
-It also has explicitly replicated axes, axes along which devices hold terms of a sum, a maximum or a
-minimum (unreduced), and for each dimension whether propagation may split it further (open) and when
+It also has explicitly replicated axes, unreduced axes, along which devices hold partial sums,
+maxima or minima, and for each dimension whether propagation may split it further (open) and when
 (priority).
 
 A `Sharding` is always in normal form: neighbouring sub-axes are merged, a sub-axis that spans its
@@ -25,7 +25,7 @@ from shardwright.ir.mesh import Digit, Mesh, as_integer
 
 T = TypeVar("T")
 
-Operator = Literal["sum", "max", "min"]  # operators that reduce terms along unreduced axes
+Operator = Literal["sum", "max", "min"]  # operators that reduce along unreduced axes
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 MAX_RANK = 8
@@ -34,10 +34,10 @@ MAX_RANK = 8
 
 @dataclass(frozen=True)
 class DimSharding:
-    """How one dimension is split; `str` gives Shardy's text, `{"x", ?}p2`."""
+    """The split of one dimension. `str` gives Shardy's text, `{"x", ?}p2`."""
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
-    open: bool = False  # may propagation split it further?
+    open: bool = False  # whether propagation may split it further
     priority: int | None = None  # 0 is the highest; None is unstated and means 0
 
     def __post_init__(self) -> None:
@@ -72,9 +72,9 @@ class Sharding:
 
     mesh: Mesh
     dims: tuple[DimSharding, ...]  # one per dimension of the tensor
-    # stated explicitly; other free axes are replicated implicitly
+    # only explicit ones; other free axes are replicated implicitly
     replicated: tuple[AxisRef, ...] = ()
-    unreduced: tuple[AxisRef, ...] = ()  # devices hold terms along these
+    unreduced: tuple[AxisRef, ...] = ()  # devices hold partial sums along these
     # For all unreduced axes; `sum` if there are none. Omitted from `repr`, which module hashes use.
     operator: Operator = dataclasses.field(default="sum", repr=False)
 
@@ -152,7 +152,7 @@ class Sharding:
 
 
 def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> tuple[T, ...]:
-    """Return the items as a tuple; InputError unless all have the type."""
+    """Return the items as a tuple. Raises InputError unless all have the type."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         items = tuple(given)
         for item in items:
@@ -198,7 +198,7 @@ def _placed(
 
 
 def _check_refs(mesh: Mesh, placed: tuple[tuple[Where, AxisRef], ...]) -> None:
-    """Check that every reference is of this mesh, and that no two conflict."""
+    """Raise InputError unless every reference is of this mesh and no two conflict."""
     by_name: dict[str, list[tuple[Where, AxisRef]]] = {}
     for where, given in placed:
         try:
@@ -253,7 +253,7 @@ def _normal_dim(mesh: Mesh, dim: DimSharding) -> DimSharding:
 
 
 def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
-    """Return the shape as a tuple of integers; an InputError unless it is one."""
+    """Return the shape as a tuple of integers. Raises InputError if it is not one."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise InputError(
             "a shape must be a sequence of integers",

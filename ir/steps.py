@@ -1,8 +1,8 @@
 """The steps of a plan: one exchange, or one collective of the basis.
 
-Every step has its source and target shardings, and its transfers in phases: those of a phase happen
-at once and read the shards before it. A reducing phase makes the sum, maximum or minimum of all its
-transfers, local ones included; any other phase overwrites.
+Every step has its source and target shardings, and its transfers in phases. The transfers of a
+phase happen at once and read the shards as they were before it. A reducing phase makes the sum,
+maximum or minimum of all its transfers, local ones included; any other phase overwrites.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-# The last one is Shardy's: of the replicas along some axes one keeps the value, and the axes become
+# The last one is Shardy's: along some axes one replica keeps the value, and the axes become
 # unreduced.
 MoveOp = Literal["slice", "all_gather", "all_to_all", "permute", "replicated_to_unreduced"]
 ReduceOp = Literal["reduce_scatter", "all_reduce"]
@@ -24,8 +24,8 @@ ReduceOp = Literal["reduce_scatter", "all_reduce"]
 
 @dataclass(frozen=True)
 class Phase:
-    """Transfers that happen at once; `reduce`: the operator that combines transfers to one place,
-    None to overwrite."""
+    """Transfers that happen at once. `reduce`: the operator that combines the transfers into one
+    place; None overwrites."""
 
     transfers: Transfers
     reduce: Operator | None = None
@@ -44,8 +44,8 @@ class Ends:
 
 @dataclass(frozen=True)
 class ExchangeStep:
-    """All transfers at once; every device receives exactly what it lacks, and all terms of a
-    reduced value."""
+    """All transfers at once. Every device receives exactly the elements that it lacks, and all
+    partial sums of a reduced value."""
 
     exchange: Exchange
 
@@ -61,7 +61,7 @@ class ExchangeStep:
 @dataclass(frozen=True)
 class MoveStep:
     """A collective as an exchange: no device receives elements it already holds. It moves values,
-    or reduces the terms that arrive at a receiver.
+    or reduces the partial sums that arrive at a receiver.
 
     If a dimension is uneven, the cuts before and after differ, and the exchange may also move
     elements beyond the collective's group of devices.
@@ -78,7 +78,7 @@ class MoveStep:
 
 @dataclass(frozen=True)
 class ReduceStep:
-    """A collective that combines terms: their sum, maximum or minimum."""
+    """A collective that combines partial results: their sum, maximum or minimum."""
 
     op: ReduceOp
     ends: Ends
@@ -91,5 +91,5 @@ class ReduceStep:
         return (sums,) if copies is None else (sums, Phase(copies))
 
 
-# The steps a plan may hold.
+# The steps that a plan may have.
 Step: TypeAlias = ExchangeStep | MoveStep | ReduceStep

@@ -24,7 +24,7 @@ from shardwright.ir.packed import layout_in_bytes, shapes_in_bytes
 from shardwright.ir.parts import ONLY, BoundBuffer, BufferLayout, Stack, TensorPart, bind
 from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_layout
 
-# A bracketed text is a sharding if its axes are in quotes, and else the layout of the only tensor.
+# A bracketed text is a sharding if its axes are in quotes, else the layout of the only tensor.
 SHARDING = re.compile(
     r"""\s*(?:\[(?![^"'?]*\{\s*[^\W\d])|[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()"""
 )
@@ -36,11 +36,11 @@ _TOML = "mesh, dtype, and the tables tensors and buffers, as str(sw.Stored(…))
 
 
 def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) -> Stack:
-    """Return parts one after another along a dimension of a buffer.
+    """Stack parts one after another along a dimension of a buffer.
 
-    `parts`: texts, such as `q`, which every device has whole, or `q[{"tp"}, {}]`. `named`: for each
-    tensor, the axes that cut it along `dim`, such as `q="tp"` or `k='"tp":(1)2'`, or the rest of
-    its text in brackets. Raises InputError, with the place, for an invalid text.
+    `parts`: strings, such as `q`, which every device has whole, or `q[{"tp"}, {}]`. `named`: for
+    each tensor, the axes that cut it along `dim`, such as `q="tp"` or `k='"tp":(1)2'`, or its
+    bracketed layout. Raises InputError, with the place, for an invalid text.
 
     >>> print(stack(0, q="tp", k='"tp":(1)2'))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -61,12 +61,12 @@ def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) 
 def cut(
     dim: int, axes: str, of: BufferLayout | str = ONLY, *, size: int | None = None
 ) -> BufferLayout:
-    """Return a layout with a contiguous cut along a dimension.
+    """Cut a stack or a part contiguously along a dimension.
 
-    `axes`: the axes, and the cut rule unless equal chunks: `tp`, `"tp" balanced`. `of`: a stack or
-    a part; by default the tensor of the buffer's name, or the only one. `size`: elements that each
-    device stores, padding the last ones. Raises InputError for an invalid text, and for a stack
-    along another dimension.
+    `axes`: the axes, and the cut rule if it is not equal chunks: `tp`, `"tp" balanced`. `of`: a
+    stack or a part; by default the tensor with the buffer's name, or the only tensor. `size`:
+    elements that each device stores, padding the last ones. Raises InputError for an invalid text,
+    and for a stack along another dimension.
 
     >>> print(cut(0, "fsdp", stack(0, "q", "k", "v")))
     cut(0, {"fsdp"}, stack(0, q, k, v))
@@ -124,9 +124,9 @@ class Stored(Drawn):
         `tensors`: the shape of each logical tensor, in elements. `layout`: for each buffer name a
         layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor of that name; or a
         single layout. `shapes`: the required shape of a buffer on every device, in elements.
-        `partial`: other buffers may hold the missing elements. Raises InputError, with the place in
-        the layout, for parts that do not fill their buffer, elements on no device, tables with
-        unknown shards, factors that do not multiply to the extent, and cuts between the two
+        `partial`: allow missing elements, which other buffers may hold. Raises InputError, with the
+        place in the layout, for parts that do not fill their buffer, elements on no device, tables
+        with unknown shards, factors that do not multiply to the extent, and cuts between the two
         elements of a byte.
         """
         set_ = object.__setattr__
@@ -149,7 +149,7 @@ class Stored(Drawn):
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
-        """Return stored layouts from TOML: `mesh`, `dtype`, `tensors`, `buffers`, and optionally
+        """Parse stored layouts in TOML: `mesh`, `dtype`, `tensors`, `buffers`, and optionally
         `learned`, the source they were learned from.
 
         Raises InputError for a text that is not TOML, and for missing or unknown keys.
@@ -172,7 +172,7 @@ class Stored(Drawn):
 
     @staticmethod
     def read(path: str | Path) -> Stored:
-        """Return stored layouts from a TOML file; InputError if it cannot be read."""
+        """Read stored layouts from a TOML file. Raises InputError if it cannot be read."""
         try:
             return Stored.parse(Path(path).read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
@@ -188,7 +188,7 @@ class Stored(Drawn):
 
     @cached_property
     def in_bytes(self) -> Stored:
-        """The layout of a packed dtype as uint8, two elements a byte; itself for other dtypes."""
+        """The layout of a packed dtype as uint8, two elements per byte; itself for other dtypes."""
         if self.dtype not in PACKED:
             return self
         shapes = shapes_in_bytes(self.tensors)
@@ -257,7 +257,7 @@ class Stored(Drawn):
         return found, text
 
     def _named(self, buffer: str) -> str:
-        """Return the tensor of the buffer's name, or the only one."""
+        """Return the tensor with the buffer's name, or the only tensor."""
         if buffer in self.tensors:
             return buffer
         if len(self.tensors) == 1:

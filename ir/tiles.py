@@ -44,7 +44,7 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
     """Return the non-empty tiles of two cuts of one dimension."""
     low, high = target.intervals
     full = np.flatnonzero(high > low)
-    # The source may have fewer terms than the target.
+    # The source may have fewer partial sums than the target.
     first, last = (np.minimum(o, source.parts - 1) for o in source.owners(low[full], high[full]))
     count = np.broadcast_to(last - first + 1, full.shape)
     index = np.repeat(full, count)
@@ -83,17 +83,17 @@ class DimTiles:
     target: DimLayout
 
     def tile(self, source_index: Number, target_index: Number) -> tuple[Number, Number]:
-        """Return the half-open tensor range shared by two shards; empty if low >= high."""
+        """Return the half-open tensor range that two shards share; empty if low >= high."""
         source_low, source_high = self.source.interval(source_index)
         target_low, target_high = self.target.interval(target_index)
         return maximum(source_low, target_low), minimum(source_high, target_high)
 
     def peers_of_target(self, target_index: int) -> range:
-        """Return the source shards that meet a target shard."""
+        """Return the source shards that intersect a target shard."""
         return _peers(self.target, self.source, target_index)
 
     def peers_of_source(self, source_index: int) -> range:
-        """Return the target shards that meet a source shard."""
+        """Return the target shards that intersect a source shard."""
         return _peers(self.source, self.target, source_index)
 
     @property
@@ -103,7 +103,8 @@ class DimTiles:
 
     @property
     def grain(self) -> int:
-        """An integer that divides every tile's start and every width except the last tile's."""
+        """An integer that divides the start of every tile and every width except the last
+        tile's."""
         if self.is_flat:
             return math.gcd(*(d.size for d in (self.source, self.target) if d.parts > 1)) or (
                 self.source.extent
@@ -148,12 +149,14 @@ class DimTiles:
 
     @property
     def max_peers_of_target(self) -> int:
-        """The most source shards, including empty ones in between, that any target shard meets."""
+        """The most source shards, including empty ones in between, that a target shard
+        intersects."""
         return _most_peers(self.target, self.source)
 
     @property
     def max_peers_of_source(self) -> int:
-        """The most target shards, including empty ones in between, that any source shard meets."""
+        """The most target shards, including empty ones in between, that a source shard
+        intersects."""
         return _most_peers(self.source, self.target)
 
 

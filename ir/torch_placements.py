@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placed:
-    """A placement along one axis: the dimension that it splits, or the operator of the terms, or
-    neither. `factor`: the split factor of a strided one, else 1; `text`: its printed form."""
+    """A placement along one axis: the dimension that it splits, or the operator of partial sums, or
+    neither. `factor`: the split factor of a strided placement, else 1; `text`: its printed form."""
 
     text: str
     dim: int | None = None
@@ -39,7 +39,7 @@ class Placed:
 
     @staticmethod
     def of(placement: Any) -> Placed:
-        """Return the content of a torch placement; InputError for an unsupported one."""
+        """Return the content of a torch placement. Raises InputError for an unsupported one."""
         kind = type(placement).__name__ if is_a(placement, PLACEMENT) else ""
         text = repr(placement)
         if kind == "Shard":
@@ -111,9 +111,9 @@ class Placing(NamedTuple):
 
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
-    """Return the sharding of a torch DTensor: `Shard`, `Replicate`, and `Partial` as an unreduced
-    axis of its operator (sum, max or min, one for all axes); `_StridedShard`, which FSDP uses on
-    already sharded tensors, as an axis more minor than axes after it.
+    """Return the sharding of a torch DTensor. `Partial` becomes an unreduced axis with its operator
+    (sum, max or min, the same on all axes); `_StridedShard`, which FSDP uses on tensors that are
+    already sharded, becomes an axis minor to the axes after it.
 
     torch and FSDP cut uneven extents chunk by chunk, so a reshard of such a tensor has the split
     `nested`. Mesh dimensions without names become `dim_0`, `dim_1`, … Pass a DTensor with a
@@ -161,7 +161,7 @@ def ascends(mesh: Mesh, name: str) -> bool:
 
 
 def _check_ascending(mesh: Mesh, name: str, each: Placed) -> None:
-    """Raise InputError for a split along an axis where torch contradicts itself."""
+    """Raise InputError for a split along an axis on which torch contradicts itself."""
     if not ascends(mesh, name):
         raise InputError(
             "ranks must ascend along a mesh dimension that splits a tensor, because torch places "

@@ -45,7 +45,8 @@ class Transfers:
 
 
 def enumerate_transfers(exchange: Exchange) -> Transfers:
-    """Return every transfer of an exchange, sorted by sender, receiver and place in the tensor."""
+    """Return every transfer of an exchange, sorted by sender, receiver and position in the
+    tensor."""
     shard, wanted, low, high = _tiles(exchange)
     receiver, slot = _receivers(exchange, wanted)
     shard, low, high = shard[slot], low[slot], high[slot]

@@ -1,4 +1,4 @@
-"""The fate of unreduced axes from source to target: they stay, are reduced, or are new.
+"""What becomes of unreduced axes from source to target: they stay, are reduced, or are new.
 
 Axes match if both name and size agree. If only part of a sub-axis stays, the sub-axis is cut at the
 borders of that part.
@@ -28,10 +28,10 @@ class Fate:
 
     @staticmethod
     def of(source: Sharding, target: Sharding) -> Fate:
-        """Return the fate of the unreduced axes of a source.
+        """Sort the unreduced axes of source and target by their fate.
 
-        Raises InputError for sub-axes that cannot coexist, and for axes that stay under another
-        operator.
+        Raises InputError for sub-axes that cannot coexist, and for axes that stay but with a
+        different operator.
         """
         kept = source.mesh.ordered(_shared(source, target))
         if kept and source.operator != target.operator:
@@ -88,7 +88,7 @@ def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
             if at < start:
                 yield algebra.between(ref.name, at, start, size)
             at = end
-        if low == high:  # an axis of one device
+        if low == high:  # an axis with one device
             yield ref
 
 

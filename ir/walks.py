@@ -1,8 +1,7 @@
 """Walks: the offsets of a logical dimension's elements in several dense buffers, as nested loops.
 
-A buffer stores a dimension as one or several factors, each with a step. A range of elements then
-consists, in every buffer, of runs of equal steps; runs at equal distances in all buffers form one
-loop.
+A buffer stores a dimension as one or several factors, each with a step. In every buffer, a range of
+elements then consists of runs of equal steps. Runs at equal distances in all buffers form one loop.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Nest(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Elements in order: the offset of the first in each buffer, and loops, outer to inner."""
+    """Elements in order: the offset of the first one in each buffer, and loops, outer to inner."""
 
     starts: tuple[int, ...]
     loops: tuple[Nest, ...] = ()
@@ -102,7 +101,7 @@ def _joined(walks: list[Walk]) -> Iterator[Walk]:
 
 
 def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
-    """Return the distance from a walk to the next one, or None unless it is equal and later in
+    """Return the distance from a walk to the next one, or None unless that is equal and later in
     every buffer."""
     if place + 1 >= len(walks) or walks[place].loops != walks[place + 1].loops:
         return None
@@ -124,8 +123,8 @@ def crossed(walks: list[tuple[Walk, ...]], bases: tuple[int, ...]) -> Iterator[W
 
 
 def _nested(loops: tuple[Nest, ...]) -> tuple[Nest, ...]:
-    """Return loops sorted by their step in the first buffer, merging a loop with the one inside it
-    if it continues where that ends in every buffer."""
+    """Return loops sorted by their step in the first buffer. A loop is merged with the loop inside
+    it if it continues where that one ends, in every buffer."""
     found: list[Nest] = []
     for loop in sorted(loops, key=lambda loop: loop.steps[0], reverse=True):
         if found and found[-1].steps == tuple(loop.times * step for step in loop.steps):

@@ -1,8 +1,8 @@
 """Facts that the algebra can prove about an index expression: bounds, order, divisor.
 
 Bounds are inclusive and may be expressions in extents. A proof of `e >= 0` substitutes `s + 1` for
-every extent `s` (extents are at least 1) and asks that no coefficient of the expanded polynomial is
-negative: sound, not complete, and enough for mixed-radix arithmetic.
+every extent `s` (extents are at least 1) and checks that no coefficient of the expanded polynomial
+is negative. This is sound but not complete, and enough for mixed-radix arithmetic.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def _divided(expr: sympy.Expr) -> Bounds | None:
 
 
 def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
-    """Return the bound of a quotient `a floordiv n` with a <= high, for extents, or None if
-    unknown.
+    """Return the bound of a quotient `a floordiv n` of extents with a <= high, or None if unknown.
 
     a floordiv n <= q - 1                    if a <= n*q - 1
     a floordiv (w*(K ceildiv P)) <= P/w - 1  if a <= K - 1 and w divides P, for then
@@ -117,7 +116,7 @@ def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr
 
 
 def _exactly(expr: sympy.Expr) -> bool:
-    """Return whether the expression is made of extents only, without an index."""
+    """Return whether the expression contains only extents, no index."""
     return not expr.atoms(Index)
 
 
@@ -184,15 +183,15 @@ def _is_nonnegative(expr: sympy.Expr) -> bool:
         return True
     if isinstance(expr, Minimum):
         return all(map(is_nonnegative, expr.args))
-    # Bounds treat each part of an expression separately. After several cuts of one chunk they lose
-    # the fact that the remainder is at least as large as the next cut.
+    # Bounds treat each part of an expression separately. After several cuts of one chunk they no
+    # longer know that the remainder is at least as large as the next cut.
     if isinstance(expr, FloorDiv | CeilDiv) and is_nonnegative(expr.args[0]):
         return True
     return any(map(is_nonnegative, _lowered(expr)))
 
 
 def _lowered(expr: sympy.Expr) -> Iterator[sympy.Expr]:
-    """Yield expressions that are at most a sum: a subtracted minimum is at most either of its
+    """Yield expressions that are at most a given sum: a subtracted minimum is at most either of its
     operands, an added maximum at least either."""
     terms = sympy.Add.make_args(sympy.expand(expr))
     for term in terms:

@@ -2,7 +2,7 @@
 
 Every rule states an equality of integers that holds for all values of its operands (divisors are at
 least 1); `test_identities.py` checks each against brute force. A rule returns the simpler
-expression, or None where it does not apply.
+expression, or None if it does not apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Rewrite = Callable[[sympy.Expr, sympy.Expr], sympy.Expr | None]
 
 @dataclass(frozen=True)
 class Identity:
-    """An equality used from left to right by one of the functions of the algebra."""
+    """An equality that one of the algebra's functions applies from left to right."""
 
     function: type[sympy.Function]
     name: str
@@ -55,7 +55,7 @@ def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 def _common_factor(
     a: sympy.Expr, n: sympy.Expr
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
-    """Return `(q, r, m, g)` with a = g*q + r, n = g*m, 0 <= r < g, for the first such g; or
+    """Return `(q, r, m, g)` with a = g*q + r, n = g*m, 0 <= r < g, for the first such g, or
     None."""
     for g in _candidate_factors(a, n):
         m = quotient(n, g)
@@ -196,8 +196,7 @@ IDENTITIES: tuple[Identity, ...] = (
 
 
 def simplify(expr: Value) -> sympy.Expr:
-    """Return the expression expanded and with quotient and remainder recombined, until nothing
-    changes:
+    """Expand the expression and recombine quotients with remainders, until nothing changes:
 
     `c*k*(a floordiv (s*k)) + c*((a floordiv s) mod k) = c*(a floordiv s)`
     """

@@ -55,14 +55,14 @@ Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | 
 
 
 def _unchanged(*_: object) -> None:
-    """Return None: an algebra without identities rewrites nothing."""
+    """Return None, as an algebra without identities does for every function."""
 
 
 _rewrite: Rewrite = _unchanged
 
 
 def simplify_by(rewrite: Rewrite) -> None:
-    """Simplify every index function created from now on by `rewrite`.
+    """Use `rewrite` to simplify every index function created from now on.
 
     The package registers its table of identities when it is imported.
     """
@@ -103,7 +103,7 @@ class Maximum(_IndexFunction):
 def _applied(
     function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
 ) -> Value:
-    """Apply the algebra's function if either operand is an expression, else the concrete one."""
+    """Apply the symbolic function if either operand is an expression, else the concrete one."""
     symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
     return function(a, b) if symbolic else concrete(a, b)
 
@@ -152,7 +152,7 @@ def at_least(a: Value, b: Value) -> Value:
 
 
 def pick(table: Sequence[int], index: Value) -> Value:
-    """Return the entry of a table at an index, which must be one of the table's.
+    """Return the entry of a table at an index within it.
 
     For an expression, the result is the sum of the table's steps:
     `t_0 + sum_j (t_j - t_(j-1)) * [index >= j]`.
@@ -173,7 +173,7 @@ def count_at_most(bounds: Sequence[int], value: Value) -> Value:
 
 
 def weights(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each size, the product of those after it."""
+    """Return, for each size, the product of the sizes after it."""
     return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
@@ -189,7 +189,8 @@ CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {
 def evaluate(expr: Value, values: Mapping[sympy.Symbol, Value]) -> Value:
     """Return the value of `expr` with every symbol replaced by an integer or an integer array.
 
-    Raises KeyError for a symbol without a value, TypeError for a node that is not of the algebra.
+    Raises KeyError for a symbol without a value, TypeError for a node that the algebra does not
+    have.
     """
     if not isinstance(expr, sympy.Basic):
         return expr

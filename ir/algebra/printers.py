@@ -3,8 +3,8 @@
 The targets share `*`, `+` and `-`; Python and Triton also share `//` and `%`. Triton and Pallas
 kernels truncate where Python floors, so a quotient or remainder is printed only if the algebra
 proves its operand non-negative. The names of minimum and maximum differ by target. In a Pallas
-kernel `//` takes nine operations to floor negative values, so divisions there call one-operation
-functions.
+kernel `//` takes nine operations to floor negative values, so divisions there call functions of one
+operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3
 @dataclass(frozen=True)
 class Printer:
     """Prints expressions. `minimum` and `maximum` name the target's functions; `quotient` and
-    `remainder` do so for targets without the operators."""
+    `remainder` name them for targets without the operators."""
 
     minimum: str = "min"
     maximum: str = "max"

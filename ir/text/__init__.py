@@ -1,1 +1,1 @@
-"""Texts to objects and back: the grammar, its parser, and errors with a caret."""
+"""Parse texts to objects: the grammar, its parser, and errors with a caret."""

@@ -1,6 +1,6 @@
-"""Shardings in the printed form of jax and torch: `P('x', None)` and `(Shard(dim=0), Replicate())`.
+"""Shardings as JAX and torch print them: `P('x', None)` and `(Shard(dim=0), Replicate())`.
 
-The grammar stands in `framework.lark`.
+The grammar is in `framework.lark`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ PLACEMENTS = re.compile(r"\s*[\[(]\s*(?:Shard|Replicate|Partial|_StridedShard)\b
 
 
 def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = None) -> Sharding:
-    """Return the sharding in the text of a PartitionSpec, on a mesh; `rank` is the tensor's, None
-    for the number of entries.
+    """Parse a PartitionSpec on a mesh; `rank` is the tensor's, or None for the number of entries.
 
     >>> print(parse_spec("P(('x', 'y'), None)", Mesh({"x": 2, "y": 2}), 2))
     [{"x", "y"}, {}]
@@ -51,7 +50,7 @@ def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = N
 
 
 def parse_placements(text: str, argument: str | None = None) -> tuple[Placed, ...]:
-    """Return the placements in a text.
+    """Parse placements.
 
     >>> [each.dim for each in parse_placements("(Shard(dim=0), Replicate())")]
     [0, None]

@@ -42,11 +42,11 @@ WHOLE = re.compile(
 
 
 def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
-    """Return the sharding in a text for a tensor of a rank, on a mesh; a maximal sharding is on a
-    mesh of its one device.
+    """Return the sharding that a text denotes for a tensor of a rank, on a mesh; a maximal sharding
+    is on a mesh of its one device.
 
-    Raises InputError, with a caret, for another text, for tiles that do not list each device of the
-    mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
+    Raises InputError, with a caret, for a text in another notation, for tiles that do not list each
+    device of the mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
     """
     match = WHOLE.fullmatch(source.text)
     if match is None:
@@ -137,7 +137,7 @@ class _Reader(NamedTuple):
         return ("tile",) * (rank - len(last)) + tuple(last)
 
     def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
-        """Return the axes along which tiles of a dimension follow one another."""
+        """Return the axes along which successive tiles of a dimension lie."""
         first = tuple(slice(None) if other == axis else 0 for other in range(positions.ndim))
         line = positions[first]
         digits: list[tuple[int, int]] = []

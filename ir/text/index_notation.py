@@ -1,8 +1,7 @@
-"""Shardings by subscripts of indices, in the notation of "How to Scale Your Model": `A[I_X, J_Y]
-{U_Z}`.
+"""Shardings in index notation, that of "How to Scale Your Model": `A[I_X, J_Y] {U_Z}`.
 
 A dimension is an index; the subscript of an index names the mesh axes that split it, major to minor
-(`I_XY`, or `I_{XY}`). `{U_Z}` after the brackets: along Z devices hold terms of a sum.
+(`I_XY`, or `I_{XY}`). `{U_Z}` after the brackets means that devices along Z hold partial sums.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _EXAMPLE = "A[I_X, J], or A[I, J] {U_X}"
 
 
 def parse_indexed(text: str, mesh: Mesh, argument: str | None = None) -> Sharding:
-    """Return the sharding given by subscripts.
+    """Parse a sharding in index notation.
 
     >>> print(parse_indexed("A[I_XY, J] {U_Z}", Mesh({"X": 2, "Y": 2, "Z": 2})))
     [{"X", "Y"}, {}], unreduced={"Z"}
@@ -92,7 +91,7 @@ def _refs(
 
 
 def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
-    """Return the axis names that spell a subscript."""
+    """Return the axis names that a subscript spells."""
     text = source.text[slice(*span)]
     ways: list[list[tuple[str, ...]]] = [[()]]  # for each prefix, at most two ways to spell it
     for end in range(1, len(text) + 1):

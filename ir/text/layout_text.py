@@ -1,6 +1,6 @@
 """Stored layouts from text: `stack(0, q[{"tp"}], k)`; the result's `str` parses back.
 
-The grammar stands in `layout.lark`, the meaning in `ir/parts.py`.
+The grammar is in `layout.lark`, the meaning in `ir/parts.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Node = Tree[Token]
 
 
 def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
-    """Return the layout of a buffer from its text.
+    """Parse the layout of a buffer.
 
     >>> print(parse_layout("stack(0, q[{tp}, {}], k[{tp:(1)2}])"))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -43,7 +43,7 @@ def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayo
 
 
 def parse_dim(text: str, argument: str | None = None) -> DimCut:
-    """Return the cut of a dimension from its text: `tp`, `"tp":(1)2`, `{"tp"} balanced`.
+    """Parse the cut of a dimension: `tp`, `"tp":(1)2`, `{"tp"} balanced`.
 
     >>> print(parse_dim("tp sized(38016)"))
     {"tp"} sized(38016)
@@ -65,7 +65,7 @@ _MENDS = (
 
 def _mended(error: InputError, text: str) -> InputError:
     """Return the error with the corrected text as `expected`, if fixing common slips makes it a
-    valid layout; otherwise the error unchanged."""
+    valid layout; else the error unchanged."""
     meant = text
     for pattern, by in _MENDS:
         meant = re.sub(pattern, by, meant)

@@ -1,4 +1,4 @@
-"""A text being read: its parse tree, and errors with a caret under the token concerned."""
+"""A text being parsed: its parse tree, and errors with a caret under the offending token."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Located:
         check_type(self.text, str, "a text", self.argument)
 
     def tree(self, start: str, what: str) -> Tree[Token]:
-        """Return the parse tree; InputError if the text does not follow the grammar."""
+        """Return the parse tree. Raises InputError if the text does not follow the grammar."""
         try:
             return _parsed(self.text, start)
         except UnexpectedInput as error:
@@ -101,8 +101,8 @@ class Located:
 
     @contextlib.contextmanager
     def locating(self, spans: Spans) -> Iterator[None]:
-        """Give an InputError raised in the body the span of its place, or of the nearest enclosing
-        one."""
+        """Give an InputError raised in the body the span of its place, or of the nearest place
+        around it."""
         try:
             yield
         except InputError as error:
@@ -124,7 +124,7 @@ class Located:
         )
 
     def integers(self, token: Token, spans: Spans) -> list[int]:
-        """Return the device ids of a bracketed list, recording the spans of the list and of every
+        """Return the device ids of a bracketed list, recording the span of the list and of each
         id."""
         place = span_of(token)
         spans["device_ids",] = place

@@ -1,7 +1,7 @@
 """Meshes, shardings and shapes from text; `str` of the result is its canonical text.
 
-The grammar stands in `grammar.lark`. Every mistake of syntax or meaning is an InputError with a
-caret under its token.
+The grammar is in `grammar.lark`. Every mistake of syntax or meaning is an InputError with a caret
+under its token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHAPE = re.compile(r"\s*(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|(?P<plain>.*?))\
 
 
 def parse_mesh(text: str, argument: str | None = None) -> Mesh:
-    """Return a mesh: `<["x"=2, "y"=3]>`, with `device_ids=[...]`, named `@m = ...`, or `x=2,y=3`.
+    """Parse a mesh: `<["x"=2, "y"=3]>`, with `device_ids=[...]`, named `@m = ...`, or `x=2,y=3`.
 
     >>> print(parse_mesh('{<["x"=2]>, device_ids=[1, 0]}'))
     <["x"=2], device_ids=[1, 0]>
@@ -39,7 +39,7 @@ def parse_mesh(text: str, argument: str | None = None) -> Mesh:
 
 
 def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
-    """Return several named meshes, `@name = <[...]>` each; `// ...` comments are skipped."""
+    """Parse several named meshes, `@name = <[...]>` each; `// ...` comments are skipped."""
     source = Located(text, argument)
     meshes: dict[str | None, Mesh] = {}
     for node in source.tree("meshes_text", "a list of named meshes").children:
@@ -58,7 +58,7 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
 def parse_sharding(
     text: str, meshes: Meshes = None, argument: str | None = None, rank: int | None = None
 ) -> Sharding:
-    """Return a sharding on the given mesh, on one of several that it names, or on an inline mesh.
+    """Parse a sharding on the given mesh, on one of several that it names, or on an inline mesh.
 
     HLO's notation (`hlo_sharding.py`) needs exactly one mesh; `rank` is the tensor's, since
     `{replicated}` does not state it.
@@ -81,7 +81,7 @@ def parse_sharding(
 
 
 def parse_shape(text: str, argument: str | None = None) -> tuple[int, ...]:
-    """Return a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is a scalar's.
+    """Parse a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is a scalar's.
 
     >>> parse_shape("2x3"), parse_shape("(7,)"), parse_shape("()")
     ((2, 3), (7,), ())
