@@ -70,7 +70,7 @@ class Chart:
         return HEIGHT - BOTTOM - (math.log(value) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def heights(self) -> tuple[float, float]:
-        """The least and the largest drawn height: steps of 1, 2, 5 around all points."""
+        """Return the least and the largest drawn height: steps of 1, 2, 5 around all points."""
         seen = [p[1] for s in self.series for p in s.points] + [height for height, _ in self.rules]
         steps = list(_steps(min(seen) / 10, max(seen) * 10))
         least = max(step for step in steps if step <= min(seen) * (1 + 1e-9))

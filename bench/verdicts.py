@@ -8,8 +8,8 @@ Kernels execute direct plans, plain JAX the choice of `auto`; a kernel has a sec
 programs that continue with its result. On TPUs, modules and XLA's own plan have the passes over
 memory that XLA makes around collectives (`xla_copies.md`); on GPUs nothing is counted of these, and
 Shardy's steps have none. Where XLA's own plan does not keep every bit of a small float on a TPU it
-is marked, and not compared: our modules keep them all. The table is written to `verdicts.md` beside
-this file.
+is marked, and not compared: our modules keep them all. The table is written to `verdicts.md` in
+this folder.
 """
 
 from __future__ import annotations

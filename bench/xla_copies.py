@@ -49,7 +49,7 @@ class Row:
 
     @property
     def is_near(self) -> bool:
-        """Whether the two differ by at most 10 %."""
+        """Return whether the two differ by at most 10 %."""
         return abs(self.predicted - self.found) <= NEAR * self.found
 
 

@@ -120,7 +120,7 @@ class HostText:
 
     @property
     def is_padded(self) -> bool:
-        """Whether the arrays of either side are padded."""
+        """Return whether the arrays of either side are padded."""
         sides = zip(self.padded, self.terms, strict=True)
         shape = ast.literal_eval(self.module.shape)
         return any(ast.literal_eval(each)[terms:] != shape for each, terms in sides)

@@ -35,14 +35,14 @@ class Peers:
 
     @property
     def tells_held(self) -> bool:
-        """Whether holders of a tile must be distinguished from others. They need not be if the
-        sender has the receiver's own coordinates, or is the only holder, because it is then the
+        """Return whether holders of a tile must be distinguished from others. They need not be if
+        the sender has the receiver's own coordinates, or is the only holder, because it is then the
         device itself."""
         return self.exchange.rule.kind == "turns" and self.some_local
 
     @property
     def knows_me(self) -> bool:
-        """Whether the kernel also takes the position in the source mesh."""
+        """Return whether the kernel also takes the position in the source mesh."""
         return self.tells_held and not self.exchange.same_order
 
     @property

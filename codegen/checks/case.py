@@ -31,7 +31,7 @@ class Case:
     `texts` are the required values of its text constants; `transfers`, if given, are the required
     moves of its index functions. Without `execute` the checks move no data, because the tensor is
     too large. `derivative`: also check the module's derivative, which needs the backward module
-    beside it. `transposed`: the module moves cotangents back. Then every term is a copy along axes
+    next to it. `transposed`: the module moves cotangents back. Then every term is a copy along axes
     unreduced only in the target; along axes unreduced only in the source, the term of coordinate 0
     is read without a reduction.
     """

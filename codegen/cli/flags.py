@@ -201,7 +201,7 @@ class Flags(ABC):
 
     @cached_property
     def described(self) -> bool:
-        """Whether flags, rather than a file, describe a reshard."""
+        """Return whether flags, rather than a file, describe a reshard."""
         keys = [key for key in self.fields if key not in self.beside]
         if self.words and keys:
             raise InputError(

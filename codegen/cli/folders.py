@@ -54,7 +54,7 @@ class FolderFlags(Flags):
 
     @property
     def by_config(self) -> bool:
-        """Whether a config describes any selected operation."""
+        """Return whether a config describes any selected operation."""
         return not self.described and bool(self.names or self.file or not self.paths)
 
     @contextlib.contextmanager

@@ -40,7 +40,7 @@ class MeasureCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Fields allowed beside bundles."""
+        """Fields allowed next to bundles."""
         return ("name", "backends", "topology")
 
     def run(self) -> None:

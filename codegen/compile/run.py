@@ -56,7 +56,7 @@ class _BundleTask:
 
     @property
     def possible(self) -> bool:
-        """Whether the bundle has a module for the target."""
+        """Return whether the bundle has a module for the target."""
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
@@ -71,7 +71,7 @@ class _BundleTask:
         # A tensor of 64-bit elements exists with 64-bit types only.
         if is_xla and DTYPES[self.description.dtype] < 8:
             jobs += (replace(asked, what="x64"),)
-        # XLA's own reshard would be the identity, which says nothing.
+        # XLA's own reshard is an identity, which cannot add terms.
         adds = bool(self.description.reshard().source.unreduced)
         if xla and is_xla and not adds:
             splits = (self.description.source_split, self.description.target_split)

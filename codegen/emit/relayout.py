@@ -266,7 +266,7 @@ class RelayoutText:
 
     @property
     def padded(self) -> bool:
-        """Whether buffers have one size on every device."""
+        """Return whether buffers have one size on every device."""
         return registry.contract(self.backend).pads
 
     @property

@@ -40,12 +40,12 @@ class Bands:
 
     @property
     def is_cut(self) -> bool:
-        """Whether either side splits the dimension."""
+        """Return whether either side splits the dimension."""
         return self.count > 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all the bands."""
+        """Return whether these are all the bands."""
         return len(self.bands) == self.count
 
 

@@ -35,13 +35,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Proof:
-    """Claims that together say that the maps are inverses of each other."""
+    """Claims that together imply that the maps are inverses of each other."""
 
     claims: tuple[Claim, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether every claim is proved."""
+        """Return whether every claim is proved."""
         return all(claim.holds for claim in self.claims)
 
     def __str__(self) -> str:
@@ -92,8 +92,8 @@ def _is_in(value: Value, extent: Value) -> bool:
 
 
 def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
-    """Yield the claims that coordinates give shard indices, and these, with the other coordinates,
-    the coordinates again."""
+    """Yield the claims that shard indices, computed from coordinates, give the coordinates again,
+    together with the coordinates of replicas."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, layout.shard, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)

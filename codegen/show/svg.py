@@ -71,7 +71,7 @@ class Canvas:
 
     @property
     def stacked(self) -> bool:
-        """Whether the panels are placed one below another."""
+        """Return whether the panels are placed one below another."""
         return self.across.length > SIDE_BY_SIDE
 
     @property

@@ -92,7 +92,7 @@ class ModuleText:
 
     @property
     def floating(self) -> bool:
-        """Whether elements are floating-point numbers."""
+        """Return whether elements are floating-point numbers."""
         return is_floating(self.dtype)
 
 

@@ -139,7 +139,7 @@ class _Process:
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._log):
             assert file is not None
-            # from a question that was not read
+            # from a question that the process did not read
             with self._closing, contextlib.suppress(BrokenPipeError):
                 file.close()
 

@@ -192,7 +192,7 @@ def parameters(
 
 
 def _start(way: Path, end: Path) -> Path:
-    """Return the tree in which a path has this end, the empty path for another end."""
+    """Return the path without this end, or the empty path if it ends differently."""
     return way[: -len(end)] if way[-len(end) :] == end else ()
 
 

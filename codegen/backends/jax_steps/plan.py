@@ -90,7 +90,7 @@ class Steps:
 
     @property
     def boxes(self) -> bool:
-        """Whether some step moves boxes."""
+        """Return whether some step moves boxes."""
         return any(block.boxes is not None for block in self.blocks)
 
     @cached_property

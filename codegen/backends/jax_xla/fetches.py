@@ -49,7 +49,7 @@ class Fetches:
 
     @property
     def permutes(self) -> bool:
-        """Whether any box is fetched from another device."""
+        """Return whether any box is fetched from another device."""
         return self.senders != tuple(range(len(self.senders)))
 
     @property

@@ -75,7 +75,7 @@ class PallasText:
 
     @property
     def has_doors(self) -> bool:
-        """Whether a feature could have added functions."""
+        """Return whether a feature could have added functions."""
         return not self.host.starts
 
 

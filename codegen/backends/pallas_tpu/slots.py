@@ -67,7 +67,7 @@ class Slots:
 
     @property
     def is_small(self) -> bool:
-        """Whether XLA can pack such tiles."""
+        """Return whether XLA can pack such tiles."""
         return math.prod(self.window) <= MAX_WINDOW
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:

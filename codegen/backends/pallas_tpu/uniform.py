@@ -121,8 +121,8 @@ class Uniform:
 
     @property
     def sends(self) -> bool:
-        """Whether devices send anything: not if each already holds the only tile of its target
-        shard. Position 0 always has a tile."""
+        """Return whether devices send anything: not if each already holds the only tile of its
+        target shard. Position 0 always has a tile."""
         positions = np.arange(self.exchange.source.mesh.size, dtype=np.int64)
         pairs = [(tiles.source, tiles.target) for tiles in self.exchange.dims]
         owners = (a.owner(b.index(positions) * b.size) for a, b in pairs)

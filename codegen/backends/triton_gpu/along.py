@@ -75,7 +75,7 @@ class Candidates:
 
     @property
     def full(self) -> np.ndarray:
-        """Whether tiles are non-empty."""
+        """Return whether tiles are non-empty."""
         found: np.ndarray = self.low < self.high
         return found
 

@@ -118,7 +118,7 @@ class TritonText:
 
     @property
     def shares(self) -> bool:
-        """Whether callers share memory with peers."""
+        """Return whether callers share memory with peers."""
         return any(not each.in_host for each in self.extras)
 
     @property

@@ -76,7 +76,7 @@ class Kernel:
 
     @property
     def reduces(self) -> bool:
-        """Whether terms are reduced: every program then reads all terms of its block."""
+        """Return whether terms are reduced: every program then reads all terms of its block."""
         return self.exchange.operator is not None
 
     @cached_property

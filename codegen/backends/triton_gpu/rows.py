@@ -80,7 +80,7 @@ class Moves:
 
     @cached_property
     def form(self) -> Form:
-        """Whether all rows, some, or none consist of 16-byte lines on both sides."""
+        """Return whether all rows, some, or none consist of 16-byte lines on both sides."""
         if self._row_divisor() % LINE == 0:
             return "lines"
         is_mixed = self.exchange.operator is None and self._is_alike().any()

@@ -1,6 +1,7 @@
 """`lax.ragged_all_to_all` by its definition, for devices without it. Used in workers only.
 
-On such devices a module takes another branch (`lax.platform_dependent`); here it takes this one.
+On such devices a module takes a different branch (`lax.platform_dependent`); under this stand-in it
+takes the ragged one.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class LocalProduct:
 
     @property
     def may_stay(self) -> bool:
-        """Whether an operand is the same for all parts."""
+        """Return whether an operand is the same for all parts."""
         return any(self.factor not in DIMS[side] for side in self._staying)
 
     @property

@@ -63,7 +63,7 @@ class BlockedProduct:
 
     @property
     def gathers(self) -> bool:
-        """Whether an operand travels."""
+        """Return whether an operand travels."""
         return self.travels != "c"
 
     @property
@@ -98,12 +98,12 @@ class BlockedProduct:
 
     @property
     def keeps_sums(self) -> bool:
-        """Whether parts along j all add to sums in VMEM."""
+        """Return whether parts along j all add to sums in VMEM."""
         return self.factor == DIM_J and self.keeps
 
     @property
     def sums_in_hbm(self) -> bool:
-        """Whether parts along j all add to the result in HBM."""
+        """Return whether parts along j all add to the result in HBM."""
         return self.factor == DIM_J and not self.keeps
 
     @property
@@ -113,7 +113,8 @@ class BlockedProduct:
 
     @property
     def whole(self) -> bool:
-        """Whether one product completes a block's sums, which then need not start at zero."""
+        """Return whether one product completes a block's sums, which then need not start at
+        zero."""
         one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= STRETCH
         return not self.keeps_sums and one
 

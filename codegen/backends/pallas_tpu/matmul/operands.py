@@ -60,7 +60,7 @@ class BlockedOperand:
 
     @property
     def travels(self) -> bool:
-        """Whether its parts go round rings."""
+        """Return whether its parts go round rings."""
         return self.product.travels == self.name
 
     @property

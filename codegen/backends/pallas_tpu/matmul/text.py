@@ -151,7 +151,7 @@ class MatmulKernel:
 
     @property
     def begins_part(self) -> str:
-        """Whether a product is the first of an arriving part, as an expression."""
+        """Return whether a product is the first of an arriving part, as an expression."""
         product = self.product
         blocks = [f"block.{FACTORS[f]}" for f in range(4) if product.counts[f] > 1]
         first = f"({' + '.join(blocks)} == 0) & " if blocks else ""
@@ -198,17 +198,17 @@ class MatmulKernel:
 
     @property
     def whole(self) -> bool:
-        """Whether one product completes a block's sums."""
+        """Return whether one product completes a block's sums."""
         return self.product.whole
 
     @property
     def adds(self) -> bool:
-        """Whether sums are added to the result in HBM."""
+        """Return whether sums are added to the result in HBM."""
         return self.product.sums_in_hbm
 
     @property
     def keeps_sums(self) -> bool:
-        """Whether every part adds to sums in VMEM."""
+        """Return whether every part adds to sums in VMEM."""
         return self.product.keeps_sums
 
     @property
@@ -232,7 +232,7 @@ class MatmulKernel:
 
     @property
     def begins(self) -> str:
-        """Whether a product is the first of its sums, as an expression."""
+        """Return whether a product is the first of its sums, as an expression."""
         terms = ["block.j == 0"]
         if self.keeps_sums:
             terms += ["block.step == 0", *(["block.way == 0"] if self.product.ways > 1 else [])]
@@ -240,7 +240,7 @@ class MatmulKernel:
 
     @property
     def finishes(self) -> str:
-        """Whether a product is the last of its sums, as an expression."""
+        """Return whether a product is the last of its sums, as an expression."""
         terms = [f"block.j == {self.last_j}"]
         if self.keeps_sums:
             terms.append(f"block.step == {self.last_step}")
@@ -249,7 +249,7 @@ class MatmulKernel:
 
     @property
     def later(self) -> str:
-        """Whether sums in HBM were added to before, as an expression."""
+        """Return whether sums in HBM were added to before, as an expression."""
         return "block.step + block.way > 0" if self.product.ways > 1 else "block.step > 0"
 
     @property

@@ -88,12 +88,12 @@ class RoutedSchedule:
 
     @property
     def is_shared(self) -> bool:
-        """Whether some devices have no data for some offsets."""
+        """Return whether some devices have no data for some offsets."""
         return any(self.senders)
 
     @property
     def halves(self) -> bool:
-        """Whether anything moves in halves."""
+        """Return whether anything moves in halves."""
         return any(move.halves != WHOLE for move in self.moves)
 
     def made(self, digits: Digits) -> Iterator[tuple[int, Hop, Push, Integers]]:

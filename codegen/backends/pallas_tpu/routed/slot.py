@@ -54,7 +54,7 @@ class Slot:
 
     @property
     def turned(self) -> bool:
-        """Whether the dimension order differs from the tensor's."""
+        """Return whether the dimension order differs from the tensor's."""
         return not self.dense and self.order != tuple(range(len(self.order)))
 
     @property
@@ -80,12 +80,12 @@ class Slot:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it has two halves of whole units."""
+        """Return whether it has two halves of whole units."""
         return self.shape[0] > self.unit and self.shape[0] % self.unit == 0
 
     @property
     def holds(self) -> bool:
-        """Whether its contents fit."""
+        """Return whether its contents fit."""
         if self.dense:
             return math.prod(self.held) <= math.prod(self.shape)
         return tuple(self.held[axis] for axis in self.order) == self.shape

@@ -106,12 +106,12 @@ class Routed:
 
     @property
     def spreads(self) -> bool:
-        """Whether whole source shards travel."""
+        """Return whether whole source shards travel."""
         return self.name in ("gathered", "spread")
 
     @property
     def in_place(self) -> bool:
-        """Whether data starts and ends in shards without packing by XLA."""
+        """Return whether data starts and ends in shards without packing by XLA."""
         return self.name in IN_PLACE
 
     @property
@@ -127,7 +127,7 @@ class Routed:
 
     @property
     def is_cut(self) -> bool:
-        """Whether moves state the sent range of a slot along its first dimension."""
+        """Return whether moves state the sent range of a slot along its first dimension."""
         return self.schedule.halves or self.chunks > 1
 
     def cut_as(self, other: Routed) -> Routed:

@@ -95,7 +95,7 @@ class MatmulKernels:
 
     @property
     def adds(self) -> bool:
-        """Whether terms of operands are added on arrival."""
+        """Return whether terms of operands are added on arrival."""
         return any(added(self.product, side) > 1 for side in SIDES[:2])
 
     @cached_property
@@ -109,7 +109,7 @@ class MatmulKernels:
 
     @cached_property
     def pushes(self) -> bool:
-        """Whether some device's result differs from its own product."""
+        """Return whether some device's result differs from its own product."""
         wanted = _volume(self.held("out"))
         own, low, high, count = self.terms
         has = _shared(self.used("out"), self.held("out")) == wanted
@@ -161,8 +161,8 @@ class MatmulKernels:
 
     @cached_property
     def described(self) -> bool:
-        """Whether TMA can copy blocks of operands: no block exceeds its cell, except at the end of
-        the operand, where TMA copies nothing."""
+        """Return whether TMA can copy blocks of operands: no block exceeds its cell, except at the
+        end of the operand, where TMA copies nothing."""
         matmul = self.product.matmul
         i, j, k = range(matmul.batch, matmul.batch + 3)
         one = bool((_volume(self.whole[self.some, :i]) == 1).all())

@@ -1,4 +1,4 @@
-"""The terms of sums that devices have and add, as index functions of a module."""
+"""The terms that devices hold and add, as index functions of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of all ranks' streams as lanes: each is ordered, and waits for others.
+"""The work of all ranks' streams as lanes: each lane is ordered, and waits for others.
 
 A lane is a stream, a process's own work on a CPU, or one message in flight. The lanes are executed
 in one order that their waits allow; clocks extend the result to all such orders.

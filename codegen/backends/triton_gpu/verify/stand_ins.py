@@ -79,7 +79,7 @@ class StandIns:
 
     @property
     def _has_kernels(self) -> bool:
-        """Whether kernels run on the rank of this thread."""
+        """Return whether kernels run on the rank of this thread."""
         number: int = self._ranks.me.number
         return number < self._kernels
 
