@@ -31,7 +31,7 @@ def test_parts_of_a_kernel_are_all_that_it_takes(topology: str) -> None:
     asked = reshard(4096, 4096)
     made, network = sw.plan(asked, "direct", topology=topology), network_of(asked, topology)
     parts = of_kernel(NAME, made, network)
-    whole = cost_of(sw.codegen.backends.registry.backend(NAME).timeline(made), network)
+    whole = cost_of(sw.codegen.registry.backend(NAME).timeline(made), network)
     assert parts.seconds == pytest.approx(whole.seconds)
     assert min(parts.starts, parts.copies, parts.links) > 0
 

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, default_view, tile_rows
+from shardwright.codegen.checks.compiled import memory
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
 from shardwright.codegen.compile import (
@@ -24,7 +25,6 @@ from shardwright.codegen.compile import (
     Outcome,
     TpuCode,
     compile_bundles,
-    memory,
     targets,
 )
 from shardwright.codegen.compile.targets import compilers
