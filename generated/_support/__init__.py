@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "aa675b314d6e65d1",
-    "pallas_tpu": "a8a142eada2062d8",
-    "triton_gpu": "df4d8b718302a897",
+    "jax_xla": "34e92c8aac0aa1b2",
+    "pallas_tpu": "b03617effb37475c",
+    "triton_gpu": "7b689b7043c08b33",
 }
 
 

@@ -14,7 +14,7 @@ def retyped(x, sharding):
 
 
 def refuse_mix(context, target):
-    """Raise ValueError in a program whose Explicit axes are not those of the result."""
+    """Raise ValueError in a program whose Explicit axes differ from the result's."""
     if context != target.abstract_mesh:
         raise ValueError(
             f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "

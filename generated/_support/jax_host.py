@@ -115,7 +115,7 @@ class OneOrder:
         return source, target
 
     def refuse_mix(self, x, target):
-        """Raise ValueError in a program whose Explicit axes are not those of the result."""
+        """Raise ValueError in a program whose Explicit axes differ from the result's."""
         context = jax.sharding.get_abstract_mesh()
         if isinstance(x, jax.core.Tracer) and AxisType.Explicit in context.axis_types:
             from .jax_explicit import refuse_mix  # if axes are Explicit

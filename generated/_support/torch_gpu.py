@@ -225,7 +225,7 @@ class Reshard:
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 
     def turns(self):
-        """Return the number of examples after which no two elements are equal in all of them."""
+        """Return the number of examples needed so that no two elements are equal in all."""
         size, bits = self._bits()
         return -(-bits // size)
 

@@ -196,8 +196,8 @@ class TritonMatmul:
 
     def _scaled(self):
         """Return the same matmul on small matrices, with shard ends in proportion, at multiples of
-        the same fraction of a block: if the small boxes tile, the large ones do, and the kernels'
-        assumptions about ends hold."""
+        the same fraction of a block. If the small boxes tile, so do the large ones, and the
+        kernels' assumptions about ends hold."""
         *lead, i, j, k = range(self.batch + 3)
         along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
         ends: list[set] = [set() for _ in range(self.batch + 3)]

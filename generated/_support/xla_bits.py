@@ -24,6 +24,6 @@ def as_bits(move, shard, axes):
 
 
 def as_bits_but_on_tpu(move, shard, axes):
-    """Like `as_bits`, but with floats on a TPU, where a change of type takes two passes over
-    memory: for moves that the generator knows to preserve every bit."""
+    """Apply `move` like `as_bits`, but to floats on a TPU, on which a change of type takes two
+    passes over memory: for moves that the generator knows to preserve every bit."""
     return lax.platform_dependent(shard, tpu=move, default=lambda shard: as_bits(move, shard, axes))

@@ -78,7 +78,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "a8a142eada2062d8", __name__)
+require("pallas_tpu", "b03617effb37475c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

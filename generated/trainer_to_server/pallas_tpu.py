@@ -63,7 +63,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "a8a142eada2062d8", __name__)
+require("pallas_tpu", "b03617effb37475c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
